@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-JOBS_AT_ONCE = 4  #: More jobs wait, so that open files and memory stay bounded
+JOBS_AT_ONCE = 4  #: More jobs than this wait, so that open files and memory stay bounded
 SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
 
@@ -59,10 +59,10 @@ class Fleet:
         pool: Pool | None = None,
     ) -> None:
         if workers is not None and workers < 1:
-            raise UsageError(f"a fleet needs at least one worker: {workers}", "Leave it out to use every core.")
+            raise UsageError(f"a fleet needs at least one worker: {workers}", "Leave workers out to use every core.")
         if jobs_at_once < 1:
             message = f"a fleet must run at least one job at a time: {jobs_at_once}"
-            raise UsageError(message, "Leave it out for the default.")
+            raise UsageError(message, "Leave jobs_at_once out for the default.")
         self._address = address
         self._workers = workers
         self._pool = pool
@@ -132,7 +132,7 @@ class Fleet:
 
         Raises:
             UsageError: the fleet is not open, or an input, a list or the template is invalid.
-            CodecfleetError: there is nothing at an input, or the batch's database cannot be read.
+            CodecfleetError: an input does not exist, or the batch's database cannot be read.
         """
         from .batch.preview import preview_batch
 

@@ -22,7 +22,7 @@ class Held(Generic[ResultT]):
 
     async def cancel(self) -> None:
         """Cancel the work, and return when it has ended. Idempotent."""
-        # Once: a second cancellation would interrupt the clean-up of the first.
+        # Cancel only once: a second cancellation would interrupt the clean-up of the first.
         if not self._is_cancelling:
             self._is_cancelling = True
             self.task.cancel()

@@ -1,4 +1,4 @@
-"""A submitted job, as its user holds it; ``job_run`` runs it."""
+"""The caller's view of a submitted job; ``job_run`` runs it."""
 
 import asyncio
 import time
@@ -81,13 +81,13 @@ class Job:
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep
         await self._held.cancel()
-        # A task that is cancelled before it has begun does nothing itself.
+        # A task that is cancelled before it begins runs none of its code.
         await self._fail(self._was_cancelled())
         await self._channel.close()
 
     @property
     def done(self) -> bool:
-        """Whether the job has ended, in success or not."""
+        """Whether the job has ended, successfully or not."""
         return self._held.task.done()
 
     def __await__(self) -> Generator[Any, None, Report]:

@@ -40,7 +40,7 @@ _GO_ON: Final = "Finished files are kept; the same batch continues from there."
 class Batch:
     """A running batch: iterate over it for its files' results, ask for its progress, or cancel it.
 
-    A result has its file's error. While 1,000 results wait to be taken, no further file starts.
+    The result of a failed file holds its error. While 1,000 results wait to be taken, no further file starts.
     """
 
     def __init__(self, batch: BatchSpec, submit: Submit, pool: Pool) -> None:
@@ -74,7 +74,7 @@ class Batch:
 
         Raises:
             UsageError: an input, a list or the template is invalid; no file was started.
-            InputNotFound: there is nothing at an input; no file was started.
+            InputNotFound: an input does not exist; no file was started.
             OutputInUse: another process runs the same batch; no file was started.
             WorkError: no further file can be done; another run continues from there.
             Cancelled: it was cancelled; another run continues from there.

@@ -1,6 +1,6 @@
-"""The last run of a batch in numbers, for a page; read from its database, also while the batch runs.
+"""The figures of a batch's last run, for a page. They are read from its database, also while the batch runs.
 
-Addresses are redacted here, before the page shortens them: a shortened address may consist of its signature alone.
+Addresses are redacted here, before the page shortens them: a shortened address may consist only of its signature.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: A timeline of more segments shows sums in ``_BINS`` bins instead
+_MOST_SPANS: Final = 2000  #: A timeline of more segments than this shows sums in ``_BINS`` bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class EngineShare:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the timeline, in seconds since the run began; ``load`` is its busy part, 1 for one segment."""
+    """A bar of the timeline, in seconds since the run began; ``load`` is how many segments ran on average."""
 
     began_s: float
     ended_s: float
@@ -83,7 +83,7 @@ class Figures:
     source_bytes: int  #: of all files done
     output_bytes: int
     paces: tuple[float, ...]  #: frames per second in equal parts of the run
-    failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
+    failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
     failed_files: tuple[FailedFile, ...]
     engines: tuple[EngineShare, ...]
     lanes: tuple[TimelineLane, ...]
@@ -238,7 +238,7 @@ def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[T
 
 
 def _stacked(station: str, spans: Sequence[Span]) -> Iterable[TimelineLane]:
-    """Return as few lanes as hold these segments without overlap; ``spans`` are sorted by their start."""
+    """Return the fewest lanes that hold these segments without overlap; ``spans`` are sorted by their start."""
     rows: list[list[Bar]] = []
     for span in spans:
         bar = Bar(span.began_s, span.ended_s, 1.0, f"{span.source}, segment {span.segment}: {span.frames} frames")

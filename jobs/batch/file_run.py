@@ -70,7 +70,7 @@ ResultT = TypeVar("ResultT")
 
 
 class SubmittedJob(Protocol):
-    """A submitted job, as ``Job``."""
+    """The part of ``Job`` that a batch uses."""
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""The files around an entry's job: detects a changed input, makes room for the output, copies files. Blocking."""
+"""File operations around an entry's job: detects a changed input, makes room for the output, copies files. Blocking."""
 
 import errno
 import hashlib
@@ -36,7 +36,7 @@ from .store.states import EntryEvent, EntryState
 ResultT = TypeVar("ResultT")
 
 DATABASE_NAME: Final = "codecfleet-batch.sqlite"
-COMPARED_IN_THREADS: Final = 16  #: A store answers in tens of milliseconds
+COMPARED_IN_THREADS: Final = 16  #: How many entries are compared at once: a store answers in tens of milliseconds
 
 _COPY_SUFFIX: Final = ".codecfleet-copy"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -95,7 +95,7 @@ def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) ->
 def compare_all(
     entries: Sequence[BatchEntry], state: EntryState, batch: BatchSpec
 ) -> list[tuple[BatchEntry, EntryEvent]]:
-    """Return what ``compare`` finds for each entry."""
+    """Compare entries in threads; return each with the result."""
     one = partial(compare, state=state, root=batch.output, hashed=batch.hash_inputs)
     with ThreadPoolExecutor(COMPARED_IN_THREADS) as threads:
         return list(zip(entries, threads.map(one, entries), strict=True))

@@ -1,4 +1,4 @@
-"""How many files are in flight, and the later demand of the others. Pure."""
+"""Decides how many files are in flight, and estimates the demand of the waiting files. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Final
 
 from ...cluster.autoscale.later import LaterDemand
 
-_SEGMENTS_PER_SLOT: Final = 2  #: One is encoded while the other is planned, joined or proven
+_SEGMENTS_PER_SLOT: Final = 2  #: One file is encoded while the other is planned, joined or proven
 _AT_LEAST: Final = 4
 
 
 def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) -> bool:
     """Return whether another file should start, of at most ``most`` in flight.
 
-    A long film keeps all workers busy and ends soonest alone; small files run many at a time. ``segments_left`` has the
-    unencoded segments of each file in flight, None before it is planned.
+    A long film keeps all workers busy and ends soonest if no other file runs; small files run many at a time.
+    ``segments_left`` has the unencoded segments of each file in flight, None before it is planned.
     """
     left = [1 if each is None else each for each in segments_left]
     return len(left) < most and sum(left) < max(_AT_LEAST, _SEGMENTS_PER_SLOT * slots)

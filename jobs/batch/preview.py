@@ -85,7 +85,7 @@ class Preview:
     left_out: int  #: files found without a video extension
     estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
     failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would fail in a run too
-    exit_code: int = 0  #: the exit code of a run, by the known failures
+    exit_code: int = 0  #: the exit code that a run would have, given the known failures
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
@@ -186,7 +186,7 @@ class _DryRun:
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # otherwise it was found in a listing
+            if entry.source_bytes is None:  # a size comes from a listing, which proves that the input exists
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:
@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note an input that would fail in a run too, unlike one whose worker died or whose disk was full."""
+        """Note the failure if a run would have it too; a worker's death or a full disk does not count."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))

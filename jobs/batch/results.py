@@ -109,8 +109,8 @@ class BatchProgress:
     source_bytes: int  #: of all files done
     output_bytes: int
     left_out: int  #: files found without a video extension
-    failures: tuple[tuple[str, int], ...]  #: (class of the error, files), the most frequent first
-    failed_files: tuple[tuple[str, FileFault], ...]  #: (input, fault) of a few, also of earlier runs; set at the end
+    failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
+    failed_files: tuple[tuple[str, FileFault], ...]  #: (input, fault) of a few, earlier runs' too; set at the end
     exit_code: int  #: the command's exit code, given the failures so far
     warm_fleet: int | None = None  #: process id of the warm fleet; None if it runs on its own workers or a cluster
 

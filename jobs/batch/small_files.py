@@ -48,7 +48,7 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 
 
 def goes_alone(alone: int, waiting: int) -> bool:
-    """Return whether the next file runs in a separate process; ``alone`` files do so now, ``waiting`` more follow."""
+    """Return whether the next file runs in a separate process; ``alone`` files do now, and ``waiting`` files follow."""
     return alone < LONE_MAX and waiting >= MANY
 
 
@@ -107,7 +107,7 @@ class SmallFiles:
         return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
-        """Count files, and set their demand: as many slots as there were files at once, none without files."""
+        """Change the count of files, and demand as many slots as its maximum, or none when it is 0."""
         self._running += change
         if not self._running:
             self._most = 0

@@ -15,7 +15,7 @@ FAILED_FILES: Final = 10  #: How many failed files a summary names at most
 
 
 class Tally:
-    """The counts of one run, from the list to the end."""
+    """The counts of one run, from its listing to its end."""
 
     def __init__(self) -> None:
         self._files: Counter[EntryState] = Counter()

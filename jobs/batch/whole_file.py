@@ -49,8 +49,8 @@ class WholeFile(Work[WholeFileDone]):
         """Run in the calling thread; afterwards the output's name has the complete file, or is unchanged.
 
         Raises:
-            WorkError: it has more than one segment, or its pictures are too large; or its job raised it.
-            CodecfleetError: its job's own.
+            WorkError: the file has more than one segment, or its pictures are too large; or its job raised this error.
+            CodecfleetError: its job raised another error.
             Cancelled: the work was cancelled.
         """
         pool = _OneThread(context)

@@ -40,7 +40,7 @@ from .segment import BoardSegment, SegmentState
 # Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle: rounding up would add a thread each
+_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle; rounding up may use it
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -161,7 +161,7 @@ def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[R
 
 
 def _is_suspect(segment: BoardSegment) -> bool:
-    """Return whether a segment runs alone, or has to."""
+    """Return whether a segment runs alone, or must run alone."""
     if segment.state is SegmentState.WAITING:
         return segment.constraints.alone
     return segment.running_as.alone and bool(segment.in_flight)
@@ -200,7 +200,7 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
     """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
 
-    One side may have fewer pictures, since a packet may hold none; but if one side has none, so must the other.
+    One side may have fewer pictures, since a packet may hold none; but either both sides have pictures or neither has.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -357,7 +357,7 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    That is the larger of an equal share and its share of ``frames_left``, which include its own.
+    That is the larger of an equal share and a share in proportion to its frames; ``frames_left`` include them.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -19,8 +19,8 @@ LOOK_S = 0.5  #: How often running work is sampled
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
 STEPS = 20  #: Work has made progress once it has done one in this many of its frames
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run must be expected to take this many times less than the first still needs
-SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts; it opens and seeks first
+GAIN = 1.5  #: A second run must be expected to take this many times less time than the first needs to end
+SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts; the run opens and seeks first
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class WorkPace:
     label: str
     total: int  #: its frames; 0 if unknown
     station: StationId = NO_WORKER.station
-    awake_s: float = 0.0  #: since it was first seen there
-    frames: int = 0  #: done
-    mark_frames: int = 0  #: done when the deadline last started
+    awake_s: float = 0.0  #: the time since the work was first seen at its station
+    frames: int = 0  #: the frames done
+    mark_frames: int = 0  #: the frames done when the deadline last started
     mark_s: float = 0.0  #: when the deadline last started
 
     @property
@@ -76,7 +76,7 @@ class Paces:
 
     patience: WaitOptions
     start_fps: float = 0.0  #: placement's speed of one session, used until the first result; 0 if unknown
-    running: Mapping[int, WorkPace] = field(default_factory=dict)  #: by numbers that are never reused
+    running: Mapping[int, WorkPace] = field(default_factory=dict)  #: the running work, by numbers that are never reused
     fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)  #: speeds of the newest results
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run
 
@@ -126,7 +126,7 @@ class Paces:
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that stopped is late once it has been silent for as long as all of it should take.
+        # Fast work that stopped is late once its silence has lasted as long as the whole work should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:

@@ -44,14 +44,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A streaming segment was taken as a whole."""
+    """The reader has taken all of a streaming segment."""
 
     segment: int
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Let a worker encode a segment."""
+    """Have a worker encode a segment."""
 
     segment: int
     until: int  #: the last planned segment to cover
@@ -60,7 +60,7 @@ class Run:
     constraints: Constraints = UNCONSTRAINED
     history: tuple[Attempt, ...] = ()  #: the failed attempts
     is_second: bool = False  #: whether it runs at the same time as a late run, on another station
-    cores: int = 1  #: how many its encoder may use
+    cores: int = 1  #: how many cores its encoder may use
 
     @property
     def label(self) -> str:

@@ -93,7 +93,7 @@ _FAULTS: Final = {
     EngineUnfit: FaultKind.UNFIT,
     DeviceError: FaultKind.FULL,
 }
-"""By error; a class comes before its base."""
+"""The fault of each class of errors; a class comes before its base."""
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
@@ -150,7 +150,8 @@ def given_up(segment: int, history: Sequence[Attempt], error: CodecfleetError) -
     times = len(history)
     if history[-1].fault is FaultKind.KILLED:
         message = f"segment {segment} killed every process that ran it, {times} in all, last: {error.message}"
-        return SegmentFailed(message, "Save what it reads with --keep-evidence, and report it.", segment)
+        advice = "Run the job again with --keep-evidence, which saves the segment's input, and report it."
+        return SegmentFailed(message, advice, segment)
     return SegmentFailed(f"segment {segment} failed {times} times, last: {error.message}", error.next_step, segment)
 
 

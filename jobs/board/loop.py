@@ -138,7 +138,7 @@ class PoolCapacity(Capacity):
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Halve the number of runs, once for each dead worker: its name is in the message, and it held several runs."""
+        """Halve the number of runs, once for each dead worker: its runs all report the same message."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)

@@ -67,7 +67,7 @@ class BoardSegment:
     is_stale: bool = False  #: streaming board: its run's result is no longer wanted
 
     def to(self, state: SegmentState) -> "BoardSegment":
-        """Return the segment in ``state``. Raises ValueError: there is no such edge."""
+        """Return the segment in ``state``. Raises ValueError: no such transition exists."""
         if state not in EDGES[self.state]:
             raise ValueError(f"segment {self.number} cannot go from {self.state} to {state}: {self}")
         return replace(self, state=state)

@@ -30,7 +30,7 @@ def in_place() -> Iterator[None]:
 def in_place_context() -> Context:
     """Return a copy of the current context in which this module's calls run ``in_place``."""
     context = copy_context()
-    context.run(_IN_PLACE.set, True)  # noqa: FBT003 - as the library takes it
+    context.run(_IN_PLACE.set, True)  # noqa: FBT003 - the library's signature
     return context
 
 

@@ -28,7 +28,7 @@ class CarryPlan:
     tracks: tuple[TrackPlan, ...]
     chapters: tuple[Chapter, ...]
     tags: tuple[tuple[str, str], ...]
-    timecode: str | None  #: of the output's first picture
+    timecode: str | None  #: the timecode of the output's first picture
     losses: tuple[Warning_, ...]
     end_s: Fraction | None = None  #: the end of the film on the source's clock; None if unknown
 
@@ -39,7 +39,7 @@ class CarryPlan:
 
     @property
     def choices(self) -> tuple[Warning_, ...]:
-        """The tracks left out, then those mixed, as requested."""
+        """Notes on the tracks that are left out or mixed as requested."""
         left_out = [
             Warning_(
                 code=f"{plan.track.kind.value}-left-out",

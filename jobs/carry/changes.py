@@ -101,7 +101,7 @@ def _colours_lost(
 
 
 def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
-    """Return whether a run has another matrix that cannot be converted to the output's."""
+    """Return whether a run's matrix differs from the output's and cannot be converted to it."""
     if is_rgb(run.picture.pix_fmt) or is_rgb(source.pix_fmt):
         return False
     return not _is_alike("matrix", run.colour, target) and not can_convert(run.colour.matrix, target.matrix)
@@ -110,7 +110,7 @@ def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
 def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if not life.runs:
         return
-    wanted = _shape(base_run(life.whole or life.runs, index))  # a part has the whole track's size
+    wanted = _shape(base_run(life.whole or life.runs, index))  # a part of a film has the size of the whole track
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"
         yield "aspect-changes", message, "metadata.aspect", "pictures.aspect"
@@ -118,14 +118,15 @@ def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ..
 
 def _scans_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if when := _when(life, index, lambda run: not run.picture.interlaced):
-        message = f"progressive pictures {when} are coded as interlaced, as others of the track are"
-        yield "scan-changes", f"{message}; --deinterlace auto makes all progressive", "pictures.interlaced"
+        message = f"progressive pictures {when} are coded as interlaced, like the track's other pictures"
+        yield "scan-changes", f"{message}; --deinterlace auto makes all pictures progressive", "pictures.interlaced"
     orders = {run.picture.top_first for run in life.runs if run.picture.interlaced}
     if len(orders) > 1:
         first = next(run.picture.top_first for run in life.runs if run.picture.interlaced)
         when = _when(life, index, lambda run: run.picture.interlaced and run.picture.top_first != first)
         message = f"the order of fields changes {when}: pictures near a change state the wrong order"
-        yield "field-order-changes", f"{message}; --deinterlace auto makes all progressive", "pictures.interlaced"
+        message += "; --deinterlace auto makes all pictures progressive"
+        yield "field-order-changes", message, "pictures.interlaced"
 
 
 def _when(life: PictureLife, index: TrackIndex, differs: Callable[[PictureRun], bool]) -> str:
@@ -137,7 +138,7 @@ def _when(life: PictureLife, index: TrackIndex, differs: Callable[[PictureRun], 
             begin = spans.pop()[0] if spans and spans[-1][1] == run.ticks else run.ticks
             spans.append((begin, end))
     named = [f"{_seconds(index, begin):.3f} to {_seconds(index, end):.3f} s" for begin, end in spans]
-    more = f" and {len(named) - _NAMED_SPANS} times more" if len(named) > _NAMED_SPANS else ""
+    more = f" and at {len(named) - _NAMED_SPANS} more times" if len(named) > _NAMED_SPANS else ""
     return f"from {', '.join(named[:_NAMED_SPANS])}{more}" if named else ""
 
 

@@ -23,7 +23,7 @@ _MOV_LANGUAGES = (
     "mon nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk "
     "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
 )
-"""FFmpeg's names of the languages that QuickTime numbers, measured."""
+"""FFmpeg's names of the languages that have a number in QuickTime, measured."""
 _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
@@ -32,7 +32,7 @@ _MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: FFmp
 
 
 def _in_quicktime(language: str) -> str | None:
-    """Return FFmpeg's name of a language that QuickTime numbers, or None."""
+    """Return FFmpeg's name of a language that has a number in QuickTime, or None."""
     spelt = _MOV_SPELLINGS.get(language, language)
     return spelt if spelt in _MOV_LANGUAGES.split() else None
 
@@ -58,7 +58,7 @@ class SampleShape(Enum):
 class SoundChanges(Enum):
     """How copied sound may change its format in mid-stream."""
 
-    NEVER = "its header describes one"
+    NEVER = "not at all: the header describes one format"
     DESCRIPTIONS = "one sample description after another"
     PACKETS = "a header in each packet"
 
@@ -69,7 +69,7 @@ class Container:
 
     name: str  #: the file's extension, without its dot
     muxer: str  #: FFmpeg's name
-    own_options: Mapping[str, str] = field(default_factory=dict)  #: of the muxer, in addition to those of ``options``
+    own_options: Mapping[str, str] = field(default_factory=dict)  #: muxer options in addition to those of ``options``
     fragment_flags: str = ""  #: the muxer's flags for fragments; "" if it cannot be fragmented
     fragmented: bool = False  #: whether fragments are written
 
@@ -96,7 +96,7 @@ class Container:
     empty_tracks: bool = True  #: whether it can hold a track without packets
     describes_ac3: bool = False  #: whether its header repeats values of AC-3's packets
     sound_changes: SoundChanges = SoundChanges.NEVER
-    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: by codec: written, but not decodable
+    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: layouts read wrongly, by codec
     unnamed_refused: frozenset[str] = frozenset()  #: codecs whose decoders refuse channels without names
     pcm_needs_names: bool = False  #: whether PCM channels must have names
     channels_alone: frozenset[str] = frozenset()  #: codecs whose channels it counts without naming speakers
@@ -105,7 +105,7 @@ class Container:
     subtitle_codecs: frozenset[str] = frozenset()
     text_subtitles: str | None = None  #: the codec for text subtitles that do not fit
     one_cue_at_a_time: bool = False  #: whether text subtitles cannot overlap
-    extra_video_codecs: frozenset[str] = frozenset()  #: of further video tracks, which are copied
+    extra_video_codecs: frozenset[str] = frozenset()  #: the codecs of further video tracks, which are copied
     attachments: bool = False
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
@@ -115,7 +115,7 @@ class Container:
     tag_boxes: frozenset[str] | None = None  #: tags whose boxes every player knows; None if all tags are stored alike
     spaced_tags: bool = True  #: whether names of tags may have spaces
     any_timecode: bool = False  #: whether a timecode is text, of any rate
-    language: Callable[[str], str | None] = _nameless  #: returns its spelling of a language, or None
+    language: Callable[[str], str | None] = _nameless  #: returns the container's spelling of a language, or None
     language_tags: LanguageForm | None = None  #: how it states languages by BCP 47
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
@@ -166,13 +166,14 @@ def container_for(output: str, *, fragmented: bool = False) -> Container:
     container = _BY_EXTENSION.get(extension)
     if container is None:
         known = ", ".join(f".{name}" for name in sorted(_BY_EXTENSION))
-        named = f"unknown container .{extension}" if extension else f"{output} has no extension to name a container"
-        raise Unsupported(named, f"Known are {known}.")
+        named = f"unknown container .{extension}" if extension else f"{output} has no extension to select a container"
+        raise Unsupported(named, f"Use one of {known}.")
     if not fragmented:
         return container
     if not container.fragment_flags:
         message = f".{extension} has no fragmented form"
-        raise Unsupported(message, "Only mp4, m4v and mov can be fragmented; write to one of them or leave it out.")
+        advice = "Only mp4, m4v and mov can be fragmented; write to one of them, or leave --fragmented out."
+        raise Unsupported(message, advice)
     return replace(container, fragmented=True)
 
 
@@ -221,7 +222,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # measured, like QuickTime's, by writing and reading each
+    tag_boxes=COMMON_TAGS,  # measured by writing and reading each tag, as for QuickTime
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,

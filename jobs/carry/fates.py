@@ -1,4 +1,4 @@
-"""Decides for each track except the encoded video: copied, converted, encoded or lost, and why. Pure."""
+"""Decides whether each track except the encoded video is copied, converted, encoded or lost, and why. Pure."""
 
 from dataclasses import dataclass
 
@@ -126,7 +126,7 @@ class Fates:
             if self.container.chapters:
                 return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
             return TrackPlan(track, Action.DROP, None, "it names the chapters, which this container cannot hold")
-        # Not even mov: FFmpeg's muxer writes timed metadata with an empty sample description.
+        # Even mov loses timed metadata: FFmpeg's muxer writes it with an empty sample description.
         return _drop(track, self._refused(track), "data-track-dropped")
 
 

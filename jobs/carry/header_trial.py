@@ -39,7 +39,7 @@ class Header:
 
     picture: VideoFormat
     extras: StreamExtras  #: properties of the pictures besides their format
-    side: Mapping[str, bytes]  #: those that are written, by FFmpeg's kinds of side data
+    side: Mapping[str, bytes]  #: the side data that is written, by FFmpeg's kinds
     losses: tuple[Warning_, ...]
 
 
@@ -124,7 +124,7 @@ def _losses(
 
 
 def _meaning(kind: str, data: bytes | None) -> object:
-    """Return the meaning of side data to a player: equal for different encodings of the same value."""
+    """Return side data as a player understands it: equal for different encodings of the same value."""
     if data is None:
         return None
     if kind == "mastering_display_metadata":

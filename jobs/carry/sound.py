@@ -12,16 +12,16 @@ from .containers import Container, SoundChanges
 from .track_plan import Action, TrackPlan, content_checks
 
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})  #: Their packets state the channels
-_GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats with AAC's configuration beside the packets, where it can change
+_GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats that can change AAC's configuration, which they hold beside the packets
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """FLAC's layouts by number of channels, if nothing else states one (RFC 9639, 9.1.3)."""
-SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail on other speakers
+SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail if the speakers differ
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels that a track is mixed to, None if it is not mixed; ``wanted`` may be keep."""
+    """Return the number of channels that a track is mixed to, None if it is not mixed; ``wanted`` may be "keep"."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 
@@ -112,7 +112,7 @@ def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, 
 
 def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, ...]) -> str:
     """Return the message that a layout is mixed to one without the speakers ``mixed``."""
-    which = "" if is_unnamed(usual_layout(layout)) else f", which has no speaker for {', '.join(mixed)} alone"
+    which = "" if is_unnamed(usual_layout(layout)) else f", which has no separate speaker for {', '.join(mixed)}"
     return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
 
 

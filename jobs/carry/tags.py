@@ -70,7 +70,7 @@ _NONE = _D(0)
 _ALWAYS = (
     _D.default | _D.attached_pic | _D.timed_thumbnails | _D.still_image | _D.dependent | _D.metadata | _D.multilayer
 )
-"""Kept by every container to which they matter, or about storage and not about a track's purpose."""
+"""Dispositions that every container keeps if they matter to it, or that describe storage and not a track's purpose."""
 
 
 def lost_dispositions(track: Track, container: Container) -> list[str]:

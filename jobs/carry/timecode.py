@@ -47,7 +47,7 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the timecode that many pictures later; it wraps after a day."""
+        """Return the timecode ``pictures`` later; it wraps after a day."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:

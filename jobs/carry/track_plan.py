@@ -17,7 +17,7 @@ _TRACK_CHECKS = {
     TrackKind.ATTACHMENT: "metadata.attachments",
     TrackKind.COVER: "metadata.cover",
 }
-"""The check that fails without a track."""
+"""The check that fails if a track of this kind is missing."""
 
 
 class Action(Enum):
@@ -34,7 +34,7 @@ class PictureTimes:
     """Times of the encoded track's pictures, from the index."""
 
     rate: Fraction | None = None  #: pictures per second; None if only the container states it
-    skipped_s: Fraction = Fraction(0)  #: from the source's first picture to the output's
+    skipped_s: Fraction = Fraction(0)  #: the time from the source's first picture to the output's
     end_s: Fraction = Fraction(0)  #: when the source's pictures end, on its clock
 
 
@@ -44,11 +44,11 @@ class TrackPlan:
 
     track: Track
     action: Action
-    codec: str | None  #: the output's; None if the track is dropped
+    codec: str | None  #: the output's codec; None if the track is dropped
     reason: str
-    loss: str | None = None  #: a stable code, if something is lost that was not requested
+    loss: str | None = None  #: a stable code for an unrequested loss, if any
     asked: bool = False  #: whether dropping it was requested
-    bit_rate_bps: int | None = None  #: of encoded sound; None for the default
+    bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number to which encoded sound is mixed; None to keep all
     loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's
 
@@ -76,7 +76,7 @@ _LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds 
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
-    """Return the names of a track's content checks, by its stream index: only those ``words``, or all."""
+    """Return the names of the content checks of the track with this stream index: only ``words``, or all."""
     if (found := _numbered(tracks, index)) is None:
         return ()
     name = ".".join(found)

@@ -11,7 +11,7 @@ from itertools import groupby
 class FilmPart:
     """Clips of one film."""
 
-    film: int  #: its number among the sources
+    film: int  #: the film's number among the sources
     clips: range | None  #: the numbers of its clips; None for all of them
 
 
@@ -22,19 +22,19 @@ class ClipOrder:
     A shard takes neighbours in that order, so that few films are read by two shards.
     """
 
-    films: int  #: how many
+    films: int  #: how many films
     clips_per_film: int | None  #: None if films have different numbers, so that a shard takes whole films
-    seed: int  #: changes the order, and the clips
+    seed: int  #: decides the order, and which clips are chosen
     shuffle: bool  #: whether films and their clips are in random order
     films_open: int  #: how many films' clips are mixed
-    even: bool  #: whether each shard has as many clips, and those left over are in none
+    even: bool  #: whether all shards have equally many clips; leftover clips are in no shard
 
     def count(self, shards: range, of: int) -> int:
-        """Return how many clips, or films if they differ, neighbouring shards have."""
+        """Return how many clips these shards have, or how many films if films have different numbers of clips."""
         return sum(len(self._span(shard, of)) for shard in shards)
 
     def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:
-        """Return what shard number ``shard`` of ``of`` reads: the films to open at once, in order."""
+        """Return the parts that shard ``shard`` of ``of`` reads, in blocks of films to open at once."""
         order = list(range(self.films))
         if self.shuffle:
             self._random(epoch, "films").shuffle(order)
@@ -68,7 +68,7 @@ class ClipOrder:
         return range(units * shard // of, units * (shard + 1) // of)
 
     def _random(self, epoch: int, use: str) -> random.Random:
-        return random.Random(self._seed(epoch, use))  # noqa: S311 - an order, guards nothing
+        return random.Random(self._seed(epoch, use))  # noqa: S311 - not for security
 
     def _seed(self, epoch: int, use: str) -> int:
         """Return a seed that is the same in all processes, unlike ``hash``."""

@@ -26,7 +26,7 @@ Sampler = Callable[..., Sequence[Sequence[int]]]
 _FILMS_KEPT: Final = 64  #: How many films keep their index; each is an idle object without a decoder
 _UNREADABLE: Final = (InputError, NoVideoTrack, Unsupported)
 _INHERITED: Final[list[object]] = []
-"""Films that the parent opened before a fork: never used, and never closed, since their threads are not here."""
+"""Films that the parent opened before a fork: never used, and never closed, since their threads are in the parent."""
 _LOG: Final = logging.getLogger("codecfleet.clips")
 
 
@@ -35,7 +35,7 @@ class FilmClip(NamedTuple):
 
     data: Any  #: the tensor: (frames, channels, rows, columns), or as ``format`` says
     indices: NDArray[np.int64]  #: the frames' numbers in their film
-    times_s: NDArray[np.float64]  #: when each is shown, in seconds after the film's first picture
+    times_s: NDArray[np.float64]  #: when each frame is shown, in seconds after the film's first picture
     source: int  #: the film's number among the sources
     clip: int  #: the clip's number among those of its film
 
@@ -49,7 +49,7 @@ class ClipDataset:
 
     Each clip of an epoch is in exactly one shard: a worker process of a rank. It pickles, and opens films only when
     they are read, never before a fork. A subclass that is also a ``torch.utils.data.IterableDataset`` works with
-    ``DataLoader``; the workers are then found by themselves.
+    ``DataLoader``; it then finds its worker's part.
 
     Args:
         sources: paths or fsspec URLs.
@@ -76,7 +76,7 @@ class ClipDataset:
         clips: Sampler,
         *,
         clips_per_film: int | None = None,
-        format: TensorFormat | None = None,  # noqa: A002 - as of ``batches``
+        format: TensorFormat | None = None,  # noqa: A002 - the name in ``batches``
         seed: int = 0,
         shuffle: bool = True,
         films_open: int = 1,
@@ -87,7 +87,7 @@ class ClipDataset:
         **options: Unpack[FrameOptions],
     ) -> None:
         self.sources = tuple(location("source", each) for each in sources)
-        self.epoch = 0  #: the one that the next iteration reads; each complete iteration begins the next
+        self.epoch = 0  #: the epoch that the next iteration reads; each complete iteration adds 1
         self._clips = clips
         self._format = format or TensorFormat()
         self._rank, self._world_size, self._on_error, self._options = rank, world_size, on_error, options
@@ -100,7 +100,7 @@ class ClipDataset:
             even=even,
         )
         self._place = (0, 0)  # the block of films, and how many of its clips were handed out
-        self._resumes = False  # whether the next iteration begins there
+        self._resumes = False  # whether the next iteration begins at ``_place``
         self._pid = os.getpid()
         self._films: OrderedDict[int, FrameStream] = OrderedDict()
         self._check()
@@ -118,12 +118,12 @@ class ClipDataset:
         self.epoch, self._place, self._resumes = epoch, (0, 0), False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this process is, after the clip that was handed out last."""
+        """Return this process's position: after the clip that was handed out last."""
         shard, of = self._shard()
         return {"epoch": self.epoch, "block": self._place[0], "clips": self._place[1], "shard": shard, "shards": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue there with the next iteration. ``UsageError`` if the state is that of another shard."""
+        """Let the next iteration continue at ``state``. ``UsageError`` if it is the state of another shard."""
         shard, of = self._shard()
         if (state["shard"], state["shards"]) != (shard, of):
             message = f"the state is that of shard {state['shard']} of {state['shards']}, and this is {shard} of {of}"
@@ -135,7 +135,7 @@ class ClipDataset:
 
         Raises:
             CodecfleetError: a clip cannot be read; the message begins with its film and number. The next iteration
-                begins the epoch again, or after that clip with ``load_state_dict(state_dict())``.
+                begins the epoch again; call ``load_state_dict(state_dict())`` to continue after that clip.
         """
         shard, of = self._shard()
         begin, done = self._place if self._resumes else (0, 0)
@@ -205,9 +205,9 @@ class ClipDataset:
         if expected is not None and len(chosen) != expected:
             _refuse(f"`clips` chose {len(chosen)} clips of {source}, and clips_per_film is {expected}")
         if len({len(each) for each in chosen}) > 1:
-            _refuse(f"`clips` chose clips of different lengths of {source}")
+            _refuse(f"`clips` chose clips of {source} that differ in length")
         if not all(0 <= frame < len(times_s) for each in chosen for frame in each):
-            _refuse(f"`clips` chose frames that are not among the {len(times_s)} of {source}")
+            _refuse(f"`clips` chose frames that are not among the {len(times_s)} frames of {source}")
         return chosen
 
     def _film(self, number: int) -> FrameStream:

@@ -16,7 +16,7 @@ from ...errors import UsageError
 Policy = Literal["repeat_last", "wrap", "error"]
 Seconds = Fraction | float
 POLICIES: Final = ("repeat_last", "wrap", "error")
-_MOST_DENOMINATOR: Final = 1_000_000  #: Of a time in floating point: 1 / 30 and 1001 / 30000 become exact
+_MOST_DENOMINATOR: Final = 1_000_000  #: The largest denominator of a float's time: 1 / 30 and 1001 / 30000 become exact
 _PlaceT = TypeVar("_PlaceT", int, Fraction)
 
 
@@ -68,7 +68,8 @@ def clips_at_regular_indices(
 ) -> list[list[int]]:
     """Return clips that begin at equal distances, from the first to the last frame at which one may begin.
 
-    Options and errors are those of ``clips_at_random_indices``. More clips than such frames begin at some twice.
+    Options and errors are those of ``clips_at_random_indices``. If there are fewer such frames than clips, several
+    clips begin at the same frame.
     """
     frames = _counted(film)
     span = _span(num_frames_per_clip, num_indices_between_frames)
@@ -135,7 +136,7 @@ def clips_at_regular_times(
 
 
 def _generator(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - chooses clips, guards nothing
+    return random.Random(seed)  # noqa: S311 - not for security
 
 
 def _counted(film: int | Sized) -> int:
@@ -155,7 +156,7 @@ def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[i
     low = start + frames if start < 0 else start
     high = max(frames - span + 1, 1) if end is None else min(end + frames if end < 0 else end, frames)
     if not 0 <= low < high:
-        _refuse(f"no clip can begin at a frame from {low} to {high - 1} of {frames} frames")
+        _refuse(f"no clip can begin at a frame from {low} to {high - 1}: there are {frames} frames")
     return low, high
 
 
@@ -178,7 +179,7 @@ class _Timing:
 
     times: list[Fraction]
     end: Fraction  #: of the last frame
-    step: Fraction  #: from one time of a clip to the next
+    step: Fraction  #: the time from one frame of a clip to the next
     count: int  #: of a clip's times
 
     @classmethod
@@ -198,7 +199,7 @@ class _Timing:
         high = self.end - (self.count - 1) * self.step if high_s is None else min(_exact(high_s), self.end)
         if not self.times[0] <= low < high:
             message = f"no clip can begin from {float(low):g} s to {float(high):g} s"
-            _refuse(f"{message} of frames from {float(self.times[0]):g} s to {float(self.end):g} s")
+            _refuse(f"{message}: the frames are from {float(self.times[0]):g} s to {float(self.end):g} s")
         return low, high
 
     def clip(self, start: Fraction, policy: Policy) -> list[int]:
@@ -208,7 +209,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: those of a clip that are inside the film, and others for the rest."""
+    """Return ``count`` places: those of a clip that are inside the film, and replacements for the rest."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

@@ -1,1 +1,1 @@
-"""``encode``: a caller's pictures into one video file."""
+"""``encode`` turns a caller's pictures into one video file."""

@@ -40,7 +40,7 @@ _CHANNELS: Final = {
 }
 """The positions of red, green and blue in a pixel."""
 _IN_PAIRS: Final = {(2, 1): "nv12", (2, 2): "p010le", (1, 1): "nv16", (1, 2): "p210le"}
-"""By luma rows per chroma row, and bytes per sample."""
+"""Layouts with interleaved chroma, by luma rows per chroma row and bytes per sample."""
 _ROWS_A_PICTURE: Final = {"4:2:0": Fraction(3, 2), "4:2:2": Fraction(2), "4:4:4": Fraction(3)}
 _BECOMES: Final = "yuv420p"  #: The format to which RGB is converted
 

@@ -1,4 +1,4 @@
-"""A caller's frames into one file: an encoder, a clock and a muxer, all in one thread."""
+"""Encodes a caller's frames into one file, with an encoder, a clock and a muxer in one thread."""
 
 import time
 from abc import ABC, abstractmethod

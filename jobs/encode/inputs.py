@@ -47,8 +47,8 @@ class Offered:
     pixels: VideoFrame | DevicePicture
     format: VideoFormat  #: its frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
-    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, with the time base, if it came that way
-    streams: tuple[int, ...] | None = None  #: to wait for before reading a caller's GPU memory; None for other memory
+    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if given in ticks
+    streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
     from_gpu: bool = False
     device: int | None = None  #: the GPU it came from, if known
     asked: EncodeFrame | None = None  #: the caller's requests for this picture
@@ -73,8 +73,8 @@ class InputReader:
     size: tuple[int, int] | None  #: (width, height) of raw bytes
     frame_rate: Fraction  #: the nominal rate of pictures that state none
     fetch: Callable[[DeviceTensor], NDArray[Any]]  #: copies an array from the device to the host
-    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None  #: packs it on the device
-    rgb: Colour | None = None  #: to which the device converts RGB; None: the host does it
+    pack: Callable[[StridedPicture, DeviceInput], DevicePicture | None] = lambda _, __: None  #: packs an array
+    rgb: Colour | None = None  #: the colour to which the device converts RGB; None if the host converts it
 
     def read(self, item: object) -> Offered:
         """Read a picture, (picture, seconds), or an ``EncodeFrame``. Raises UsageError: it is not one; DeviceError."""
@@ -142,7 +142,7 @@ class InputReader:
             return Offered(frame, format_, None)
         return Offered(frame, format_, frame.pts * Fraction(frame.time_base), (frame.pts, Fraction(frame.time_base)))
 
-    def _of_array(self, item: Any) -> VideoFrame:  # noqa: ANN401 - whatever may be an array
+    def _of_array(self, item: Any) -> VideoFrame:  # noqa: ANN401 - anything that may be an array
         try:
             if isinstance(item, bytes | bytearray | memoryview):
                 item = np.frombuffer(item, dtype=np.uint8)
@@ -213,7 +213,7 @@ class HostConverter:
         pictures = [self._from_rgb(frame)] if self._is_rgb else [each for _, each in self._chain.push(ticks, frame)]
         found = next(iter(pictures), None)
         if found is None:
-            raise Unsupported(f"a frame of {frame.format.name} gave none of {self._target.pix_fmt}", ADVICE)
+            raise Unsupported(f"converting {frame.format.name} to {self._target.pix_fmt} gave no frame", ADVICE)
         found.pts, found.time_base = ticks, self._time_base
         return found
 

@@ -1,4 +1,4 @@
-"""``encode``: a caller's frames into one file, by one encoder session in this process."""
+"""``encode`` turns a caller's frames into one file, with one encoder session in this process."""
 
 import asyncio
 import time

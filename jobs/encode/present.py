@@ -1,4 +1,4 @@
-"""``present``: a caller's pictures into an EGLStream."""
+"""``present`` puts a caller's pictures into an EGLStream."""
 
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _ANY_RATE: Final = Fraction(25)
 class PresentReport:
     """The result of ``present``."""
 
-    frames: int  #: presented; a mailbox may have replaced some before the consumer took them
+    frames: int  #: the frames presented; a mailbox may have replaced some before the consumer took them
     width: int
     height: int
     pix_fmt: str  #: FFmpeg's name

@@ -95,10 +95,10 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     encoder: EncoderChoice = "auto"
     fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
-    time_base: Ratio | None = None  #: of the frames' own times; None finds one
+    time_base: Ratio | None = None  #: the time base of the frames' own times; None finds one
     input_pix_fmt: str | None = None  #: the layout of arrays that state none
     size: PixelSize | None = None  #: (width, height) of raw bytes
-    pix_fmt: str | None = None  #: to encode
+    pix_fmt: str | None = None  #: the format to encode
     matrix: Matrix = "bt709"  #: converts RGB to YUV
     sample_aspect_ratio: Ratio | None = None
 
@@ -152,8 +152,8 @@ class EncodeReport:
     height: int
     pix_fmt: str
     frames_in: int
-    frames_out: int  #: counted by reading the file back
-    duration_s: Fraction  #: from the first frame to the end of the last
+    frames_out: int  #: frames counted by reading the file back
+    duration_s: Fraction  #: the time from the first frame to the end of the last
     output_bytes: int
     output_sha256: str
     wall_s: float

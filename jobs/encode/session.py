@@ -1,4 +1,4 @@
-"""A caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
+"""Encodes a caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, PictureRequest
 
 _USUAL_RATE: Final = Fraction(25)
-_RGB_BECOMES: Final = "yuv420p"  #: Nearly every player shows it
+_RGB_BECOMES: Final = "yuv420p"  #: Nearly every player can show this format
 _FULL_RANGE: Final = 2
 _NOTHING_ASKED: Final = EncodeFrame(None)
 
@@ -38,7 +38,7 @@ _NOTHING_ASKED: Final = EncodeFrame(None)
 class PictureSession:
     """One encoder for pictures of one size and format: ``read``, ``open``, ``encode``, all in one thread."""
 
-    settings: EncoderSettings  #: set by ``open``, as all below
+    settings: EncoderSettings  #: set by ``open``, like all fields below
     session: EncoderSession[Any]
     clock: FrameClock
     from_device: bool  #: whether the encoder reads pictures from GPU memory

@@ -1,4 +1,4 @@
-"""The frames of a film that a fleet decodes, as their user holds them."""
+"""The objects through which a caller reads a film's frames from a fleet."""
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class FleetSelection:
     def batches(
         self,
         frames: int,
-        format: TensorFormat | None = None,  # noqa: A002 - as of ``FrameSelection``
+        format: TensorFormat | None = None,  # noqa: A002 - the name in ``FrameSelection``
     ) -> AsyncGenerator[FrameBatch]:
         """Iterate over the frames in tensors of that many each, on the host; the last may have fewer.
 
@@ -52,11 +52,11 @@ class FleetSelection:
         Raises:
             UsageError: the number is below 1.
 
-        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and what reading and making raise.
+        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding.
         Errors of a frame come after the batches before it.
         """
         if frames < 1:
-            raise UsageError(f"a batch of {frames} frames is none", "Give 1 or more.")
+            raise UsageError(f"a batch needs at least one frame: {frames}", "Give 1 or more.")
         return self._film.batches_of(self._choose, frames, TensorFormat() if format is None else format)
 
 
@@ -82,13 +82,13 @@ class FleetFrames(FrameChooser[FleetSelection]):
     def batches(
         self,
         frames: int,
-        format: TensorFormat | None = None,  # noqa: A002 - as of ``FrameSelection``
+        format: TensorFormat | None = None,  # noqa: A002 - the name in ``FrameSelection``
     ) -> AsyncGenerator[FrameBatch]:
         """Iterate over all frames; see ``FleetSelection.batches``."""
         return self[:].batches(frames, format)
 
     async def count(self) -> int:
-        """Return how many frames the index promises."""
+        """Return how many frames the film has by its index."""
         return len((await in_thread(lambda: self._film.source)).part)
 
     def batches_of(
@@ -127,7 +127,7 @@ def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest
         message = f"workers cannot read this {type(source).__name__}"
         raise UsageError(message, "Give a path or URL that all of them can open, or use codecfleet.frames here.")
     if others := sorted(set(options) - FleetFrameOptions.__annotations__.keys()):
-        message = f"the frames of a fleet do not take {', '.join(others)}"
+        message = f"a fleet's frames do not take {', '.join(others)}"
         raise UsageError(message, "docs/learning.md lists their options.")
     fields = {"source": absolute(path), "place": "auto", "threads": 1, **options}
     return build(FrameRequest, fields, str, "docs/learning.md lists the options.")

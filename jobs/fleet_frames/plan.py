@@ -1,4 +1,4 @@
-"""What is submitted for a selection's batches: pure, from the source's index."""
+"""Plans the work for a selection's batches from the source's index. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from ..frames.source import FrameSource
 from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from .work import AHEAD_BYTES, MakeBatches
 
-MOST_BYTES: Final = 64 << 20  #: Of what crosses at once: a batch, or several that are made together
-WASTE: Final = 4  #: Beginning anew may decode one picture again for so many that were decoded
+MOST_BYTES: Final = 64 << 20  #: The size of one result: a batch, or several that are made together
+WASTE: Final = 4  #: A new piece may decode again at most one in this many of the previous piece's pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class BatchPiece:
 
     begin: int
     end: int
-    pictures: int  #: to decode for them
+    pictures: int  #: how many pictures are decoded for them
 
 
 def pieces_of(
@@ -57,10 +57,10 @@ def pieces_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchPlan:
-    """The batches of a selection: what each piece asks of a worker, and the whole of a fleet."""
+    """The batches of a selection: the work of each piece, and the demand of all."""
 
     job: str
-    film: str  #: names the film on workers
+    film: str  #: the film's name on workers
     request: FrameRequest
     source: FrameSource
     positions: Sequence[int]
@@ -74,17 +74,17 @@ class BatchPlan:
         return width * height * self.format.channels * self.format.element_bytes
 
     def check(self) -> None:
-        """Raise UsageError if a batch is too large to cross."""
+        """Raise UsageError if a batch is too large to send."""
         frames = min(self.frames, len(self.positions))
         size_bytes = frames * self.frame_bytes
         if size_bytes > MOST_BYTES:
             fitting = MOST_BYTES // self.frame_bytes
-            message = f"a batch of {frames} frames has {size_bytes >> 20} MiB, and a fleet's has at most 64"
+            message = f"a batch of {frames} frames has {size_bytes >> 20} MiB, and a fleet's batches have at most 64"
             advice = f"Ask for up to {fitting} frames, or give" if fitting else "Give"
             raise UsageError(message, f"{advice} TensorFormat a smaller size.")
 
     def pieces(self) -> Iterator[BatchPiece]:
-        """Return what is submitted, in order."""
+        """Return the pieces to submit, in order."""
         part = self.source.part
         numbers = np.array(self.positions, dtype=np.int64) * self.request.every
         most = MOST_BYTES // self.frame_bytes
@@ -112,7 +112,7 @@ class BatchPlan:
         )
 
     def work(self, piece: BatchPiece) -> MakeBatches:
-        """Return a piece's work, without the film's reading."""
+        """Return a piece's work, without the film's ``reading``."""
         return MakeBatches(
             job=self.job,
             label=f"batches {piece.begin // self.frames} to {(piece.end - 1) // self.frames}",

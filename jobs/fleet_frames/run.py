@@ -22,9 +22,9 @@ from ..request.running import WaitOptions
 from .plan import BatchPiece, BatchPlan
 from .work import MadeBatches
 
-MADE_BYTES: Final = 512 << 20  #: Of the pieces that are being made or wait for their consumer
+MADE_BYTES: Final = 512 << 20  #: The size of the pieces that are being made or wait for their consumer
 AHEAD_PER_SLOT: Final = 2  #: How many pieces there are for each slot, so that none idles while the first piece is late
-AHEAD_LEAST: Final = 16  #: How many there are anyway: the pool grants slots for them
+AHEAD_LEAST: Final = 16  #: How many pieces there are at least; the pool grants slots for them
 
 
 class _BatchRun:
@@ -52,7 +52,7 @@ class _BatchRun:
     async def _make_all(self) -> None:
         ahead = deque[tuple[BatchPiece, asyncio.Task[MadeBatches]]]()
         pieces = self._plan.pieces()
-        following = await in_thread(next, pieces, None)  # the first one looks at the whole index
+        following = await in_thread(next, pieces, None)  # the first piece takes a pass over the whole index
         async with TaskOwner() as owner:
             owner.start(self._watch.run(), "watch")
             owner.start(more_slots(self._pool, self._plan.job, sys.maxsize), "the pool's refusal")
@@ -108,7 +108,7 @@ class _BatchRun:
 
 async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerator[FrameBatch]:
     """Yield a selection's batches; ``plan`` is called in a thread. Raises CodecfleetError."""
-    start = SharedCall(pool.start(), "the workers' start")  # while the index is read
+    start = SharedCall(pool.start(), "the workers' start")  # workers start while the index is read
     planned = await in_thread(plan)
     await start.wait()
     await _check_nvdec(pool, planned)
@@ -133,11 +133,11 @@ async def _check_nvdec(pool: Pool, plan: BatchPlan) -> None:
 
 
 def _writable(made: MadeBatches) -> MadeBatches:
-    """Return batches in memory of their own: what arrives may be a read-only view of what was sent."""
+    """Return batches in writable memory: received arrays may be read-only views of the message."""
     return replace(made, batches=tuple(replace(each, data=_own(each.data)) for each in made.batches))
 
 
-def _own(data: Any) -> object:  # noqa: ANN401 - an array, or what is in the place of one
+def _own(data: Any) -> object:  # noqa: ANN401 - an array of any library, or ``HostBfloat16``
     if isinstance(data, HostBfloat16):
         return data if data.bits.flags.writeable else HostBfloat16(data.bits.copy())
     return data if data.flags.writeable else data.copy()

@@ -26,8 +26,8 @@ from ..frames.request import FrameRequest
 from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
-FILMS_KEPT: Final = 16  #: Each with its index, and without a decoder
-AHEAD_BYTES: Final = 256 << 20  #: Of pictures that are decoded ahead for one piece; more on a large GPU
+FILMS_KEPT: Final = 16  #: How many films are kept, each with its index and without a decoder
+AHEAD_BYTES: Final = 256 << 20  #: The size of the pictures decoded ahead for one piece; more on a large GPU
 FRAMES_AT_ONCE: Final = 8  #: How many pictures of a batch are in memory while it is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
 
@@ -41,7 +41,7 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film of a key, made if it is not kept; None if it is not, and ``make`` is None."""
+        """Return the film of a key, kept or made; None if it is not kept, and ``make`` is None."""
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:
@@ -58,7 +58,7 @@ KEPT_FILMS: Final = KeptFilms()
 
 @dataclass(frozen=True, slots=True)
 class MadeBatches:
-    """Batches, and the error in the place of those that follow."""
+    """Batches, and the error that prevents those that follow."""
 
     batches: tuple[FrameBatch, ...]
     error: CodecfleetError | None = None
@@ -71,10 +71,10 @@ class MakeBatches(Work[MadeBatches | None]):
     The result is None if this worker does not know the film: then submit the work again with the film's ``reading``.
     """
 
-    film: str  # names the film among all films of all clients
+    film: str  # the film's name, unique among all clients' films
     request: FrameRequest
-    version: Hashable | None  # of the source, the same on every node; None for any
-    positions: tuple[int, ...]  # of the frames in the requested part, in this order
+    version: Hashable | None  # the source's version, the same on every node; None for any
+    positions: tuple[int, ...]  # the frames' positions in the requested part, in the order requested
     frames: int
     format: TensorFormat
     reading: SourceReading | None = None
@@ -104,7 +104,7 @@ class MakeBatches(Work[MadeBatches | None]):
         try:
             with _filling(source, self.format) as fill, closing(iter(selection)) as frames:
                 for count in counts:
-                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - an error leaves those before it
+                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - an error keeps earlier ones
         except _OF_FRAMES as error:
             if not made:
                 raise
@@ -153,7 +153,7 @@ _Fill = Callable[[Sequence[Frame], NDArray[Any]], None]
 
 @contextmanager
 def _filling(source: FrameSource, format_: TensorFormat) -> Iterator[_Fill]:
-    """Yield what writes frames, wherever they are, into a part of a tensor on the host."""
+    """Yield a function that writes frames, on the host or a device, into a part of a tensor on the host."""
     device = source.device if source.on_device else None
     with closing(tensor_maker(source)) as maker, ExitStack() as stack:
         mover = None if device is None else stack.enter_context(closing(device.open_mover()))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ChosenFrames(Protocol):
-    """The frames of batches: a ``FrameSelection``."""
+    """The part of ``FrameSelection`` that batches use."""
 
     def __len__(self) -> int: ...
 
@@ -43,7 +43,7 @@ class FrameBatches:
         self, selection: ChosenFrames, frames: int, format_: TensorFormat | None = None, out: object = None
     ) -> None:
         if frames < 1:
-            raise UsageError(f"a batch of {frames} frames is none", "Give 1 or more.")
+            raise UsageError(f"a batch needs at least one frame: {frames}", "Give 1 or more.")
         self._selection = selection
         self._frames = frames
         self._format = TensorFormat() if format_ is None else format_
@@ -54,11 +54,11 @@ class FrameBatches:
         return (len(self._selection) + self._frames - 1) // self._frames
 
     def __bool__(self) -> bool:
-        """Return True, even if there are none: their number says so."""
+        """Return True, even if there are no batches; ``len`` tells that."""
         return True
 
     def __iter__(self) -> Generator[FrameBatch]:
-        """Iterate, blocking for each batch. Raises UsageError in an event loop, and what reading and making raise."""
+        """Iterate, blocking for each batch. Raises UsageError in an event loop, and the errors of decoding."""
         return self._made(iter(self._selection))
 
     async def __aiter__(self) -> AsyncIterator[FrameBatch]:
@@ -111,7 +111,7 @@ class _Group:
 
 
 def tensor_maker(source: "FrameSource") -> TensorMaker:
-    """Return what makes tensors where a source's frames are. Raises DeviceError."""
+    """Return a maker of tensors in the memory of a source's frames. Raises DeviceError."""
     if source.on_device and source.device is not None:
         return source.device.open_tensors()
     return HostTensorMaker(min(source.threads, cores()))

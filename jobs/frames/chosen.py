@@ -25,7 +25,7 @@ from .source import FrameSource, open_frame_source
 
 
 class Film:
-    """What stays between reads of one source: its index and its decoders' proofs. Thread-safe.
+    """The state kept between reads of one source: its index and its decoders' proofs. Thread-safe.
 
     Closing it, or forgetting it, releases the bytes or the file of a ``HeldSource``. A ``reading`` of the source by
     another process is used instead of reading it again.
@@ -112,8 +112,9 @@ class FrameSelection:
         frames = await film.at([7, 3, 7])
 
     Only groups of pictures with a chosen frame are read. A frame that cannot be decoded raises FrameDamaged in its
-    place. A selection may be read many times, until the film is closed. Threads that decode call ``seen`` after each
-    picture; what it raises ends the read.
+    place. A selection may be read many times, until the film is closed. Decoding threads call ``seen`` after each
+    picture;
+    its exceptions end the read.
     """
 
     def __init__(
@@ -122,14 +123,14 @@ class FrameSelection:
         self._film = film
         self._choose = choose
         self._seen = seen
-        self.report = FramesReport()  #: what all reads of this selection did
+        self.report = FramesReport()  #: the totals of all reads of this selection
 
     def __len__(self) -> int:
-        """Return how many frames it has. Raises NoSuchFrame, and what prevents the film from being opened."""
+        """Return how many frames it has. Raises NoSuchFrame, and the errors of opening the film."""
         return len(self._positions())
 
     def __bool__(self) -> bool:
-        """Return True, even if it is empty: its length says so."""
+        """Return True, even if it is empty; ``len`` tells that."""
         return True
 
     def __iter__(self) -> Generator[Frame]:
@@ -144,7 +145,7 @@ class FrameSelection:
     def batches(
         self,
         frames: int,
-        format: TensorFormat | None = None,  # noqa: A002 - the word of ``ClipDataset`` too
+        format: TensorFormat | None = None,  # noqa: A002 - the name in ``ClipDataset`` too
         *,
         out: object = None,
     ) -> FrameBatches:
@@ -152,7 +153,7 @@ class FrameSelection:
         return FrameBatches(self, frames, format, out)
 
     def opened(self) -> FrameSource:
-        """Return the film's source, opened at the first use; raises what prevents that."""
+        """Return the film's source, opened at the first use; raises the errors of opening it."""
         return self._film.source
 
     def __await__(self) -> Generator[object, None, list[Frame]]:

@@ -23,11 +23,11 @@ from .selection import GroupRead, ReadPlan
 from .source import FrameSource
 
 AHEAD_SHARE: Final = 16
-"""In their own order, more groups than threads are decoded ahead only into one over this of the memory."""
+"""Frames that are taken in order: groups beyond one for each thread may fill this fraction (1/16) of the memory."""
 
 
 class _Stopped(Exception):
-    """Nobody wants the frames any more."""
+    """The frames are no longer wanted."""
 
 
 class _Again(Exception):
@@ -42,10 +42,10 @@ class _Again(Exception):
 class _Held:
     """The frames of one read."""
 
-    uses: Counter[int] = field(default_factory=Counter)  #: how often each number is still to be handed out
-    frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: by number, with their bytes
+    uses: Counter[int] = field(default_factory=Counter)  #: how many more times each number is handed out
+    frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: frames by number, with their bytes
     held_bytes: int = 0
-    is_done: bool = False  #: numbers without a frame then have none
+    is_done: bool = False  #: after this, a number without a frame has none
     error: BaseException | None = None
 
 
@@ -161,7 +161,7 @@ class GroupReader:
 
     def _undecodable(self, number: int) -> FrameDamaged:
         message = f"frame {number} of {self._source.ranges.index.source} cannot be decoded"
-        return FrameDamaged(message, "Ask for other frames, or iterate over the film: that leaves it out.", number)
+        return FrameDamaged(message, "Ask for other frames, or iterate over the film, which skips this one.", number)
 
     def _work(self) -> None:
         while (place := self._begin()) is not None:
@@ -180,7 +180,7 @@ class GroupReader:
                     self._notify()
 
     def _begin(self) -> int | None:
-        """Return the next read once there is room for its frames; None: there is none."""
+        """Return the next read once there is room for its frames; None if no read is left."""
         with self._changed:
             while True:
                 if self._is_stopped or self._next_read == len(self._plan.reads):
@@ -189,7 +189,7 @@ class GroupReader:
                 while self._first_needed < place and not self._needed_bytes(self._first_needed):
                     self._first_needed += 1
                 needed = sum(self._needed_bytes(each) for each in range(self._first_needed, place + 1))
-                # Frames held for later may be larger than planned, by padding: they must not keep out the next one.
+                # Padding may make frames held for later larger than planned; they must not block the next frame.
                 is_ahead = self._plan.ascends and place - self._first_needed > self._source.threads
                 if self._is_next(place) or needed <= self._source.limit_bytes // (AHEAD_SHARE if is_ahead else 1):
                     self._next_read += 1
@@ -202,7 +202,7 @@ class GroupReader:
         return self._position < len(slots) and slots[self._position][0] == place
 
     def _needed_bytes(self, place: int) -> int:
-        """Return how much memory the frames of a read need that are still to be handed out."""
+        """Return how much memory a read's frames need until they are handed out."""
         held = self._held[place]
         if held.is_done or held.error is not None:
             return held.held_bytes
@@ -240,7 +240,7 @@ class GroupReader:
         """Add a frame once there is room for it. Raises _Stopped."""
         limit_bytes = self._source.limit_bytes
         with self._changed:
-            # Frames of other orders fit by plan, and must not wait: a later one may be needed first.
+            # In any other order the plan bounds memory, and frames must not wait: a later one may be needed first.
             while self._plan.ascends and held.frames and held.held_bytes + size_bytes > limit_bytes:
                 self.check()
                 self._changed.wait()
@@ -252,7 +252,7 @@ class GroupReader:
                 self._notify()
 
     def check(self) -> None:
-        """Raise _Stopped if nobody wants the frames any more."""
+        """Raise _Stopped if the frames are no longer wanted."""
         if self._is_stopped:
             raise _Stopped
 
@@ -274,7 +274,7 @@ class GroupReader:
 
 
 class _Attempt:
-    """One attempt at a read, from ``moves`` steps back; adds the numbers that it handed over to ``done``."""
+    """One attempt at a read, from ``moves`` steps back; adds the numbers of the frames handed over to ``done``."""
 
     def __init__(
         self,

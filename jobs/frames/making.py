@@ -1,4 +1,4 @@
-"""From decoded pictures to the frames that users get, and the choice of the decoder."""
+"""Makes the frames that users get from decoded pictures, and chooses the decoder."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -248,7 +248,8 @@ class _Attempt:
     def _numbers(self) -> Callable[[int], int]:
         """Return a function that numbers the segment's pictures, to be called once for each, in order.
 
-        Numbers come from the index's times, so that lost pictures shift no others; if times are unreliable, they count.
+        Numbers come from the index's times, so that lost pictures shift no others; if times are unreliable, pictures
+        are counted.
         """
         ranges = self._source.ranges
         first = ranges.segments[0].start_ticks

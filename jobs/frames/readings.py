@@ -11,10 +11,10 @@ from ...actors.limits import InputLimits
 from ...actors.media.location import HeldSource, is_local
 from ..source.source import SourceReading, SourceStamp, read_source
 
-MOST_PACKETS: Final = 1_000_000  #: Of all kept indexes together, about 50 bytes each
+MOST_PACKETS: Final = 1_000_000  #: The packets of all kept indexes together, about 50 bytes each
 MOST_READINGS: Final = 1_000
 _SETTLED_NS: Final = 2 * 10**9
-"""A file changed more recently may change again without a new time: file systems count in ticks of up to 2 s."""
+"""A file changed more recently than this may change again with the same time: some ticks last up to 2 s."""
 
 _Key: TypeAlias = tuple[SourceStamp, int, InputLimits]
 

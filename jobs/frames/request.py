@@ -13,7 +13,7 @@ from ..request.parts import CudaPlace, PixelSize, SourceRange
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
-SEGMENT_S = Fraction(2)  #: Short, since whole segments are decoded ahead into memory; a cut costs few decoded pictures
+SEGMENT_S = Fraction(2)  #: Short, since whole segments are decoded ahead into memory; a cut costs little
 
 
 class FrameOptions(TypedDict, total=False):
@@ -79,8 +79,8 @@ class FramesReport:
     """The progress of a stream of frames; damage is counted as in a transcode's report."""
 
     frames_promised: int = 0  #: by the index
-    frames: int = 0  #: handed out
-    segments: int = 0  #: handed out; of chosen frames, groups that were decoded
+    frames: int = 0  #: frames handed out
+    segments: int = 0  #: segments handed out; for chosen frames, groups decoded
     decoded: int = 0  #: pictures decoded for chosen frames, on all tries
     on_device: bool = False
     gpu_refusal: str = ""  #: why no GPU is used; "" if one is

@@ -1,4 +1,4 @@
-"""From wanted frames to what is read for them: pure, from a track's index.
+"""Plans the reads for wanted frames from a track's index. Pure.
 
 A *group* is what is decoded from one entry: the pictures up to the next access point, or a whole segment if the track's
 times are unreliable, since its pictures are then counted.
@@ -23,9 +23,11 @@ from ..source.index import MISSING
 
 ChosenT = TypeVar("ChosenT")
 
-MERGED_FRAMES: Final = 32  #: Neighbouring groups are read at once if together they span at most so many frames,
-MERGED_GAP: Final = 2  #: and if the next wanted frame is at most so many after the last one: pictures or fields
-_FLOAT_BITS: Final = 50  #: A time in floating point is the nearest tick if it differs by its rounding only
+MERGED_FRAMES: Final = 32
+MERGED_GAP: Final = 2
+"""Neighbouring groups are read at once if together they span at most ``MERGED_FRAMES`` frames, and the next wanted
+frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
+_FLOAT_BITS: Final = 50  #: A float's time counts as the nearest tick if only rounding separates them
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +181,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
 
 
 def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
-    """Return times with those that are repeated spread until the next one (rule R4)."""
+    """Return the times, with repeated ones spread up to the next time (rule R4)."""
     distinct, counts = np.unique(times, return_counts=True)
     found: list[int] = []
     for place, (time, count) in enumerate(zip(distinct.tolist(), counts.tolist(), strict=True)):
@@ -198,11 +200,11 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, by first need; and of each frame in the order asked for, (its read, its number)."""
+    """The reads for some frames, by first need; and each frame's (read, number), in the order requested."""
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]
-    ascends: bool  #: whether frames are asked for in their own order
+    ascends: bool  #: whether the order requested is that of the film
 
     @classmethod
     def of(

@@ -21,7 +21,7 @@ from .request import FrameRequest
 from .selection import PartFrames
 
 HOST_BYTES: Final = 2 << 30
-DEVICE_SHARE: Final = 4  #: Frames may take one over this of the device's free memory
+DEVICE_SHARE: Final = 4  #: Frames may take the device's free memory divided by this
 DEVICE_THREADS: Final = 14  #: The number of sessions that fills a large GPU's engines (docs/nvdec.md)
 
 
@@ -35,18 +35,18 @@ class FrameSource:
     ranges: TrackRanges
     part: PartFrames  #: the frames of ``ranges``, by number
     format: VideoFormat  #: as decoded
-    output: VideoFormat | None  #: to which frames are converted; None: they are not
+    output: VideoFormat | None  #: the format to which frames are converted; None if they are not
     device: WorkerDevice | None
     on_device: bool  #: whether frames are in the device's memory
     gpu_refusal: str  #: why no GPU is used; "" if one is
     paths: tuple[DecodePath[Any], ...]  #: the ways to decode, best first
     threads: int  #: how many segments are decoded at once at most
     limit_bytes: int  #: how much is decoded ahead at most
-    segments_at_once: int  #: as many as fit into that
+    segments_at_once: int  #: how many segments fit into ``limit_bytes``
     segment_bytes: int  #: how much of each segment is decoded ahead at most
 
     def frames_of(self, pictures: int) -> int:
-        """Return how many of that many pictures are frames."""
+        """Return how many frames a number of pictures gives."""
         return pictures // self.request.every
 
     @property
@@ -154,7 +154,8 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
     except ValueError:
         known = ()
     if not known:
-        raise Unsupported(f"frames cannot have the pixel format {pix_fmt}", "Usual ones are rgb24, gray and yuv420p.")
+        message = f"frames cannot have the pixel format {pix_fmt}"
+        raise Unsupported(message, "Use rgb24, gray, yuv420p or another of FFmpeg's formats.")
     return replace(format_, width=width, height=height, pix_fmt=pix_fmt)
 
 

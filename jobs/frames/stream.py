@@ -136,7 +136,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     def batches(
         self,
         frames: int,
-        format: TensorFormat | None = None,  # noqa: A002 - the word of ``ClipDataset`` too
+        format: TensorFormat | None = None,  # noqa: A002 - the name in ``ClipDataset`` too
         *,
         out: object = None,
     ) -> FrameBatches:
@@ -153,7 +153,7 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
-        # A slow store can be interrupted only from another thread; for a short clip on disk, threads are what is slow.
+        # A slow store can be interrupted only from another thread; for a short clip on disk, threads cost the most.
         context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
             while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
@@ -165,7 +165,7 @@ class FrameStream(FrameChooser[FrameSelection]):
                     runner.run(self._end_reading(), context=context)
 
     def _ready(self) -> Frame | None:
-        """Return the next frame if it is ready, without a turn of the loop; None also if the loop is due for one."""
+        """Return the next frame if it is ready, without yielding to the event loop; None if it must yield."""
         if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
             return None
         frame = None

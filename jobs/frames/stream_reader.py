@@ -104,9 +104,9 @@ class StreamReader:
                 self._put(self._framed(taken, taken.pixels), taken.size_bytes)
             elif not consumer.is_over and time.monotonic() - self._latest_s >= stream.wait_s:
                 message = f"the stream's producer gave no frame within {stream.wait_s:g} s"
-                raise DeadlineMissed(message, "Look at the producer, or give the stream a longer wait_s.")
+                raise DeadlineMissed(message, "Check the producer, or give the stream a longer wait_s.")
 
-    def _is_wanted(self, number: int, is_new: bool) -> bool:  # noqa: FBT001 - as the stream calls it
+    def _is_wanted(self, number: int, is_new: bool) -> bool:  # noqa: FBT001 - the stream's signature
         repeat_s = self._stream.repeat_s
         repeats = repeat_s is not None and time.monotonic() - self._latest_s >= repeat_s
         return (is_new or repeats) and (number - 1) % self._request.every == 0

@@ -19,7 +19,7 @@ class FrameQueue:
     """The frames of one run over a segment."""
 
     _window: "FrameWindow"
-    frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: with their sizes in bytes
+    frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: frames, with their sizes in bytes
     held_bytes: int = 0
     is_hidden: bool = False  #: whether frames are held back until all of them are decoded
     is_complete: bool = False
@@ -90,8 +90,8 @@ class FrameQueue:
 class FrameWindow:
     """The frames decoded ahead of one source: the queues of the segments in flight.
 
-    Each segment may hold ``segment_bytes``, and always one frame. Any thread calls ``wake`` when ``take`` may succeed
-    after it did not.
+    Each segment may hold ``segment_bytes``, and always one frame. Any thread calls ``wake`` when ``take`` may
+    succeed after it returned None.
     """
 
     def __init__(self, segment_bytes: int, wake: Callable[[], None], report: FramesReport) -> None:
@@ -111,7 +111,7 @@ class FrameWindow:
             return queue
 
     def open(self, segment: int) -> None:
-        """Let the frames of a segment be taken."""
+        """Let the consumer take a segment's frames."""
         with self.changed:
             self._open = segment
             self.notify()

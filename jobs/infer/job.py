@@ -35,9 +35,9 @@ class InferReport:
     frames: int
     segments: int
     tensors: tuple[GatheredTensor, ...]
-    segments_by_device: dict[tuple[str, int], int]  #: by machine and number of the DLA
+    segments_by_device: dict[tuple[str, int], int]  #: segments by machine and DLA number
     warnings: tuple[str, ...]
-    infer_s: float  #: the sum over all segments
+    infer_s: float  #: the sum of all segments' times
     wall_s: float
 
     def lines(self) -> list[str]:

@@ -27,7 +27,7 @@ class InferPlan:
     spec: InferSpec
     ranges: TrackRanges
     loadable: Blob
-    colour: Colour | None = None  #: of every picture; None if it changes
+    colour: Colour | None = None  #: the colour of every picture; None if it changes
 
     def decode(self, run: Run) -> DecodeRange:
         """Return the range to decode for a run."""

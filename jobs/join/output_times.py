@@ -56,7 +56,7 @@ class OutputTimes:
     origin_s: Fraction  #: the source's time that becomes 0
     reorder_frames: int
     lead_ticks: Fraction  #: ``lead``, in source ticks
-    last_shown_ticks: Callable[[int], Fraction]  #: from the last picture's time to its duration, in source ticks
+    last_shown_ticks: Callable[[int], Fraction]  #: maps the last picture's time to its duration, in source ticks
     counts_decoding: bool = False  #: whether a packet's duration is the distance to the next decoding time
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0

@@ -35,7 +35,7 @@ class Owner:
     boot: str  #: the host's boot id
     pid: int
     began: str  #: when the process started, in the kernel's ticks
-    token: str  #: one for each job of a process
+    token: str  #: unique to each job of a process
 
     @classmethod
     def here(cls) -> Self:
@@ -57,7 +57,7 @@ class Owner:
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether it is alive, as far as ``here`` can tell; its lease was renewed ``age_s`` ago."""
+        """Return whether the owner is alive, as far as ``here`` can tell; its lease was renewed ``age_s`` ago."""
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S
@@ -69,9 +69,9 @@ class Owner:
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether ``other``, named in a folder that this process has locked, still owns it.
+    """Return whether ``other``, the owner that a folder names, still owns it; this process has locked the folder.
 
-    If the file system has locks (``locks_work``), no living process of this machine still owns it.
+    If the file system has locks (``locks_work``), a process of this machine would still hold the lock.
     """
     return other is not None and lives and not (locks_work and other.boot == here.boot)
 
@@ -88,7 +88,7 @@ def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputI
 
 
 def _began(pid: int) -> str:
-    """Return when a process started (proc(5): stat's 22nd field); "" if there is none, or it is a zombie."""
+    """Return when a process started (proc(5): stat's 22nd field); "" if no such process exists, or it is a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "" if state in _ENDED else fields[18]
@@ -126,7 +126,7 @@ class FolderOwner:
             self._write()
         except OSError:
             self.release()
-            if is_new:  # such as on a full disk
+            if is_new:  # for example, if the disk is full
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
@@ -156,7 +156,7 @@ class FolderOwner:
             self._file = None
 
     def _locked(self) -> int | None:
-        """Return the locked owner file; None if it was replaced meanwhile."""
+        """Return the locked owner file; None if it was replaced before the lock."""
         path = self._folder / OWNER_FILE
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             remove_any(path)

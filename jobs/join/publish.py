@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WORK_SUFFIX: Final = ".codecfleet"  #: The end of the names of work folders
 _MARK_DIGITS: Final = 12
-_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, less what is added to it
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, minus what is added to the name
 _READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Stores that fsspec can only read
 
 
@@ -98,7 +98,7 @@ def publish(finished: Path, output: str, *, overwrite: bool) -> None:
         if overwrite:
             finished.replace(path)
         else:
-            # A hard link fails if the name is taken; a rename would silently replace a file that came meanwhile.
+            # A hard link fails if the name is taken; a rename would silently replace another program's new file.
             try:
                 path.hardlink_to(finished)
             except FileExistsError:
@@ -119,7 +119,7 @@ def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         path.lstat()
     if path.is_dir():
-        raise OutputUnwritable(f"{path} is a folder", "Name a file in it.")
+        raise OutputUnwritable(f"{path} is a folder", "Give the name of a file in that folder.")
     if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
         raise UsageError(f"output and input are the same file: {path}", "Choose another output.")
     if os.path.lexists(path) and not overwrite:  # a dangling link takes the name too
@@ -182,7 +182,7 @@ def _refused(output: str, error: Exception) -> CodecfleetError:
     """Return the error of an output that cannot be written, or of a store that cannot answer now."""
     if not is_busy(error):
         return _unwritable(output, error)
-    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store works.")
+    return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store answers.")
 
 
 def _unwritable(output: str, error: Exception) -> RequestError:
@@ -195,7 +195,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # In one call: if a file were opened for writing, closing it after an error would publish a truncated one.
+        # Upload in one call: after an error, closing a file opened for writing would publish a truncated one.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:

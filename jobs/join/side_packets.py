@@ -39,7 +39,7 @@ _EAC3_BSID_MAX = 16
 _AC3_SIZE_CODES = 38
 _RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
-"""By configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
+"""Frame lengths by configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
 _OPUS_COUNTED = 3  #: The code of packets whose second byte is their number of frames
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
@@ -86,7 +86,7 @@ class Pipe(ABC):
         """Take the next packet of the track and yield the output packets that are ready."""
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Yield the rest after the track's last packet."""
+        """Yield the remaining output packets after the track's last packet."""
         return iter(())
 
     def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
@@ -118,18 +118,18 @@ class Pipe(ABC):
 
 @dataclass(slots=True)
 class AudioPipe(Pipe):
-    """Copies sound. Times leave in samples."""
+    """Copies sound; its output times are in samples."""
 
     may_hide_start: bool = True  #: whether edit lists hide the part of a first packet before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
-    counted: CountedSound | None = None  #: the line of samples, if the output counts them (PCM in mp4 and mov)
+    counted: CountedSound | None = None  #: places packets by samples, if the output counts them (PCM in mp4 and mov)
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
     hidden: int = 0  #: how many packets after the first heard one an edit list hides
     moved: int = 0  #: how many packets would audibly overlap the previous one, and were moved after it
     damaged: int = 0  #: how many packets are left out because they lack a header
-    begins_damaged: bool = False  #: whether the first one was
+    begins_damaged: bool = False  #: whether the first packet was left out
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
@@ -172,7 +172,7 @@ class AudioPipe(Pipe):
         yield self._send(packet, at, at, length, tick)
 
     def _placed(self, line: CountedSound, position: int, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Yield a packet at its place on the line of samples, after the silence before it."""
+        """Yield a packet at its position in samples, after the silence before it."""
         self.first = position if self.first is None else self.first
         for at, samples, payload in line.place(position, bytes(packet)):
             part: Packet[Stream] = new_packet(payload)
@@ -245,7 +245,7 @@ class CuePipe(Pipe):
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
     one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted text is merged
-    crowded: int = 0  #: how many cues that changes
+    crowded: int = 0  #: how many cues this rule changes
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
@@ -339,14 +339,14 @@ def _opus_samples(payload: bytes) -> int:
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:
-    """Return the milliseconds for FFmpeg's Matroska muxer, which adds the priming after rounding both separately."""
+    """Return a time in ms for FFmpeg's Matroska muxer, which rounds time and priming separately and adds them."""
     heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
     return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
 
 
 def skip_samples_data(at_end: int) -> PacketSideData:
     """Return the side data that states how many samples at a packet's end are inaudible."""
-    make: Any = PacketSideData  # its stub leaves out the constructor
+    make: Any = PacketSideData  # PyAV's stub lacks the constructor
     data = bytes(4) + at_end.to_bytes(4, "little") + bytes(2)
     entry: PacketSideData = make(packet_sidedata_type_from_literal("skip_samples"), len(data))
     entry.update(data)

@@ -42,7 +42,7 @@ class FoundWork:
     owner: Owner | None
     found: Replay
     size_bytes: int
-    age_s: float | None  #: since the last write; None if the store does not say
+    age_s: float | None  #: time since the last write; None if the store does not say
 
     def to_json(self) -> dict[str, Any]:
         """Return the work as plain JSON values; docs/cli.md describes it."""

@@ -33,7 +33,7 @@ _WORDS: Final = {
     "overlay": ("the overlay picture has changed", "put the picture back as it was"),
     "font": ("the font of the subtitles has changed", "put the font back as it was"),
     "cuts": ("the input is cut at other places", ""),
-    "kind": ("the encoder was {} and is {}", "continue it where that encoder is"),
+    "kind": ("the encoder was {} and is {}", "continue it on a machine with that encoder"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
 """By field: how the job differs from the unfinished one, and how to continue that one without starting over."""

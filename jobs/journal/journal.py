@@ -1,4 +1,4 @@
-"""The journal of a running job, to which any thread appends records, and a job's state as its records tell it."""
+"""The journal of a running job, to which any thread appends records, and a job's state, read from its records."""
 
 import threading
 from dataclasses import dataclass, field, replace
@@ -51,10 +51,10 @@ class Replay:
             case Complete(), JobHeader():
                 return replace(counted, complete=record)
             case _:
-                raise BadRecord(f"a {type(record).__name__} does not follow here")
+                raise BadRecord(f"a {type(record).__name__} cannot be the next record")
 
     def without(self, segments: frozenset[int]) -> "Replay":
-        """Return it with some segments to encode again."""
+        """Return the state with some segments to encode again."""
         encoded = {n: each for n, each in self.encoded.items() if n not in segments}
         return replace(self, encoded=encoded, in_flight=self.in_flight | segments)
 

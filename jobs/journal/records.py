@@ -26,7 +26,7 @@ _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
 _TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be valid text
-_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays by packet, with their types
+_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays with a value per packet
 _PLAIN: Final = tuple(
     each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
 )
@@ -36,7 +36,7 @@ _PLAIN: Final = tuple(
 class JobHeader:
     """The first record: a description of the job in plain values."""
 
-    job: Mapping[str, Any]  #: everything that its bytes depend on except ``encoder``
+    job: Mapping[str, Any]  #: everything that the output's bytes depend on, except ``encoder``
     encoder: Mapping[str, Any]
     spec: Mapping[str, Any]  #: the fields of the request, with which the job is continued
     output: str

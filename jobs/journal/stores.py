@@ -224,7 +224,7 @@ class StoreLease:
         self._writing = threading.Lock()
 
     def acquire(self) -> None:
-        """Take ownership. Raises OutputInUse: another job has it; StorageFailed: the store does not answer."""
+        """Take ownership. Raises OutputInUse: another job owns it; StorageFailed: the store does not answer."""
         other, renewed_s = read_owner(self._store)
         age_s = time.time() - renewed_s
         lives = other is not None and other.lives(self._here, age_s)
@@ -243,7 +243,7 @@ class StoreLease:
             return True
 
     def release(self) -> None:
-        """Release it. Idempotent; never raises."""
+        """Release the work. Idempotent; never raises."""
         if not self._released.is_set():
             self._released.set()
             with self._writing, suppress(StorageFailed):

@@ -217,7 +217,7 @@ def _is_there(output: str, noted: Complete) -> bool:
             return False
         with store.open(name, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
-    except Exception:  # noqa: BLE001 - stores raise errors of their own; an unreadable output does not count
+    except Exception:  # noqa: BLE001 - each store raises its own errors; an unreadable output does not count
         return False
 
 

@@ -1,1 +1,1 @@
-"""``Decoder`` and ``Encoder``: sessions for callers who have packets, or want them."""
+"""``Decoder`` and ``Encoder``: sessions that take or return packets."""

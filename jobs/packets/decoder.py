@@ -1,4 +1,4 @@
-"""``codecfleet.Decoder``: packets in, frames out, in this process."""
+"""``codecfleet.Decoder`` decodes packets into frames, in this process."""
 
 from ...actors.decode.nvdec_options import PLAIN, NvdecOptions
 from ...actors.device.interface import WorkerDevice

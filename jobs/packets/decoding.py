@@ -1,4 +1,4 @@
-"""The session behind ``Decoder``: packets of one track into frames, on NVDEC or in software."""
+"""The session behind ``Decoder``: it decodes one track's packets into frames, on NVDEC or in software."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -31,6 +31,7 @@ from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
 
 _USUAL_RATE: Final = Fraction(25)
 _DECODERS: Final = {"av1": "libdav1d"}  #: FFmpeg's decoder named after the codec needs hardware
+_USUAL: Final = "Use h264, hevc, av1, vp9, vp8 or another codec that FFmpeg decodes."
 _MOST_HELD: Final = 64  #: No decoder holds the pictures of this many packets
 _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
 
@@ -226,9 +227,9 @@ def _context(codec: str, request: DecoderRequest) -> VideoCodecContext:
     try:
         context = CodecContext.create(_DECODERS.get(codec, codec), "r")
     except (av.error.FFmpegError, ValueError) as error:
-        raise UsageError(f"FFmpeg has no decoder {codec}: {error}", "h264, hevc, av1, vp9 and vp8 are usual.") from None
+        raise UsageError(f"FFmpeg has no decoder {codec}: {error}", _USUAL) from None
     if not isinstance(context, VideoCodecContext):
-        raise UsageError(f"{codec} is not video", "h264, hevc, av1, vp9 and vp8 are usual.")
+        raise UsageError(f"{codec} is not video", _USUAL)
     context.extradata = request.extradata or None
     if request.nvdec != PLAIN and request.nvdec.keeps_coding_order:
         context.flags |= int(Flags.low_delay)

@@ -1,4 +1,4 @@
-"""``codecfleet.Encoder``: pictures in, packets out, in this process."""
+"""``codecfleet.Encoder`` encodes pictures into packets, in this process."""
 
 from collections.abc import Iterable
 from fractions import Fraction

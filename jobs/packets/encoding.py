@@ -1,4 +1,4 @@
-"""The session behind ``Encoder``: a caller's pictures into packets, on NVENC or in software."""
+"""The session behind ``Encoder``: it encodes a caller's pictures into packets, on NVENC or in software."""
 
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class PacketsRequest(RateLimit, PictureRequest):
 
     @property
     def rate(self) -> RateControl | None:
-        """The rate control; a bitrate alone is constant for H.264 and HEVC, over a buffer of one second."""
+        """The rate control; for H.264 and HEVC, a bitrate without a peak is constant over a buffer of one second."""
         if self.quality is None and self.bitrate_bps is None:
             return None
         peak, buffer = self.maxrate_bps, self.bufsize_bits
@@ -111,7 +111,7 @@ class EncodingSession:
         return whole_ticks(nominal_ticks(self._request.fps, self.pictures.clock.time_base))
 
     def _encoded(self, offered: Offered) -> list[EncodedPacket]:
-        """Encode a picture, as an IDR picture if wanted; if it is refused, the next one will be."""
+        """Encode a picture, as an IDR picture if requested; if it is refused, the request moves to the next picture."""
         wants_idr, self._wants_idr = self._wants_idr, False
         try:
             return self.pictures.encode(offered.with_keyframe() if wants_idr else offered)
@@ -144,7 +144,7 @@ class EncodingSession:
 
 
 def unwrapped(frame: EncodeFrame) -> EncodeFrame:
-    """Return the frame, or the ``EncodeFrame`` that is its picture. Raises UsageError: both have requests."""
+    """Return the picture if it is an ``EncodeFrame``, else ``frame``. Raises UsageError: both have requests."""
     own = frame.picture
     if not isinstance(own, EncodeFrame):
         return frame

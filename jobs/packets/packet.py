@@ -31,10 +31,10 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths if ``extradata`` is; AV1 as OBUs
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths like ``extradata``; AV1 as OBUs
     pts: int | None = None  #: presentation time
     dts: int | None = None  #: decoding time
-    duration: int = 0  #: of its picture; 0 if unknown
+    duration: int = 0  #: its picture's duration; 0 if unknown
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
     pos: int | None = None  #: its offset in its file, in bytes
     key: bool | None = None  #: whether decoding can begin at it; None finds out from the data

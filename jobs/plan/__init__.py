@@ -1,1 +1,1 @@
-"""Plans a job: cuts and ranges, picture format, encoder, devices. ``plan.py`` is the way in."""
+"""Plans a job: cuts and ranges, picture format, encoder, devices. ``plan.py`` is the entry point."""

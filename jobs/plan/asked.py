@@ -1,4 +1,4 @@
-"""What the request alone decides: container, codec and encoder settings. Also warnings about unusual requests."""
+"""The decisions that depend only on the request: container, codec, encoder settings. Warns of unusual requests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _SDR_BITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What follows from the request alone."""
+    """The decisions that depend only on the request."""
 
     container: Container
     codec: Codec

@@ -22,9 +22,9 @@ from .steps import fitted
 from .track_ranges import PlannedSegment, TrackRanges
 
 SAMPLES: Final = 32  #: About how many pictures are sampled
-STRIDE: Final = 8  #: If an access point gives several samples, every 8th picture after it is one
+STRIDE: Final = 8  #: If several pictures after an access point are sampled, they are every 8th
 DARK: Final = 8  #: A line is black if its mean is at most this far above black, in 8-bit steps
-SPECK: Final = 48  #: and each sample in it is at most this far above black
+SPECK: Final = 48  #: A line with a sample further above black than this is not black
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -94,7 +94,7 @@ def enclosing(regions: list[Region]) -> Region:
 
 
 def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
-    """Yield the luma of the sampled pictures: those at up to 32 access points, or several after each of fewer."""
+    """Yield the luma of the sampled pictures: those at up to 32 access points; if fewer exist, several after each."""
     points = _points(ranges)
     each = SAMPLES // len(points)
     chain = FilterChain(FilterSettings(replace(source, pix_fmt="gray")), ranges.index.time_base)

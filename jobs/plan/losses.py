@@ -128,7 +128,7 @@ def _rounds_shape(output: VideoFormat, codec: Codec, container: Container) -> bo
 def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
     """Raise Unsupported for Dolby Vision profile 5, unless the job has ``force``."""
     if extras.dovi_profile == _DOVI_WITHOUT_BASE_LAYER and not spec.force:
-        message = f"{spec.source} is Dolby Vision profile 5: re-encoded, its colours would be wrong"
+        message = f"{spec.source} is Dolby Vision profile 5: its colours would be wrong after re-encoding"
         raise Unsupported(message, "Use --force to encode it anyway.")
 
 
@@ -139,7 +139,7 @@ def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) ->
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")
     index = reading.index
     if reading.is_cut_short:
-        advice = "Get the whole file, or leave out --strict to encode what is there."
+        advice = "Get the whole file, or leave out --strict to encode the part that can be read."
         raise InputDamaged(f"{index.source} is cut short", advice)
     if index.shifts or index.states_too_long:
         resets = f"the source's clock was reset {len(index.shifts)} times"

@@ -113,7 +113,7 @@ def _burn_losses(found: BurntTrack, name: str) -> "Iterator[Warning_]":
 
 
 def screen_of(source: VideoFormat, output: VideoFormat, steps: PictureSteps | None, *, square_samples: bool) -> Screen:
-    """Return where the source's whole picture lies in the output's; cropped parts lie outside."""
+    """Return the position of the source's whole picture in the output's; cropped parts are outside."""
     whole, size = Region(source.width, source.height, 0, 0), (source.width, source.height)
     scaled, place = (output.width, output.height), (0, 0)
     if steps is not None:

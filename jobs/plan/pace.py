@@ -46,7 +46,7 @@ class OutputClock:
 class SourcePart:
     """The requested part of the source, cut into segments."""
 
-    reading: SourceReading  #: With the formats and changes of this part only
+    reading: SourceReading  #: The source, with the formats and changes of this part only
     format: VideoFormat  #: The common format of its pictures
     extras: StreamExtras  #: Their side data
     grid: KeyframeGrid | CountedGrid | None  #: The requested keyframes, if any
@@ -66,7 +66,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises if no picture is visible: a better explanation than that none decodes
+        cut()  # raises if no picture is visible, which explains more than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)
@@ -116,7 +116,7 @@ def settle_rate(
 def keyframe_grid(
     index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None
 ) -> KeyframeGrid | CountedGrid | None:
-    """Return the requested keyframe grid, counted from the output's first picture; ``shown_from_ticks`` as above.
+    """Return the requested keyframe grid, from the output's first picture; ``shown_from_ticks`` as in ``settle_rate``.
 
     Raises UsageError: the interval is shorter than a picture.
     """
@@ -130,7 +130,7 @@ def keyframe_grid(
 
 
 def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks: int | None) -> int:
-    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` as above."""
+    """Return the time of the first picture at or after ``start_s``; ``shown_from_ticks`` as in ``settle_rate``."""
     begin = index.tick_at(start_s or Fraction(0))
     begin = begin if shown_from_ticks is None else max(begin, shown_from_ticks)
     place = min(int(np.searchsorted(index.times, begin)), len(index.times) - 1)
@@ -138,7 +138,7 @@ def first_picture(index: TrackIndex, start_s: Fraction | None, shown_from_ticks:
 
 
 def picture_times(index: TrackIndex, spec: TranscodeSpec, shown_from_ticks: int | None) -> PictureTimes:
-    """Return what sound and subtitle tracks need to know about the pictures; ``shown_from_ticks`` as above."""
+    """Return the times that sound and subtitle tracks need; ``shown_from_ticks`` as in ``settle_rate``."""
     first = first_picture(index, spec.start_s, shown_from_ticks)
     return PictureTimes(
         rate=index.frame_rate,

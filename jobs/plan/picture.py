@@ -37,18 +37,18 @@ class SettledFilters:
 
     filters: FilterSettings
     extras: StreamExtras  #: The side data of the output's track
-    changes: tuple[Warning_, ...]  #: Differences that nobody asked for
+    changes: tuple[Warning_, ...]  #: Unrequested differences
     losses: tuple[Warning_, ...]
     choices: tuple[Warning_, ...]  #: Differences that were requested
 
 
 @dataclass(frozen=True, slots=True)
 class SettledPicture:
-    """The output's picture format, and how to get there."""
+    """The output's picture format, and the steps that lead to it."""
 
     format: VideoFormat
     steps: PictureSteps | None
-    changes: tuple[Warning_, ...]  #: Differences that nobody asked for
+    changes: tuple[Warning_, ...]  #: Unrequested differences
     tone: ToneMap | None = None
 
 
@@ -92,7 +92,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield the requested filters; ``verify`` applies them to its reference too, so no check may fail."""
+    """Yield the requested filters; ``verify`` applies them to its reference too, so every check must pass."""
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),
@@ -144,7 +144,7 @@ def settle_picture(
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
-        # In these old formats the name alone says that the range is full.
+        # These old formats have full range, which only their names state.
         colour = replace(colour, range=_FULL)
     return _colour_of_rgb(colour, pix_fmt, height) if is_rgb(source.pix_fmt) else colour
 

@@ -44,7 +44,7 @@ CPU_ONLY: Final = "the job uses only CPUs"
 LANES_SHOWN: Final = 24
 _CASES_KEPT: Final = 256
 _NO_DRIVER_STEP: Final = (
-    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all: codecfleet doctor. "
+    "If it has an NVIDIA GPU, install the driver, or start the container with --gpus all; see codecfleet doctor. "
     "Otherwise leave the option out."
 )
 _BY_FFMPEG: Final = {"mpeg2video": MediaCodec.MPEG2, "mjpeg": MediaCodec.JPEG, "vc1": MediaCodec.VC1}
@@ -206,7 +206,7 @@ class PlacedPlan:
     def summary(self) -> str:
         """Return the placement in one line."""
         if self.prediction.wall_s is None:
-            return f"placed on {self.where}: nowhere, because {self.placement.refusals[0].reason}"
+            return f"not placed on {self.where}: {self.placement.refusals[0].reason}"
         devices = ", ".join(
             f"{lane.route.value} with {counted(lane.sessions, 'session')} at {lane.fps:.1f} fps"
             for lane in self.placement.lanes

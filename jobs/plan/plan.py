@@ -48,7 +48,7 @@ class Plan:
 
     spec: TranscodeSpec  #: The request
     container: Container  #: The output's
-    index: TrackIndex  #: Of the source's video track
+    index: TrackIndex  #: The index of the source's video track
     source_format: VideoFormat
     extras: StreamExtras  #: The side data of the pictures
     header: Mapping[str, bytes]  #: The side data in the container's header, by FFmpeg's names
@@ -58,10 +58,10 @@ class Plan:
     encoder: EncoderSettings
     nvenc: NvencRequest | None  #: The settings for NVENC; None if the job may not use it
     segments: tuple[PlannedSegment, ...]
-    warnings: tuple[Warning_, ...]  #: Losses, and other differences that nobody asked for
+    warnings: tuple[Warning_, ...]  #: Losses, and other unrequested differences
     choices: tuple[Warning_, ...] = ()  #: Differences from the source that were requested
     cropped: FoundPicture = NO_BORDER  #: The result of ``--crop auto``
-    kind: EncoderKind | None = None  #: The NVENC that writes the track; None: software
+    kind: EncoderKind | None = None  #: The NVENC that writes the track; None for software
     package: str = ""  #: The version of the package that drives NVENC
     expected: EncoderKind | None = None  #: The NVENC that placement chose; its device has not confirmed it yet
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def _implementation(self) -> str:
-        """The name of the encoder; that of NVENC also before its device has confirmed it."""
+        """The name of the encoder; NVENC's even before its device has confirmed it."""
         is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
         return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 
@@ -332,4 +332,5 @@ def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> N
     if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return
     message = f"a track of {spec.source} starts {float((video_s - first_s) / 3600):.0f} hours before the video"
-    raise Unsupported(message, "A transport stream cannot hold that: write mkv or mp4, or leave it out (--audio none).")
+    advice = "A transport stream cannot hold that: write mkv or mp4, or leave the track out (--audio none)."
+    raise Unsupported(message, advice)

@@ -98,7 +98,7 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment, with reliable times; ``last_packet`` has the last one.
+        """Return what to decode for some pictures of a segment, with reliable times; ``last_packet`` has the last.
 
         ``skips`` leaves out packets that none of them needs.
         """

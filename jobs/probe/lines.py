@@ -37,7 +37,7 @@ class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
     source: ShownName
     container: str  # FFmpeg's name of the format
     size_bytes: int
-    duration_s: Seconds | None  # by the packets, of pictures and sound together; None if unknown
+    duration_s: Seconds | None  # the duration of pictures and sound by the packets' times; None if unknown
     header_duration_s: Seconds | None
     tags: dict[str, str]
     timecode: str | None

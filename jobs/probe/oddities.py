@@ -76,7 +76,7 @@ def _of_changes(changes: tuple[ChangeFacts, ...]) -> Iterator[tuple[str, str]]:
     for what in dict.fromkeys(change.what for change in changes):
         own = [change for change in changes if change.what == what]
         named = [f"{each.before} to {each.after} at {float(each.time_s):.3f} s" for each in own[:_NAMED_CHANGES]]
-        more = f" and {len(own) - _NAMED_CHANGES} times more" if len(own) > _NAMED_CHANGES else ""
+        more = f" and {len(own) - _NAMED_CHANGES} more times" if len(own) > _NAMED_CHANGES else ""
         yield "picture-changes", f"the {what} changes: {', '.join(named)}{more}"
 
 

@@ -30,7 +30,7 @@ class PacketTally:
     header_frames: int = 0  # packets that the header promises; 0 if it does not say
     packets: int = 0
     size_bytes: int = 0
-    first_s: Fraction | None = None  # on the source's clock, as is ``end_s``
+    first_s: Fraction | None = None  # the first packet's time, on the source's clock
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
     sequence_changes: int = 0  # how often an H.264 or HEVC keyframe had new sequence parameter sets
@@ -39,7 +39,7 @@ class PacketTally:
 
     @property
     def duration_s(self) -> Fraction | None:
-        """From the first packet's time to the end of the last one's."""
+        """The time from the first packet to the end of the last."""
         return None if self.first_s is None or self.end_s is None else self.end_s - self.first_s
 
     def note_sequence(self, sets: frozenset[bytes]) -> None:

@@ -82,7 +82,7 @@ class RiderFacts(Value):
 
     kind: str  # FFmpeg's name, or ``ALPHA`` or ``LCEVC``
     first_s: Seconds | None  # the time of the first picture with it; None if unknown
-    last_s: Seconds | None  # the time of the last one
+    last_s: Seconds | None  # the time of the last picture with it
 
 
 class CropFacts(Value):
@@ -115,7 +115,7 @@ class PictureFacts(Value):
     captions: bool
     side_data: tuple[str, ...]  # the kinds that any picture has, by FFmpeg's names
     riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, with their times
-    decoded: bool  # whether the first picture was decoded; if not, the header alone is described
+    decoded: bool  # whether the first picture was decoded; if not, only the header is described
 
 
 class RateFacts(Value):
@@ -134,9 +134,9 @@ class AccessPointFacts(Value):
 
     packet: int
     time_ticks: int | None
-    time_s: Seconds | None  # after the first picture; None if the packet has no time
+    time_s: Seconds | None  # the time after the first picture; None if the packet has no time
     kind: str
-    leading_pictures: int  # decoded after it, but shown before it
+    leading_pictures: int  # pictures decoded after it, but shown before it
 
 
 class GopFacts(Value):
@@ -160,7 +160,7 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # after the first packet with a DTS; all packets if none has one
+    missing_dts: int  # counted after the first packet with a DTS; all packets if none has one
     repeated_pts: int
     backward_dts: int
     clock_resets: int

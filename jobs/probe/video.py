@@ -63,7 +63,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return the picture's properties from the container alone; None if not even the size is known."""
+    """Return the picture's properties as the container states them; None if not even the size is known."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)

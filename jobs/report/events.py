@@ -45,7 +45,7 @@ class Planned(Event):
 
     kind: ClassVar[str] = "planned"
     segments: int
-    frames: int  # by the index; the report has the actual number
+    frames: int  # the number by the index; the report has the actual number
     duration_s: Fraction
     codec: str
     encoder: str
@@ -74,7 +74,7 @@ class SegmentFinished(Event):
     frames: int
     payload_bytes: int
     wall_s: float
-    worker: str  # "" if the pool names none
+    worker: str  # the worker's name; "" if the pool names none
 
 
 @dataclass(frozen=True, slots=True)

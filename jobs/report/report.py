@@ -44,7 +44,7 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
     checks: tuple[str, ...]  # the checks of ``verify`` that may fail because of it, by name or prefix: ``audio.1``
 
     def explains(self, check: str) -> bool:
-        """Return whether a check may fail because of it."""
+        """Return whether a check may fail because of this warning."""
         return any(check == name or check.startswith(f"{name}.") for name in self.checks)
 
 
@@ -93,7 +93,7 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
     turn: tuple[_Unit, _Unit, _Unit, _Unit]  # a, b, c, d: (x, y) went to (a x + c y, b x + d y), y downwards
     scaled: tuple[_Side, _Side]
     padded: tuple[_Side, _Side]
-    place: tuple[_Place, _Place]  # of the picture's upper left corner on the padded one
+    place: tuple[_Place, _Place]  # the upper left corner of the picture in the padded one
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -119,7 +119,7 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
 
     picture: ShownName
     sha256: str  # of the picture's file
-    place: tuple[_Place, _Place]  # of its upper left corner, in samples of the output
+    place: tuple[_Place, _Place]  # its upper left corner, in samples of the output
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
 
@@ -127,7 +127,7 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     """The burnt-in subtitles, and the place of the source's whole picture in the output's."""
 
     source_index: int
-    sha256: str  # of everything that the track shows: samples, places and times
+    sha256: str  # the SHA-256 of everything that the track shows: samples, places and times
     screen: tuple[_Number, _Number, _Number, _Number]  # left, top, width, height in the output, as fractions
     source: tuple[_Side, _Side]  # the size of the source's picture, turned like the output
     shape: _Ratio  # the output's sample aspect ratio, as a fraction
@@ -165,7 +165,7 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
     frames_in: int
     frames_out: int
-    frames_due: int | None = None  # by the requested frame rate; None if each picture taken gives one
+    frames_due: int | None = None  # the number by the requested frame rate; None if each picture taken gives one
     first_pts_s: str
     last_pts_s: str
     seams: int
@@ -176,10 +176,10 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
 
 class Resumed(BaseModel, frozen=True, extra="forbid"):
-    """What a job took over from an earlier run, in planned segments."""
+    """The work that a job took over from an earlier run, in planned segments."""
 
-    restored: int  # finished, and not encoded again
-    redone: int  # in flight when that run ended, or with a damaged payload
+    restored: int  # segments that were finished, and not encoded again
+    redone: int  # segments in flight when that run ended, or with a damaged payload
     published: bool = False  # whether the earlier run had published the output; then the report is that run's
 
 
@@ -206,7 +206,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     workers: int
     segments: tuple[SegmentReport, ...]
     tracks: tuple[TrackReport, ...]
-    loudness: tuple[LoudnessReport, ...] = ()  # of each track whose loudness was changed
+    loudness: tuple[LoudnessReport, ...] = ()  # the loudness of each track that was adjusted
     proof: Proof
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning

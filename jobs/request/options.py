@@ -142,7 +142,7 @@ def as_written(kind: Kind, value: object) -> object:
 class Option:
     """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in its texts into links and keys."""
 
-    flag: str  #: Without dashes: a positional argument; "": only for files and variables
+    flag: str  #: A flag; without dashes, a positional argument; "" for files and variables only
     panel: str | None = None  #: Its group in the help
     default: str = ""  #: The meaning of an empty field, in words
     example: str = ""  #: A value in TOML

@@ -55,7 +55,7 @@ def _both_sides(value: object) -> object:
     return size
 
 
-PATH: Final = BeforeValidator(_path_text)  #: Of fields that take a ``pathlib.Path`` as well as text
+PATH: Final = BeforeValidator(_path_text)  #: The type of fields that take a ``pathlib.Path`` as well as text
 _RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
 _CLOCK_TEXT: Final = BeforeValidator(_clock_time)
 Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
@@ -183,9 +183,9 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    device: Annotated[int, Field(ge=0)] | str | None = None  #: CUDA ordinal or UUID; by default the context's or first
-    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that the caller keeps alive; by default the primary
-    stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is CUDA's legacy default stream, 2 the thread's
+    device: Annotated[int, Field(ge=0)] | str | None = None  #: Ordinal or UUID; default: the context's, or the first
+    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that stays valid; by default the primary
+    stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is the legacy default stream, 2 the thread's
 
     @property
     def names_cuda(self) -> bool:

@@ -11,7 +11,7 @@ from ...errors import UsageError
 
 CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"  #: Replaces ``config.toml`` in the user's folder
 SENT_VARIABLE: Final = "CODECFLEET_SENT"  #: The files that `codecfleet submit` sent with a command
-SENT_BYTES_MAX: Final = 32 << 10  #: Encoded; Linux limits an argument of a program to 128 KiB
+SENT_BYTES_MAX: Final = 32 << 10  #: The encoded size; Linux limits an argument of a program to 128 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SentFiles:
         try:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
-            message = f"{SENT_VARIABLE} is not what codecfleet submit sends"
+            message = f"{SENT_VARIABLE} is not from codecfleet submit"
             raise UsageError(message, "Only submitted commands have it; unset it.") from None
 
     @property
@@ -38,11 +38,11 @@ class SentFiles:
         text = json.dumps({"specs": dict(self.specs), "presets": dict(self.presets)})
         if len(text) > SENT_BYTES_MAX:
             message = f"the spec file and the presets have {len(text)} bytes; {SENT_BYTES_MAX} at most can be sent"
-            raise UsageError(message, "Leave out comments, or give the options themselves.")
+            raise UsageError(message, "Remove comments from them, or give the options on the command line.")
         return {SENT_VARIABLE: text}
 
 
-def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - what JSON has
+def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - any JSON value
     """Return a mapping of mappings of texts. Raises TypeError or ValueError: it is something else."""
     files = {str(kind): dict(texts) for kind, texts in dict(found).items()}
     if not all(isinstance(text, str) for texts in files.values() for text in texts.values()):

@@ -60,7 +60,7 @@ class NamedPreset:
         return first.removeprefix("#").strip() if first.startswith("#") else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the preset as JSON values."""
         return {
             "name": self.name,
             "codec": self.codec or None,
@@ -72,7 +72,7 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets, sorted by name; the user's win. Raises UsageError: a file's name is not valid there."""
+    """Return all presets by name; the user's replace built-in ones. Raises UsageError: a file's name is invalid."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
@@ -130,7 +130,7 @@ def read_choice(name: str, raw: object) -> PresetChoice:
 
 
 def _words_of(name: str, raw: object) -> list[str]:
-    """Return the words of the command line's list, of TOML's text, number or list, or of a variable's text."""
+    """Split a value into words: a list of the command line's; TOML's text, number or list; or a variable's text."""
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
         raise refusal(name, str(raw), "neither a preset's name nor a speed", 'Write "web-h264", 5, or ["web-h264", 5].')

@@ -85,7 +85,7 @@ class TranscodeSpec(JobOptions, _Files):
         ) -> None: ...
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute: workers may run in another folder."""
+        """Return the spec with local paths made absolute: workers may run in another folder."""
         work = None if self.work is None else absolute(self.work)
         places = {"source": absolute(self.source), "output": absolute(self.output), "work": work}
         return self.model_copy(update=places | self._beside())
@@ -128,6 +128,6 @@ class BatchSpec(BatchRules, JobOptions, _BatchFiles):
         ) -> None: ...
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute."""
+        """Return the spec with local paths made absolute."""
         places = {"output": absolute(self.output), "work": None if self.work is None else absolute(self.work)}
         return self.model_copy(update=places | self._beside())

@@ -144,7 +144,7 @@ class JobRun:
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
 
     async def _sharing_blocks(self) -> Report:
-        """Run, with each block of a remote source read only once by this machine."""
+        """Run the job; this machine reads each block of a remote source only once."""
         blocks = HeldBlocks(self._spec.source)
         try:
             await shielded(blocks.hold)

@@ -56,7 +56,7 @@ class FinishedTrack:
     restored: frozenset[int]  #: the segments that an earlier run of the job encoded
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
-    loudness: Mapping[int, Loudness]  #: of encoded sound, by the source's stream index
+    loudness: Mapping[int, Loudness]  #: the loudness of encoded sound, by the source's stream index
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:

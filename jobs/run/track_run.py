@@ -144,7 +144,7 @@ class TrackRun:
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
-        """Return the error; if packets are saved, with the file of the segment's packets."""
+        """Return the error; its next step names the file with the segment's packets, if they are saved."""
         folder = self._plan.spec.keep_evidence
         if folder is None or error.segment is None:
             return error

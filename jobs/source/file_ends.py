@@ -16,7 +16,7 @@ _MOST_PARTS: Final = 1 << 16  #: How many tags or frames are read at most; beyon
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
-_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}  #: Packet length: distance of its end from a sync byte
+_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}  #: By packet length: from a sync byte to a packet's end
 
 
 @dataclass(slots=True)

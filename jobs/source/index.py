@@ -19,10 +19,11 @@ from ...actors.media.timeline import MOST_HELD_FRAMES, REORDER_FRAMES, TimeShift
 from ...actors.media.values import Colour, PictureSize
 from .last_picture import LONGEST_S
 
-MISSING = np.iinfo(np.int64).min  #: A timestamp that the container does not have
+MISSING = np.iinfo(np.int64).min  #: The value of a missing timestamp
 _NO_TIME = 1 << 62  #: Later than any timestamp (``indexer.py``)
 KEY, DISCARD, CORRUPT = 1, 2, 4  #: Flags of a packet
-CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES  #: After this many, a decoder holds no earlier picture
+CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
+"""After this many access points or packets, a decoder holds no earlier picture."""
 _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 
@@ -35,16 +36,16 @@ class TrackIndex:
     codec: str  #: FFmpeg's name
     time_base: Fraction  #: The source's tick divided by ``tick_divisor`` (rule R4)
     frame_rate: Fraction  #: Nominal
-    pts: NDArray[np.int64]  #: In ``time_base``, with rule R1's ``shifts`` applied
-    dts: NDArray[np.int64]  #: In the source's own ticks, without ``shifts``
+    pts: NDArray[np.int64]  #: PTS in ``time_base``, with rule R1's ``shifts`` applied
+    dts: NDArray[np.int64]  #: DTS in the source's own ticks, without ``shifts``
     pos_bytes: NDArray[np.int64]  #: Offsets in the file; -1 if unknown
     sizes_bytes: NDArray[np.int64]
     flags: NDArray[np.uint8]
-    kinds: dict[int, RandomAccess]  #: Of packets flagged as keyframes; IDR if the codec has no kinds
-    shifts: tuple[TimeShift, ...]  #: In the source's own ticks
+    kinds: dict[int, RandomAccess]  #: The kinds of flagged keyframes; IDR if the codec has no kinds
+    shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: By packet, from the headers of access points
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from its headers
     max_pixels: int = InputLimits().max_pixels  #: The limit for one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
@@ -136,7 +137,7 @@ class TrackIndex:
 
     @property
     def duration_s(self) -> Fraction:
-        """From the first picture to the end of the last one."""
+        """The time from the first picture to the end of the last one."""
         return (self.end_ticks - self.first_ticks) * self.time_base
 
     def check(self, limits: InputLimits) -> None:
@@ -325,7 +326,7 @@ class TrackIndex:
 
 
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return for each time how many earlier entries are later in time, at most ``most``."""
+    """Return for each entry how many entries before it have a later time, at most ``most``."""
     counts = np.zeros(len(times), dtype=np.int64)
     if not bool((np.diff(times) < 0).any()):
         return counts

@@ -47,7 +47,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
     tracks = [s for s in container.streams.video if not Disposition(s.disposition) & Disposition.attached_pic]
     if not tracks:
         message = f"{source} has no video to encode"
-        raise NoVideoTrack(message, "Give a file with a video track; codecfleet does not convert sound alone.")
+        raise NoVideoTrack(message, "Give a file with a video track; codecfleet does not convert sound-only files.")
     if track >= len(tracks):
         message = f"{source} has no video track {track}: it has {len(tracks)}"
         raise NoVideoTrack(message, "Count from 0; `codecfleet probe` lists the tracks.")

@@ -35,7 +35,7 @@ class RunReader:
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
         self.pts: int | None = None  #: The PTS of that picture
-        self.pictures: dict[Hashable, StatedPicture] = {}  #: By mark; empty for a single run, unless ``changes``
+        self.pictures: dict[Hashable, StatedPicture] = {}  #: By run's mark; empty for a single run, unless ``changes``
 
     @property
     def failed(self) -> int:

@@ -56,7 +56,7 @@ class SourceStamp:
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:
-        """Return whether another source has its name now; a missing one may come back."""
+        """Return whether a different source has its name now; a missing source may come back."""
         now = SourceStamp.of(self.source).facts
         return self.facts is not None and now is not None and now != self.facts
 
@@ -89,7 +89,7 @@ class SourceStamp:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return a better error if ``error`` is from a node on which the file is missing or a different one."""
+        """Return a better error if ``error`` is from a node on which the file is missing or differs."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
         from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - no other use of a source needs the cluster

@@ -95,7 +95,7 @@ class Track:
     silent: bool = False  #: Whether it is an audio track without packets
     formats: tuple[SoundFormat, ...] = ()  #: The formats of its sound, in order; () if the format never changes
     attachment: Attachment | None = None
-    frame_rate: Fraction | None = None  #: Of the pictures, or of a timecode track
+    frame_rate: Fraction | None = None  #: The rate of the pictures, or of a timecode track
 
     @property
     def name(self) -> str:
@@ -317,7 +317,7 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    silent_s: Fraction = Fraction(0)  #: If all samples are priming: how much the stated duration exceeds them
+    silent_s: Fraction = Fraction(0)  #: How much longer an all-priming packet is by its stated duration
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:

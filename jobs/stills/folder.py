@@ -25,7 +25,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
     """
     if not is_local(output):
         message = f"{output} cannot be written: only a local folder can be published in one step"
-        raise OutputUnwritable(message, "Use a local folder, and copy it there afterwards.")
+        raise OutputUnwritable(message, "Write to a local folder, then copy it to that address.")
     path = local_path(output)
     check_folder_of(path)
     if not os.path.lexists(path):

@@ -42,7 +42,7 @@ class StillsReport:
     stills: int  #: How many were taken
     sheets: int
     missing: tuple[int, ...]  #: Numbers of the stills whose picture does not decode
-    width: int  #: Of each still
+    width: int  #: The width of each still
     height: int
     index: str  #: The path of the index
     vtt: str  #: The path of the WebVTT file

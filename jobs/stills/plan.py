@@ -31,7 +31,7 @@ from .moments import Moment, at_middles, at_multiples
 from .shots import ShotList, plan_shots
 from .spec import QUALITY, SHEET_WIDTH, StillsSpec
 
-TAKEN_BYTES_MOST: Final = 256 << 20  # of one range's stills, at 1 byte per pixel for JPEG and WebP, else 3
+TAKEN_BYTES_MOST: Final = 256 << 20  # one range's stills, at 1 byte per pixel for JPEG and WebP, else 3
 SHEET_PIXELS_MOST: Final = 1 << 27  # a sheet is assembled in memory, at 3 bytes per pixel
 _BT709, _BT601 = 1, 6
 _KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # H.273 matrices that FFmpeg can convert from
@@ -46,7 +46,7 @@ class StillsPlan:
 
     spec: StillsSpec
     index: TrackIndex
-    format: VideoFormat  # of the decoded pictures, with known matrix and range
+    format: VideoFormat  # the format of the decoded pictures, with known matrix and range
     look: StillLook
     ranges: TrackRanges  # the whole part, in segments
     software: str  # why no GPU may decode it; "" if one may
@@ -183,7 +183,7 @@ def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> Sti
     most = SIDE_MAX[spec.format]
     if max(columns * width, rows * height) > most or columns * width * rows * height > SHEET_PIXELS_MOST:
         size_ = f"{columns * width}x{rows * height}"
-        message = f"a picture of {size_} is larger than a {spec.format.value} file may be here"
+        message = f"a picture of {size_} is too large for a {spec.format.value} file"
         raise Unsupported(message, "Give a smaller --width, or fewer stills on a --sheet.")
     return StillLook(
         width=width,

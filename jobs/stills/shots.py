@@ -79,7 +79,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how many steps back a segment's decoding must start for correct pictures; None: too many."""
+    """Return how many steps back a segment's decoding must start for correct pictures; None if too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0

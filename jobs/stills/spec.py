@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 WHICH: Final = "Which pictures"
-STILLS_MOST: Final = 100_000  # for a film of two hours, 14 stills per second
+STILLS_MOST: Final = 100_000  # the most stills: 14 per second of a film of two hours
 SHEET_WIDTH: Final = 160  # the default width of a still on a sheet
 QUALITY: Final = 90
 _SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
@@ -128,5 +128,5 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     ] = False
 
     def resolved(self) -> Self:
-        """Return the same with local paths made absolute: workers may run in another folder."""
+        """Return the request with local paths made absolute: workers may run in another folder."""
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

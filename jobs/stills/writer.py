@@ -157,7 +157,7 @@ class StillsWriter:
         if not self.missing:
             return []
         stills = counted(len(self.missing), "still")
-        return [f"{stills} left out, number {self.missing[0]} first: no picture decodes at or before it"]
+        return [f"{stills} left out, the first is number {self.missing[0]}: no picture decodes at or before it"]
 
     def _facts(self) -> dict[str, Any]:
         plan = self.plan

@@ -163,8 +163,8 @@ def check_crop(
 ) -> list[Check]:
     """Check that the source's crop (``wanted``) stays hidden; ``found`` is the output's crop.
 
-    ``kept`` is the part of each source picture in the report: left, top, width, height; None: all. ``shapes`` are the
-    aspect ratios of the source's visible part, and of the output's pictures.
+    ``kept`` is the part of each source picture in the report: left, top, width, height, or None for all. ``shapes`` are
+    the aspect ratios of the source's visible part, and of the output's pictures.
     """
     if not wanted and not found:
         return []

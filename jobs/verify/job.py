@@ -82,7 +82,7 @@ class _Compared:
     damaged_packets: int = 0
     output_damaged_packets: int = 0
     facts: tuple[Facts, Facts] | None = None  # of source and output
-    source_size: tuple[int, int] = (0, 0)  # of the source's largest picture: what the output's pictures should be
+    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, and so of the output's
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
         """Take the facts of both tracks from their first pictures."""
@@ -230,7 +230,7 @@ def _read_report(report: str) -> Report:
         raise UsageError(message, "Name the file that --report wrote.") from None
     except ValidationError as error:
         message = f"{report} is not a codecfleet report: {error.error_count()} fields are missing or invalid"
-        raise UsageError(message, "Name the file that --report wrote, of this version.") from None
+        raise UsageError(message, "Name a report that this version wrote.") from None
 
 
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
@@ -252,7 +252,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
     """Return the requested part, at its own times or a fixed rate; this decodes the source once more.
 
-    None means the whole track, unless its pictures depend on their times, as burnt subtitles do.
+    Return None for a whole track, unless its pictures depend on their times because subtitles are burnt in.
     """
     fps = pair.fps
     is_timed = pair.steps is not None and pair.steps.burn is not None
@@ -286,7 +286,7 @@ def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> Co
 def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, ComparedPart]:
     compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
-        # The track is more disordered than the window sorts; its order is known now.
+        # The track is more disordered than the window can sort; its order is known now.
         compared = _run(pair, ComparedPart.whole(compared.timeline))
     return compared, part or ComparedPart.whole(compared.timeline)
 

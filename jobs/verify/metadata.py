@@ -91,7 +91,7 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format, updated where ``frame`` differs from the track's first picture."""
+    """Return a track's format with the properties in which ``frame`` differs from the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
@@ -207,7 +207,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
     wanted = before.sample_aspect_ratio * before.width / before.height
     found = after.sample_aspect_ratio * after.width / after.height
     if not alignment.output_holds_tracks and wanted != found and after.sample_aspect_ratio == 1:
-        return not_applicable("metadata.aspect", "the container states none, and the bitstream need not")
+        return not_applicable("metadata.aspect", "the container states none, and the bitstream need not state any")
     same_size = (before.width, before.height) == (after.width, after.height)
     passed = wanted == found if same_size else abs(found / wanted - 1) < _SHAPE_NEAR
     shapes_seen = alignment.seen.get("shape", ())
@@ -276,7 +276,7 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Return the HDR values of the bitstream alone: FFmpeg would add the container's."""
+    """Return the bitstream's own HDR values, without the container's, which FFmpeg would add."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
@@ -312,7 +312,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         tag, kept = tags.get(label, ("", ""))
-        # Three letters can replace two, but not a region or a script.
+        # A code of three letters can replace one of two, but not a region or a script.
         held = tag.lower() == kept.lower() or "-" not in tag
         same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())

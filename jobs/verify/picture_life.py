@@ -26,13 +26,13 @@ _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
 CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
 """FFmpeg's name of side data, and the name of its check."""
-_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # whose bytes must be the source's too
+_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose bytes must equal the source's
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
 """H.273 values that mean "not stated". Matrix 0 is RGB's."""
 _LIMITED = 1
-_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, and PyAV's names
+_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, by PyAV's names
 _ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # H.273 transfer functions with the same curve
 _SHAPE_NEAR: Final = Fraction(1, 50)
 _EVIDENCE: Final = 1.0  # minimum mean squared difference, in 8-bit steps, to tell two possible pictures apart
@@ -55,7 +55,7 @@ class PictureTags:
 
     @classmethod
     def of(cls, frame: VideoFrame) -> "PictureTags":
-        """Read them from a decoded picture."""
+        """Read the properties of a decoded picture."""
         stated = frame_structure(frame).sample_aspect_ratio
         samples = Fraction(stated.num, stated.den) if stated.num > 0 and stated.den > 0 else Fraction(1)
         return cls(
@@ -76,7 +76,7 @@ class _Side:
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture with each
     # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
-    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None: no fields
+    fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None without fields
 
     def take(self, frame: VideoFrame, number: int) -> tuple[PictureTags, dict[str, bytes]]:
         tags, carried = PictureTags.of(frame), frame_side_data(frame)
@@ -196,7 +196,7 @@ class StatedPictures:
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
         """Yield the checks; ``container_top_first`` is the field order in the two containers.
 
-        ``is_damaged``: packets of the source do not decode, and only those may state fields.
+        ``is_damaged``: packets of the source do not decode, and their pictures may state fields.
         """
         for name in (*UNSTATED, "aspect"):
             # Other checks cover values that never change.

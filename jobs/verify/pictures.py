@@ -24,16 +24,16 @@ from .verdict import Check, PictureNumbers, check
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
 MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile changed between two source frames
-CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the own frame's
+CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the expected frame's
 FAITHFULLY = 1 / 6
-"""And if that error is also below this share of the difference between the two source frames: when an encoder skips
-small changes, its pictures may resemble a neighbour slightly more, but match neither well."""
+"""The neighbour's error must also be below this share of the difference between the two source frames: when an encoder
+skips small changes, its pictures may resemble a neighbour slightly more, but match neither well."""
 FOREIGN_DB = 18.0  # a frame below this PSNR of averaged luma shows something else
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
 """A frame below this PSNR, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
 _FIELDS = ("top", "bottom")
-_VIEWS = ("", *_FIELDS)  # all of a picture, and each field alone
+_VIEWS = ("", *_FIELDS)  # the whole picture, and each of its fields
 _YUV = 3  # components
 _TILE = 8
 _WORST = 5

@@ -38,7 +38,7 @@ class SoundTrack:
     """One audio track's packets; times are in seconds after the first video frame."""
 
     url: str
-    number: int  # among the file's audio tracks
+    number: int  # its number among the file's audio tracks
     index: int  # the stream's
     zero_s: Fraction
     codec: str
@@ -48,7 +48,7 @@ class SoundTrack:
     times_s: list[Fraction | None] = field(default_factory=list)
     heard_s: list[Fraction | None] = field(default_factory=list)  # ``times_s``, but None for hidden packets
     lasts_s: list[Fraction] = field(default_factory=list)  # durations of packets; 0 if unknown
-    bytes_a_second: Fraction = Fraction(0)  # of PCM; 0 for other codecs
+    bytes_a_second: Fraction = Fraction(0)  # PCM's rate; 0 for other codecs
     sums: list[int] = field(default_factory=list)  # checksums of packets
     begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0

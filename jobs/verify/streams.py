@@ -26,12 +26,12 @@ class Alignment:
 
     source_zero_s: Fraction  # the time of the first compared frame, on each container's own clock
     output_zero_s: Fraction
-    tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None: all
-    part_s: Fraction | None  # from the first to the last frame of the requested part; None: the whole
+    tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None for all
+    part_s: Fraction | None  # the time from the requested part's first frame to its last; None for the whole track
     muxer: str  # FFmpeg's name of the output's demuxer
     dropped: frozenset[int] = frozenset()  # the source's streams that the report says are dropped
     encoded: frozenset[int] = frozenset()  # the source's streams that the report says are encoded
-    begin_s: Fraction = Fraction(0)  # from the source's first frame to the first one compared
+    begin_s: Fraction = Fraction(0)  # the time from the source's first frame to the first one compared
     files: "Containers | None" = None  # the containers' own statements
     pix_fmts: tuple[str, ...] = ()  # all pixel formats of the source's pictures
     seen: Mapping[str, Collection[Any]] = field(default_factory=dict)  # colours and shapes of the source's pictures

@@ -41,7 +41,7 @@ _JOINER = "\u2060"  # WORD JOINER, which is invisible: writers insert it into te
 class _Cue:
     time_s: Fraction
     content: str | int
-    end_s: Fraction | None = None  # None if the container does not state it
+    end_s: Fraction | None = None  # the cue's end; None if the container does not state it
 
 
 def check_subtitles(source: str, output: str, alignment: Alignment) -> list[Check]:
@@ -161,7 +161,7 @@ def check_timecode(left: InputContainer, right: InputContainer, alignment: Align
     rate = nominal_frame_rate(video.guessed_rate, video.average_rate, video.base_rate)
     counted = None if alignment.files is None else alignment.files.timecode_rate
     wanted, found = moved_timecode(timecode, alignment.begin_s, rate, counted), _timecode(right)
-    # Unmoved, it may keep counting every second picture.
+    # If the output starts with the source, its timecode may keep counting every second picture.
     kept = {wanted, timecode} if not alignment.begin_s else {wanted}
     nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
     yield check("metadata.timecode", wanted, found, passed=found in kept, unless=nowhere)

@@ -128,7 +128,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
     off = f"{wrong} frames off, at most {float(worst * unit * 1000):.3f} ms at frame {worst_frame}"
     if len(expected) == len(found):
         return check("times.equal", said, off, passed=not wrong)
-    off = off if wrong else "the times that both have are equal"
+    off = off if wrong else "the times that both files state are equal"
     return check("times.equal", f"{said}: {len(expected)} of them", f"{len(found)}; {off}", passed=False)
 
 
@@ -147,7 +147,7 @@ def wanted_digests(scan: OutputScan) -> frozenset[int]:
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return by how many frames a keyframe may be shown after its counted number; not 0 only without times."""
+    """Return by how many frames a keyframe's counted number may be too low; 0 if packets have times."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 

@@ -87,8 +87,8 @@ def _check_text(name: str) -> None:
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError:
-        message = f"the name {name!r} holds half of a character"
-        raise UsageError(message, "Write it as text, or both halves as \\u escapes.") from None
+        message = f"the name {name!r} contains half of a surrogate pair"
+        raise UsageError(message, "Write the character itself, or both of its \\u escapes.") from None
     with suppress(UnicodeDecodeError):
         message = f"the name {encoded.decode()!r} is UTF-8, but this program's locale is not"
         raise UsageError(message, "Set a UTF-8 locale, such as LC_ALL=C.UTF-8, and do not set PYTHONUTF8=0.")

@@ -73,7 +73,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
         header = next(reader, [])
         if len(header) == 1 and _OTHER_SEPARATORS.intersection(header[0]):
             message = f"{name}:1: the cells of {header[0][:_SHOWN_CHARACTERS]!r} are not separated by commas"
-            raise UsageError(message, "Write for example source,quality,scale; a spreadsheet can save it so.")
+            raise UsageError(message, "Write for example source,quality,scale; a spreadsheet can be saved as CSV.")
         header = [KEY_ALIASES.get(key, key) for key in header]
         for key in header:
             _check_key(key, f"{name}:1")
@@ -89,7 +89,8 @@ def _csv_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
             if any(cells):
                 yield _row({key: cell for key, cell in zip(header, cells, strict=False) if cell}, place, _from_cell)
     except csv.Error as error:
-        raise UsageError(f"{name}:{reader.line_num}: not CSV: {error}", "Quote cells with commas or quotes.") from None
+        message = f"{name}:{reader.line_num}: not CSV: {error}"
+        raise UsageError(message, "Quote cells that contain commas or quotes.") from None
 
 
 def _json_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:

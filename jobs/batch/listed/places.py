@@ -28,11 +28,11 @@ VIDEO_SUFFIXES: Final = frozenset(
         *("264", "h264", "265", "h265", "hevc", "266", "vvc", "ivf", "obu", "av1"),
     )
 )
-"""Extensions under which folders, patterns and prefixes are searched for video."""
+"""Extensions of the files that count as video in folders, patterns and prefixes."""
 _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
-"""Steps in a path. In an object's key they mean nothing, so they do not count as hidden names there."""
+"""Steps in a path. They have no meaning in an object's key, so they do not count as hidden names there."""
 _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")  #: Credentials at the beginning of an address: not part of a name
 
 
@@ -43,15 +43,15 @@ class Listed:
     source: str
     name: InputName  #: for the template
     row: ManifestRow  #: from a list
-    size_bytes: int | None = None  #: None if the listing does not say
-    is_video: bool = True  #: by its extension; an input named directly counts as video
+    size_bytes: int | None = None  #: the file's size; None if the listing does not state it
+    is_video: bool = True  #: whether it is video, by its extension; an input named directly counts as video
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
     """Yield the files of all inputs: those of a folder or prefix by name, others as listed.
 
     Raises:
-        InputNotFound: there is nothing at a place, or a pattern matches nothing.
+        InputNotFound: a place does not exist, or a pattern matches nothing.
         InputUnreadable: a list cannot be read.
         StorageFailed: a store or folder cannot be listed.
         UsageError: a line of a list is invalid.
@@ -97,7 +97,7 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 def _named(row: ManifestRow, here: str) -> Listed:
     """Return an input named directly; its folder is relative to the current one, ``here``, or absolute.
 
-    Without ``Path``, which is three times as slow: lists are long.
+    Lists are long, so this does not use ``Path``, which takes three times as long.
     """
     protocol, name = split_protocol(row.source)
     if protocol not in LOCAL_PROTOCOLS:
@@ -166,7 +166,7 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the matches of one part of a pattern in a folder: path, is it a folder (not a link), is it a file.
+    """Yield the matches of one part of a pattern in a folder: (path, is a folder and not a link, is a file).
 
     As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
     """

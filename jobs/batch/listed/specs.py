@@ -1,4 +1,4 @@
-"""The spec of each entry: the batch's options, with those that a list gives the input. Pure."""
+"""The spec of each entry: the batch's options, overridden by the entry's own options from a list. Pure."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
 from .manifest import override_fields
 
-_NOTHING: Final = "-"  #: A placeholder for input and output where only the options matter
+_NOTHING: Final = "-"  #: A placeholder for input and output when only the options matter
 _BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
 """Options that can change without making an output outdated."""
 _DIFFERENT_KEPT: Final = 4096  #: Lists with more different overrides are slower
@@ -26,7 +26,7 @@ class EntrySpecs:
         self.digest = lru_cache(_DIFFERENT_KEPT)(self._digest)
 
     def spec(self, overrides: str, source: str, output: str) -> TranscodeSpec:
-        """Return an entry's spec. Raises UsageError: its options are invalid, alone or with the batch's."""
+        """Return an entry's spec. Raises UsageError: its options are invalid, or conflict with the batch's."""
         return _built(self._fields(overrides) | {"source": source, "output": output})
 
     def may_keep(self, overrides: str) -> bool:
@@ -38,7 +38,7 @@ class EntrySpecs:
         return left_by(self._batch, given) | given
 
     def _digest(self, overrides: str) -> str:
-        """Return the SHA-256 of the options that an output depends on, without defaults: new options change no digest.
+        """Return the SHA-256 of an output's options, without defaults: a new option changes no digest.
 
         Raises UsageError: as ``spec``; InputError: its overlay picture, or its font, cannot be read.
         """

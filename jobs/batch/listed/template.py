@@ -43,7 +43,7 @@ class InputName:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template that was checked: a format string of ``FIELDS``."""
+    """A checked template: a format string of ``FIELDS``."""
 
     text: str
 

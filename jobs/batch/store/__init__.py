@@ -1,1 +1,1 @@
-"""What a batch keeps of each file: its states, and the database that holds them."""
+"""The states of a batch's files, and the database that holds them."""

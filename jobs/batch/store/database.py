@@ -189,7 +189,7 @@ class BatchDatabase:
         match change:
             case FileStarted():
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
-                values["was_in_flight"] = 0  # until it is stopped, or the next run finds that it was killed
+                values["was_in_flight"] = 0  # set if the try is stopped, or the next run finds that it was killed
                 values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
             case CopyNoted():
                 values = {"state": state, **dict(zip(_FOUND, change.found, strict=True))}
@@ -242,7 +242,7 @@ class BatchDatabase:
                     yield connection
                     connection.execute("COMMIT")
                 except BaseException:  # after any error, nothing is half-written
-                    if connection.in_transaction:  # on a full disk SQLite has ended it already
+                    if connection.in_transaction:  # on a full disk SQLite has already ended the transaction
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
@@ -265,7 +265,7 @@ class BatchDatabase:
         if self._files and self._files != (found := files_of(self.path)):
             if found[0] not in (None, self._files[0]):
                 message = f"the batch's database {self.path} was replaced by another file"
-                raise StorageFailed(message, "Put the right one in its place, then run the same command again.")
+                raise StorageFailed(message, "Put the batch's own database back, then run the same command again.")
             try:
                 put_back(self._connection, self.path)
             except OSError as error:

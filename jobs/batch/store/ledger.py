@@ -22,7 +22,7 @@ class BatchLedger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
-        """Return when the change is on disk; a cancelled call is written too. Raises as ``BatchDatabase.write``."""
+        """Return when the change is on disk; a cancelled call writes it too. Raises as ``BatchDatabase.write``."""
         written: Future[None] = Future()
         self._pending.put((change, written))
         self._writer.submit(self._write_pending)
@@ -35,7 +35,7 @@ class BatchLedger:
         await asyncio.shield(in_thread(self._writer.shutdown))
 
     def _write_pending(self) -> None:
-        together = [self._pending.get_nowait() for _ in range(self._pending.qsize())]  # no other thread takes any
+        together = [self._pending.get_nowait() for _ in range(self._pending.qsize())]  # no other thread takes items
         if not together:
             return
         try:

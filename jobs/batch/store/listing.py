@@ -47,7 +47,7 @@ def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], 
 
 
 def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) -> bool:
-    """Return whether an input that has its output's name was made by an earlier run from another input."""
+    """Return whether an input is itself the output of another input in an earlier run."""
     if listed.source != f"{below}{listed.output}":
         return False
     made = "SELECT 1 FROM entries WHERE output = ? AND source <> ?"
@@ -77,10 +77,10 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
         ).fetchone()
         if source != each.source:
             message = f"{source} and {each.source} would both become {each.output}"
-            raise UsageError(message, "Give --output-template more of their names, such as {dir}; or leave one out.")
+            raise UsageError(message, "Put more fields into --output-template, such as {dir}; or leave one input out.")
         if spec != each.spec_sha256:
             message = f"{source} is listed twice, with different options, to become {each.output}"
-            raise UsageError(message, "Leave one out, or name its output.")
+            raise UsageError(message, "Remove one of the two entries, or give one of them another output.")
 
 
 def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
@@ -97,4 +97,4 @@ def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
     if found is not None:
         source, other, name = found
         message = f"{source} may be copied to {name}, which is the name of {other}, its output or its copy"
-        raise UsageError(message, "Give outputs names that differ in more than their extension; or leave one out.")
+        raise UsageError(message, "Give outputs names that differ in more than the extension; or leave one input out.")

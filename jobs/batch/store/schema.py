@@ -129,8 +129,8 @@ class BatchEntry:
     was_in_flight: bool  #: a try was killed or stopped, and may have written the file under the output's name
     content: Content | None
     source_bytes: int | None
-    published: str | None  #: by an earlier run, from the same input; a copy's extension may differ from ``output``'s
-    output_bytes: int | None  #: of the ``published`` file
+    published: str | None  #: an earlier run's file of the same input; a copy's extension may differ from ``output``'s
+    output_bytes: int | None  #: the size of the ``published`` file
     fault: FileFault | None = None  #: why its last try failed; None if none has failed since it was last done
 
     @property
@@ -162,7 +162,7 @@ class FileStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNoted:
-    """Name and size of the copy that a try is about to make; after a failure, those from before it."""
+    """Name and size of the copy that a try is about to make; after a failure, those of the file before it."""
 
     entry: int
     found: tuple[str | None, int | None]
@@ -189,7 +189,7 @@ class FileEnded:
     result: FileResult
     published: str  #: relative to the root
     output_bytes: int
-    frames: int = 0  #: 0 for a copy, as all below are
+    frames: int = 0  #: 0 for a copy, like all fields below
     duration_s: float = 0.0
     encoder: str = ""  #: its kind
     segments: tuple[SegmentSpan, ...] = ()

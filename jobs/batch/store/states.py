@@ -24,7 +24,7 @@ class EntryEvent(Enum):
     """The events of an entry."""
 
     LISTED = "listed"  #: a new run lists it with the same input and options
-    LISTED_OTHERWISE = "listed otherwise"  #: ... with another input or options, or to retry its failure
+    LISTED_OTHERWISE = "listed otherwise"  #: a new run lists it with another input or options, or retries its failure
     STARTED = "started"
     PUBLISHED = "published"
     FAILED = "failed"
@@ -59,7 +59,7 @@ EDGES: Final = {
 
 
 def after(state: EntryState, happening: EntryEvent) -> EntryState:
-    """Return the state that follows. Raises ValueError: there is no such edge."""
+    """Return the state that follows. Raises ValueError: no such transition exists."""
     try:
         return EDGES[state, happening]
     except KeyError:
@@ -67,7 +67,7 @@ def after(state: EntryState, happening: EntryEvent) -> EntryState:
 
 
 def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: bool) -> str:
-    """Return the state of an entry after a new run lists it; the database has it in ``state``."""
+    """Return the state of an entry after a new run lists it; ``state`` is the one in the database."""
     before = EntryState(state)
     retried = retry_failed and before in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     same = same_input and same_spec and not retried
@@ -85,7 +85,7 @@ def after_error(error: BaseException, tries: int) -> EntryEvent:
 
 
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
-    """Return the error that ends the batch, if any: no fleet, or too many faults in a row that were not the files'."""
+    """Return the error that ends the batch, if any: no fleet, or too many failures in a row that no file caused."""
     if isinstance(error, FleetUnavailable):
         return error
     if not isinstance(error, WorkError) or faults_in_a_row < FAULTS_IN_A_ROW:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 128 << 20  #: Of a track's subtitles, compressed: those of a long film need about 20 MB
+MOST_BYTES: Final = 128 << 20  #: A track's subtitles, compressed; those of a long film need about 20 MB
 MOST_FONT_BYTES: Final = 64 << 20  #: The largest fonts (Chinese, Japanese, Korean) need about 20 MB
 _OBJECT_BYTES: Final = 512  #: Memory of each subtitle besides its samples
 _FAST: Final = 1  #: zlib's level
@@ -41,8 +41,8 @@ class BurntTrack:
     """The subtitles of a track, in order; none overlap."""
 
     subtitles: tuple[Subtitle, ...]
-    sha256: str  #: Of all samples and times
-    failed: int  #: Packets that did not decode
+    sha256: str  #: The digest of all samples and times
+    failed: int  #: How many packets did not decode
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
@@ -63,8 +63,8 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
         message = f"{source.url} has no subtitle track {number}; it has {has}"
         raise Unsupported(message, "Count from 0, or name a language; `codecfleet probe` lists the tracks.")
     if track.codec not in BITMAP_CODECS | TEXT_CODECS:
-        message = f"{track.name} cannot be burnt in: only bitmaps (PGS, DVB, VobSub) and plain text (such as SubRip)"
-        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE), losslessly, and use that file.")
+        message = f"{track.name} cannot be burnt in: it is neither bitmaps (PGS, DVB, VobSub) nor plain text (SubRip)"
+        raise Unsupported(message, "Burn it in with FFmpeg (-vf subtitles=FILE) and a lossless codec; use its output.")
     return track
 
 

@@ -49,7 +49,7 @@ class OverlayReference:
         file = OverlayFile.read(overlay.picture)
         if file.sha256 != overlay.sha256:
             message = f"the overlay picture {overlay.picture} has changed since the report was written"
-            raise UsageError(message, "Put the picture back that was used, or leave out --report.")
+            raise UsageError(message, "Restore the picture that was used, or leave out --report.")
         return cls(file, overlay)
 
     @cached_property
@@ -84,7 +84,7 @@ class BurnReference:
         if found is None or found.sha256 != burnt.sha256:
             what = f"the subtitles of {source} have changed"
             message = f"{what if font is None else f'{what}, or the font {font} has,'} since the report was written"
-            raise UsageError(message, "Put back what was used, or leave out --report.")
+            raise UsageError(message, "Restore the subtitles and font that were used, or leave out --report.")
         return cls(found, burnt, square_samples=tracks[0].codec == "hdmv_pgs_subtitle")
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame, time_s: Fraction) -> list[NDArray[Any]]:

@@ -47,7 +47,7 @@ class Timeline:
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
     resets: int = 0  # of the decoding clock
     missing: int = 0  # frames without a PTS
-    disordered: int = 0  # frames after a later one
+    disordered: int = 0  # how many frames come after a later one
     repeated: int = 0
     zero: int = 0  # the zero of a requested start and end: the first time of a presented packet, decodable or not
     packets: tuple[int, ...] = ()  # the times that all presented packets promise, in order
@@ -81,7 +81,7 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick with which no frame with a unique time has to move: part of R4.
+    """Return the divisor of the source's tick with which every frame with a unique time keeps it: part of R4.
 
     ``times`` are those of the presented packets, repaired by R1. Each of several frames with the same time needs a tick
     before the next time; the tick's denominator is at most 10^9.
@@ -148,8 +148,8 @@ class SequentialDecode:
     container: InputContainer
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
-    pts: list[int | None] = field(default_factory=list)  # of each frame, as the decoder gives it
-    stamps: list[int | None] = field(default_factory=list)  # the same, repaired by R1
+    pts: list[int | None] = field(default_factory=list)  # each frame's time, as the decoder gives it
+    stamps: list[int | None] = field(default_factory=list)  # the same times, repaired by R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
     damaged_packets: int = 0
@@ -170,7 +170,7 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # A list, never the bare number: PyAV finds opaque values again by their identity, and numbers share it.
+            # A list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
                 # For a VP9 picture that is shown again, PyAV names the packet that coded it; VP9 delays no picture.
@@ -302,9 +302,9 @@ class ComparedPart:
     order: tuple[int, ...]  # its frames as indices into the decoder's output, each as often as it is shown
     times: tuple[int, ...]  # their times, in ticks of ``time_base``
     time_base: Fraction
-    zero_s: Fraction  # when the first is shown, on the source's clock
-    length_s: Fraction | None  # from the source's first frame in it to the last; None for the whole track
-    begin_s: Fraction = Fraction(0)  # from the track's first frame to the part's
+    zero_s: Fraction  # when the first frame is shown, on the source's clock
+    length_s: Fraction | None  # the time from the source's first frame in it to the last; None for the whole track
+    begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the part's
     last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it
 
     @classmethod

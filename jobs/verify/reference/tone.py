@@ -14,11 +14,11 @@ _Plane: TypeAlias = NDArray[Any]
 _Light: TypeAlias = NDArray[np.float32]
 
 _WHITE_CD = 203
-_LEVELS = 4096  # of the curves over one value
+_LEVELS = 4096  # how many levels the tables of the curves have
 _TO_709 = np.array(
     [[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]], dtype=np.float32
 )
-LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], dtype=np.float32)  # of linear red, green and blue
+LUMA_2020 = np.array([0.2627, 0.6780, 0.0593], dtype=np.float32)  # weights of linear red, green and blue
 _LUMA_709 = np.array([0.2126, 0.7152, 0.0722], dtype=np.float32)
 
 

@@ -17,8 +17,8 @@ _Ticks: TypeAlias = NDArray[np.int64]
 MOST_HEADER_BYTES: Final = 256 << 20  # ten hours of a film with sound have an index of about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-_NEAR_SAMPLES: Final = Fraction(3, 2)  # a header's tolerance: FFmpeg's muxer counts one sample more if reordered
-_NEEDED: Final = (b"moov", b"moof", b"mdat")  # without these the film is incomplete; other boxes may be damage
+_NEAR_SAMPLES: Final = Fraction(3, 2)  # a header's tolerance in samples: FFmpeg's muxer counts one more with reordering
+_NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; other kinds may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
@@ -27,7 +27,7 @@ _HANDLERS: Final = {b"vide": StatedKind.VIDEO, b"soun": StatedKind.AUDIO} | dict
 )
 _STSC_FIELDS: Final = 3  # a run's first chunk, the samples in each of its chunks, and their description
 _SIZES_HEAD_BYTES: Final = 12
-_VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry up to the boxes in it
+_VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry, up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
 _HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION = 0x100, 0x200, 0x400, 0x800
 _TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))  # optional fields before the default duration: flag and bytes
@@ -62,7 +62,7 @@ class _Samples:
 
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
-    offsets: list[_Ticks] = field(default_factory=list)  # from each sample's decoding time to its presentation time
+    offsets: list[_Ticks] = field(default_factory=list)  # the time from each sample's decoding to its presentation
     next_ticks: int = 0  # the start of the next fragment unless it states one
     is_fragmented: bool = False
 

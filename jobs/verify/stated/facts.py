@@ -55,9 +55,9 @@ class StatedTrack:
     language_tag: str = ""  # its language by BCP 47; "" if the container states none
     crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False  # whether blocks have an alpha plane beside the picture
-    top_field_first: bool | None = None  # None: not stated, or progressive pictures
+    top_field_first: bool | None = None  # None if not stated, or if pictures are progressive
     timecode_rate: Fraction | None = None  # the frame rate of a timecode track
-    spread: Spread | None = None  # None if it has no samples
+    spread: Spread | None = None  # None if the track has no samples
     disagreements: tuple[str, ...] = ()  # contradictions between its header and its samples, in words
 
 

@@ -259,7 +259,7 @@ def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> Non
 def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: BatchSpec) -> None:
     """The database cannot hold it; what a list says wrong is not the film's fault."""
     (films / "list.jsonl").write_text(f'{{"source": "{films}/0.mkv", "output": "\\ud800.mp4"}}')
-    with pytest.raises(UsageError, match=r"list.jsonl:1: the name '\\ud800.mp4' holds half of a character"):
+    with pytest.raises(UsageError, match=r"list.jsonl:1: the name '\\ud800.mp4' contains half of a surrogate pair"):
         run_batch(BatchSpec(inputs=films / "list.jsonl", output=spec.output), Jobs())
     Path(os.fsdecode(bytes(films) + b"/\xff.mkv")).write_bytes(b"x")
     jobs = Jobs()

@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said_before_any_work(source: Path, tmp_path: Path) -> 
         (lambda fleet: fleet.frames(io.BytesIO(b"film")), UsageError, "cannot read this BytesIO"),
         (lambda fleet: fleet.frames(source, place="device"), UsageError, "do not take place"),
         (lambda fleet: fleet.frames(source, every=0), UsageError, "every"),
-        (lambda fleet: fleet.frames(source).batches(0), UsageError, "a batch of 0"),
+        (lambda fleet: fleet.frames(source).batches(0), UsageError, "at least one frame"),
         (lambda fleet: fleet.frames(source).batches(16, large), UsageError, "a batch of 16 frames has 192 MiB"),
         (lambda fleet: fleet.frames(source).batches(4, TensorFormat(crop=(60, 0, 9, 9))), UsageError, "crop"),
         (lambda fleet: fleet.frames(source).at([99]).batches(4), NoSuchFrame, "no frame 99"),

@@ -70,5 +70,5 @@ def test_batches_are_written_into_the_caller_s_memory(source: Path) -> None:
 
 def test_a_batch_of_no_frames_is_refused(source: Path) -> None:
     """Before anything is read."""
-    with stream(source) as film, pytest.raises(UsageError, match="a batch of 0 frames"):
+    with stream(source) as film, pytest.raises(UsageError, match="at least one frame"):
         film.batches(0)

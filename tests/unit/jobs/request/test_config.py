@@ -114,7 +114,7 @@ def test_the_environment_counts_instead_of_the_file(tmp_path: Path) -> None:
         ("", {"IDLE_S": "-1"}, "CODECFLEET_IDLE_S '-1'"),
         ("", {"CONFIG": "/missing.toml"}, r"/missing\.toml cannot be read"),
         *(
-            ("", {"SENT": sent}, "CODECFLEET_SENT is not what codecfleet submit sends")
+            ("", {"SENT": sent}, "CODECFLEET_SENT is not from codecfleet submit")
             for sent in ("{", '{"specs": {"a.toml": 1}}', '{"other": {}}', "[" * 10_000)
         ),
     ],

@@ -127,7 +127,7 @@ async def test_what_never_decodes_is_left_out_and_said(bench: StillsBench) -> No
     assert decoded(source)[0][0] == Fraction(6, 25)
     report = await bench.stills(source, every_s=Fraction(6, 25))
     assert (report.stills, report.missing) == (1, (1,))
-    assert "1 still left out, number 1 first" in report.warnings[-1]
+    assert "1 still left out, the first is number 1" in report.warnings[-1]
     assert set(bench.files()) == {"00002.png", "index.json", "stills.vtt"}
     assert "00:00:00.000 --> 00:00:00.480\n00002.png" in bench.files()["stills.vtt"].decode()
 
