@@ -42,7 +42,7 @@ class Weight(Enum):
     """How serious a finding is."""
 
     BROKEN = "broken"  #: something that should work does not, until a user fixes it
-    LIMITED = "limited"  #: some of it does not work, or it is slower
+    LIMITED = "limited"  #: something works only partly, or slowly
     NOTE = "note"  #: there is nothing to fix
 
 

@@ -40,7 +40,7 @@ def machine_page(report: NodeReport) -> Iterator[str]:
 
 
 def marks(reports: Reports) -> Iterator[str]:
-    """Yield the mark for pages with simulated machines."""
+    """Yield a line for each simulated fleet, which says that its machines do not exist."""
     simulated = [report.simulated for report in present(reports) if report.simulated]
     for fleet in dict.fromkeys(simulated):
         these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
@@ -195,7 +195,7 @@ def _engines_of(counted: Iterable[EngineCount], trials: DeviceTrials | None, ind
 
 
 def _cases(works: Sequence[Trial]) -> str:
-    """Return what works, a codec at a time: ``hevc 8 10 (8192x8192)``."""
+    """Return the formats that work, for one codec after the other: ``hevc 8 10 (8192x8192)``."""
     texts = []
     for codec in MediaCodec:
         mine = [trial for trial in works if trial.case.codec is codec]

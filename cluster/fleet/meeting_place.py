@@ -114,7 +114,7 @@ class MeetingPlace:
             if isinstance(error, FileNotFoundError):
                 raise
             message = f"{path}, the directory of warm fleets, cannot be used: {error.strerror}"
-            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory of yours.") from None
+            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory that you own.") from None
         place = cls(path, descriptor)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -135,7 +135,7 @@ class MeetingPlace:
 
     @property
     def is_current(self) -> bool:
-        """Whether its path still names it: the last fleet to end removes the directory."""
+        """Whether the path still leads to this directory: the last fleet to end removes it."""
         with suppress(OSError):
             return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
         return False

@@ -98,7 +98,7 @@ class AskPreview(Request["HostSession", PlacementPreview]):
 
 @dataclass(frozen=True, slots=True)
 class TellDoubt(Request["HostSession", None]):
-    """Report a doubt about a device."""
+    """Report that a job doubts a device."""
 
     doubt: Doubt
 
@@ -108,7 +108,7 @@ class TellDoubt(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class Close(Request["HostSession", None]):
-    """End all work of the fleet, and hang up."""
+    """End all work of the fleet, and disconnect."""
 
     async def serve(self, server: "HostSession") -> None:
         server.close()

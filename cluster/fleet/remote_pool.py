@@ -46,7 +46,7 @@ ResultT = TypeVar("ResultT")
 SILENT_BEATS: Final = round(30 / BEAT_S)
 """A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine.
 Intervals are counted, because a program that was stopped, or whose machine slept, received no beats meanwhile."""
-_AGAIN: Final = "A new one is started; the same work may be submitted again."
+_AGAIN: Final = "Submit the same work again; the fleet starts a new process."
 _DEFECT: Final = "Please report it, with the input and the options."
 
 

@@ -30,7 +30,7 @@ class ServedPool:
     """A pool that shares its slots among the jobs of all its fleets."""
 
     pool: Pool
-    lost: Callable[[], str] = str  # returns why its Ray is gone; "" if it is not
+    lost: Callable[[], str] = str  # returns why Ray is lost; "" while it runs
     spent: Callable[[], str] = str  # returns why it will never run work again; "" if it may
     supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
@@ -52,7 +52,7 @@ class HostSession(SupervisorSide):
         channel.serves = self
 
     async def serve(self) -> None:
-        """Serve until the fleet disconnects or dies, and then end its work. Raises defects of either side."""
+        """Serve until the fleet disconnects or dies, and then end its work. Raises unexpected errors of either side."""
         async with TaskOwner() as owner:
             owner.start(self._beat(), "the host's state")
             try:

@@ -16,10 +16,10 @@ class LogAction(Enum):
     SUPERVISOR_REPLACED = (
         "supervisor.replaced",
         WARNING,
-        "another supervisor took over, or this one is cut off: it ends",
+        "a supervisor ends: another one took over, or it is cut off",
     )
     SUPERVISOR_ENDED = "supervisor.ended", INFO, "a supervisor ends, with all its workers"
-    NODE_JOINED = "node.joined", INFO, "a node came to the cluster"
+    NODE_JOINED = "node.joined", INFO, "a node has joined the cluster"
     NODE_PROBED = "node.probed", INFO, "what a node's probes found"
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"

@@ -60,7 +60,7 @@ class LogEntry:
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
-        """Return it as one line without a line end; in text a defect's traceback follows on more lines.
+        """Return the entry as one line without a line end; in text a defect's traceback follows on more lines.
 
         ``at_s`` is in seconds since 1970; ``service`` is the kind of process that wrote it, ``process`` its id.
         """

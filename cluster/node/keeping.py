@@ -75,7 +75,7 @@ class _Kept:
         return code
 
     def _code(self) -> int | None:
-        """Return its exit code, None while it runs; in a container's first process, reap orphans too."""
+        """Return Ray's exit code, None while Ray runs; in a container's first process, reap orphans too."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -115,7 +115,7 @@ def keep(
     raise FleetUnavailable(f"Ray {what}: {how_it_ended(code, last)}", _HELP)
 
 
-_HELP: Final = "Read its logs in session_latest/logs below --temp-dir, or else below ray in RAY_TMPDIR, TMPDIR or /tmp."
+_HELP: Final = "Read Ray's logs in session_latest/logs below --temp-dir, or below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
 def ray_command(arguments: Sequence[str]) -> Sequence[str]:

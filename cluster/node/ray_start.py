@@ -43,7 +43,7 @@ class NodeOptions:
 
     @property
     def is_head(self) -> bool:
-        """Whether it starts a cluster."""
+        """Whether this node starts a cluster."""
         return not self.address
 
     @property
@@ -59,13 +59,14 @@ def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
         raise UsageError(f"{refused[0]} is set by codecfleet", "Use codecfleet's option: `codecfleet node --help`.")
     if _is_loopback(options.ip):
         message = f"--ip {options.ip}: other nodes cannot reach a loopback address"
-        raise UsageError(message, "Give an address that they reach. To use only this machine, run `codecfleet up`.")
+        next_step = "Give an address that other nodes can reach. To use only this machine, run `codecfleet up`."
+        raise UsageError(message, next_step)
     if options.is_open:
         return False
     mode = around.get(MODE, "token")
     if mode.lower() != "token":
         message = f"{MODE}={mode} would admit everyone who can reach this node"
-        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can reach it.")
+        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can reach this node.")
     if read_token(around):
         return False
     if not options.is_head:
@@ -125,7 +126,7 @@ def _stated(environment: Mapping[str, str]) -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise UsageError(f"{LABELS} is not a JSON object of labels", "Correct it, or leave it unset.")
+        raise UsageError(f"{LABELS} is not a JSON object of labels", "Correct it, or unset it.")
     return found
 
 

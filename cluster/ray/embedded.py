@@ -59,7 +59,7 @@ class Connection:
         return self.origin is Origin.PRIVATE
 
     def why_ended(self) -> str:
-        """Return why a private Ray is lost; "" if it is not, and for any other Ray."""
+        """Return why a private Ray is lost; "" while it runs, and for any other Ray."""
         if not self.is_private:
             return ""
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
@@ -250,7 +250,7 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 
 
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
-    """Return why a cluster cannot be joined, from the output of a process that tried; None if that does not tell.
+    """Return why a cluster cannot be joined, from the output of a process that tried; None if the output does not say.
 
     Ray itself would try for 20 s, or for a minute, and print every attempt.
     """

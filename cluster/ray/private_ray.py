@@ -57,7 +57,7 @@ class PrivateRay:
     notes: tuple[str, ...] = ()  #: lines for a job's report
 
     def stop(self) -> None:
-        """End all its processes, wait for them, and remove its files."""
+        """End all of Ray's processes, wait for them, and remove Ray's files."""
         import ray
 
         self.liveness.wake()
@@ -69,7 +69,7 @@ class PrivateRay:
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove its files, and kill any process that still writes them."""
+        """Remove Ray's files, and kill any process that still writes them."""
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -89,7 +89,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:  # Ray raises errors of many kinds; after any of them, nothing of it may remain
+    except Exception as error:  # Ray raises errors of many kinds; after any of them, no part of Ray may remain
         import ray
 
         with suppress(Exception), sigterm_untouched():  # there may be nothing to shut down
@@ -111,7 +111,7 @@ def _start_orphan_reaper(directory: Path) -> Running:
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     cores = machine.cores()
     chosen = {
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless it is set, to whatever value
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless it is set to some value
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory, and starts workers by uv
@@ -151,7 +151,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token, the same for all starts: not every Ray can be made to forget the first one."""
+    """Return this process's token, the same for all starts: some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 

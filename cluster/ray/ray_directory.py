@@ -66,7 +66,7 @@ def _remove_if_stale(directory: Path) -> None:
     try:
         lock = os.open("lock", _LOCK, dir_fd=here)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, an OSError, if its driver lives
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, an OSError, if the driver is alive
             shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(lock)

@@ -73,7 +73,7 @@ def classify(error: BaseException) -> LossScope:
 
 
 def is_of_ray(error: BaseException) -> bool:
-    """Return whether Ray raised it."""
+    """Return whether Ray raised ``error``."""
     return isinstance(error, _ray_errors().any)
 
 

@@ -69,7 +69,7 @@ def make_token(around: Mapping[str, str]) -> Path:
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make this user's token file unreadable for others; return whether they could read it. Ray writes such files."""
+    """Make this user's token file unreadable for others; return whether they could read it, as with Ray's own files."""
     if around.get(TOKEN, "").strip():
         return False
     with suppress(OSError):  # it may be a read-only mount, or not exist

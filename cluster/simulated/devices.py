@@ -70,7 +70,7 @@ class SimulatedDevice:
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
     faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions, by name
-    xids: tuple[int, ...] = ()  #: Xid events that nothing has read yet
+    xids: tuple[int, ...] = ()  #: unread Xid events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class SimulatedNode:
     driver: str
     devices: tuple[SimulatedDevice, ...]
     preemptible: bool = False
-    cordoned: str = ""  #: why it takes no new work; "" if it does
+    cordoned: str = ""  #: why it takes no new work; "" if it takes work
     tegra: str = ""
     speed: float = 1.0  #: the speed of its cores, relative to the core on which the software rates were measured
 

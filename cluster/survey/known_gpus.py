@@ -15,7 +15,7 @@ from ..worker_names import NodeId
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
-"""More than a machine has: GPUs beyond Ray's are hidden."""
+"""More GPUs than any machine has, so that Ray's count hides none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def known_gpus(node: NodeId) -> KnownGpus:
 
 
 def listed(node: NodeId, nvml: Maybe[NvmlReport]) -> KnownGpus:
-    """Return what NVML's answer says of a machine's GPUs."""
+    """Return a machine's GPUs from NVML's answer."""
     if isinstance(nvml, Unavailable):
         return KnownGpus((), None, f"NVML did not list this machine's GPUs: {nvml.reason}")
     gpus = tuple(map(named, nvml.devices))

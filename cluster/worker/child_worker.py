@@ -71,7 +71,7 @@ class ChildWorker:
         return await self._child.call(Begin(slots, cores))
 
     async def death(self) -> str:
-        """Wait for its death; return why."""
+        """Wait until the worker has died; return the reason."""
         return await self._child.death()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:

@@ -25,9 +25,9 @@ _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecflee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """The target of a plan: one of these, else this machine."""
+    """The machines on which a plan is placed, given by at most one of the first three fields. Default: this machine."""
 
-    fleet: str | None = None  #: a simulated one
+    fleet: str | None = None  #: the name or file of a simulated fleet
     autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that would be started for it
     address: str | None = None  #: the address of a cluster
     policy: str | None = None  #: the file of the placement's policy
@@ -42,7 +42,7 @@ class Surveyed:
 
 
 def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
-    """Plan a job, and place the plan. Raises as ``place_on``."""
+    """Plan a job, and place the plan. Raises: see ``place_on``."""
     from ..jobs.plan.plan import plan_transcode
 
     plan = plan_transcode(spec)

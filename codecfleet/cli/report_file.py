@@ -59,7 +59,7 @@ class ReportFile:
             raise OutputUnwritable(message, "Give --report another name or folder.") from None
 
     def write(self, report: Report) -> None:
-        """Write the report of a complete output as JSON; raises as ``write_text``."""
+        """Write the report of a complete output as JSON; raises what ``write_text`` raises."""
         if self._path is not None:
             document = strict_json(report.model_dump(mode="json"))
             text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)

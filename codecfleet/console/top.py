@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TITLE_MAX: Final = 24  # the most characters of a job's input
 BROKEN: Final = tuple(each.value for each in (DeviceState.QUARANTINED, StationState.RESTING))
 LIMITED: Final = tuple(each.value for each in (DeviceState.DRAINING, DeviceState.CORDONED, StationState.LEAVING))
-"""States in which no new work is given."""
+"""States in which a node or station gets no new work."""
 _STYLES: Final = {**dict.fromkeys(BROKEN, "red"), **dict.fromkeys(LIMITED, "yellow")}
 _RANKS: Final = {state: rank for rank, state in enumerate((*BROKEN, *LIMITED))}
 
@@ -128,7 +128,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Share ``rows`` (below 0: none) equally among tables, but give none more than it has."""
+    """Divide ``rows`` (below 0: none) equally among tables, but give no table more rows than it has."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:

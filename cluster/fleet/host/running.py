@@ -41,7 +41,7 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until it ends; tell ``starter`` about it, or about the one already running."""
+    """Serve as the user's warm fleet until it ends; send ``starter`` its greeting, or another running fleet's."""
     name = code_name()
     try:
         with locked_place() as place:  # until this one listens, so that others find it
@@ -138,7 +138,7 @@ class Keeper:
 
 
 def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
-    """Call ``last_act`` and end this process once its Ray is gone: its event loop may hang in Ray for a minute."""
+    """Call ``last_act`` and exit once Ray has ended, since the event loop may hang in Ray for a minute."""
 
     def watch() -> None:
         while not (reason := lost()):

@@ -46,8 +46,9 @@ LOST_PATIENCE_S = 60.0
 class LeaseClient:
     """A pool's connection to its supervisor and its workers, with the newest ``grants``.
 
-    ``on_grants`` is called after each change of the grants. They become unrecoverable if the supervisor stays out of
-    reach; ``lost`` then says why, and a new connection may succeed. Reports describe ``demands`` and ``leases``.
+    ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach, the grants become
+    unrecoverable; ``lost`` then says why, and a new connection may succeed. Reports describe ``demands`` and
+    ``leases``.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LeaseClient:
     async def enter(self) -> None:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        A supervisor out of reach may be restarting on another node, so this is tried again for ``LOST_PATIENCE_S``.
+        Retries for ``LOST_PATIENCE_S``, because a supervisor out of reach may be restarting on another node.
         Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
@@ -128,7 +129,7 @@ class LeaseClient:
         self._changed.set()
 
     async def run(self) -> None:
-        """Send reports until cancelled, and retry if the supervisor is out of reach. Raises defects of this process."""
+        """Send reports until cancelled, and retry if the supervisor is out of reach. Raises unexpected errors."""
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()

@@ -174,7 +174,7 @@ class LeasedPool(Pool):
         eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
-            self.set_demand(WARM_UP, replace(warm_up, software_decode="it only starts processors' workers"))
+            self.set_demand(WARM_UP, replace(warm_up, software_decode="the warm-up starts only CPU workers"))
         while True:
             state = self.state
             mine = state.of(WARM_UP)

@@ -111,7 +111,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def relaxed(self, task: int) -> list[Effect]:
-        """Let any worker run ``task``, since none of the requested kind has come."""
+        """Let any worker run ``task``, since no worker of the requested kind has appeared."""
         if task not in self._work:
             return []
         work = self._work[task]
@@ -223,7 +223,7 @@ def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> No
 
 WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
 WAITS_MAX: Final = 7
-"""How often work whose encoder session was refused waits for another: a minute in all, in which most segments end.
+"""How many times work waits after a refused encoder session: a minute in total, in which most segments end.
 Meanwhile the supervisor learns of the refusal from a heartbeat, and grants fewer slots.
 """
 MARGIN_S: Final = 3.0

@@ -67,7 +67,7 @@ def _preset_answer(name: str | None) -> Answer:
 def _docs(
     page: Annotated[
         str | None,
-        typer.Argument(metavar="PAGE", help="The page's name. Default: list them.", show_default=False),
+        typer.Argument(metavar="PAGE", help="The page's name. Default: list the pages.", show_default=False),
     ] = None,
 ) -> Question:
     return Question(ask=lambda _services, _progress: page_answer(page), as_json=False)

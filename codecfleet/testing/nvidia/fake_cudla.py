@@ -124,7 +124,7 @@ class FakeCudlaError(Exception):
 class FakeMachine:
     """A machine with ``dlas`` accelerators, which replaces ``cuda.bindings.cudla``.
 
-    ``integrated`` states for each GPU, by ordinal, whether it is the Tegra's own.
+    ``integrated`` states for each GPU, by ordinal, whether it is part of the Tegra.
     """
 
     CudlaError = FakeCudlaError

@@ -99,7 +99,7 @@ class HostPacking:
 
 
 class ReferenceTensors(TensorKernels):
-    """Makes tensors where device addresses are host addresses; ``put`` puts work into a stream as above."""
+    """Makes tensors where device addresses are host addresses; ``put`` is as in ``ReferencePacking``."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
