@@ -56,7 +56,7 @@ class Life:
     since_s: float = 0.0  # when the phase began
     losses: int = 0  # how many hosts were lost in a row
     tries: int = 0  # how many starts have failed since the last success
-    deadline_s: float | None = None  # when starts after a loss are no longer repeated
+    deadline_s: float | None = None  # after this time, failed starts are not repeated
     lost: str = ""  # why the last host ended
     error: CodecfleetError | None = None  # why there is no host, if the phase is FAILED
 

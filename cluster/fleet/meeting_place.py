@@ -31,7 +31,7 @@ class Greeting(NamedTuple):
 
     version: str
     slots: int
-    idle_s: float  # it ends after this long without a program
+    idle_s: float  # the fleet ends after this long without a connected program
 
     def packed(self) -> bytes:
         """Return the greeting as a line of JSON."""

@@ -136,7 +136,7 @@ class SupervisorSide(Protocol):
     """A process that can ask a supervisor: a warm fleet's host asks its own, other processes a cluster's."""
 
     async def status(self) -> "Status | None":
-        """Return its status; None without a supervisor."""
+        """Return the supervisor's status; None without one."""
 
     async def history(self, stations: tuple[StationId, ...]) -> "History":
         """Return the history of stations."""

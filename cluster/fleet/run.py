@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 class RunProgress:
     """A run's last known progress."""
 
-    worker: WorkerId = NO_WORKER  # its worker; "" while it waits for one
+    worker: WorkerId = NO_WORKER  # the run's worker; "" while the run waits for one
     frames: int = 0  # frames that the worker has done
 
 

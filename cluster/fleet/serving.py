@@ -83,7 +83,7 @@ class HostSession(SupervisorSide):
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # the same for all results of a pool
+        self.take_doubt = run.origin.tell  # all results of a pool have the same function
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:

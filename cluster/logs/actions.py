@@ -20,7 +20,7 @@ class LogAction(Enum):
     )
     SUPERVISOR_ENDED = "supervisor.ended", INFO, "a supervisor ends, with all its workers"
     NODE_JOINED = "node.joined", INFO, "a node has joined the cluster"
-    NODE_PROBED = "node.probed", INFO, "what a node's probes found"
+    NODE_PROBED = "node.probed", INFO, "the results of a node's probes"
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
     NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
@@ -61,7 +61,7 @@ class LogAction(Enum):
     SEGMENT_DONE = "segment.done", INFO, "a segment is encoded and on disk"
     SEGMENT_FAILED = "segment.failed", WARNING, "an attempt at a segment failed"
     SEGMENT_RETRIED = "segment.retried", INFO, "a new attempt at a segment begins"
-    SEGMENT_DOUBLED = "segment.doubled", INFO, "a late segment is started a second time elsewhere"
+    SEGMENT_DOUBLED = "segment.doubled", INFO, "a late segment is also started on another worker"
     # A batch.
     FILE_DONE = "file.done", INFO, "a batch's file is done"
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"

@@ -35,8 +35,8 @@ class _Kept:
 
     process: Running
     notice_s: int  #: how long the node drains
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of its output
-    is_ending: bool = False  #: whether a signal has asked it to end
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
+    is_ending: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:

@@ -21,7 +21,7 @@ class ListedNode:
     address: str  # in the cluster
     is_head: bool
     state: DeviceState  # whether it takes work
-    resources: Mapping[str, float]  # as Ray counts them; memory is in bytes
+    resources: Mapping[str, float]  # amounts by Ray's names; memory is in bytes
     labels: Mapping[str, str]
 
     @property

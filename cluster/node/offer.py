@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a node offers."""
+    """The resources and labels that a node offers to Ray."""
 
     cpus: int
     gpus: int = 0
     cuda_visible: str | None = None  # the CUDA_VISIBLE_DEVICES that makes Ray offer exactly ``gpus``; None if unneeded
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str = ""  # the value of Ray's zone label; "" for none
-    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" if there was no choice
+    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
 
 
 def offer_of(

@@ -49,11 +49,11 @@ _LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prin
 class PrivateRay:
     """A running private Ray; the thread that started it must stop it."""
 
-    directory: Path  #: only this user can enter it; Ray's own directory inside it is open to everybody
+    directory: Path  #: a directory that only this user can enter; Ray's own directory in it is open to all
     lock: int  #: the descriptor of the directory's lock
     orphan_reaper: Running  #: the process that cleans up if this one is killed
     former_log_level: int  #: the level of Ray's logger before the start
-    liveness: Liveness = field(default_factory=Liveness)  #: the watch over its processes
+    liveness: Liveness = field(default_factory=Liveness)  #: watches Ray's processes
     notes: tuple[str, ...] = ()  #: lines for a job's report
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless it is set to some value
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory, and starts workers by uv
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory and starts workers with uv
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes all servers listen on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",  # an agent would serve metrics to everybody, without a token

@@ -62,7 +62,7 @@ def classify(error: BaseException) -> LossScope:
     """Return what is lost when a call of a worker ends in ``error``."""
     of_ray = _ray_errors()
     if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
-        return LossScope.ROOM  # if the worker could not store its result, it arrives as the cause of a RayTaskError
+        return LossScope.ROOM  # a full store may also be the cause of a RayTaskError
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):

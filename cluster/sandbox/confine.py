@@ -55,7 +55,7 @@ def why_not() -> str:
 
 
 def confine(access: FileAccess, memory_bytes: int) -> None:
-    """Confine this process, which must have only one thread, for good. Raises OSError: the kernel refuses."""
+    """Confine this process permanently; it must have only one thread. Raises OSError: the kernel refuses."""
     if threading.active_count() > 1 or len(list(Path("/proc/self/task").iterdir())) > 1:
         raise OSError("this process has other threads")
     harden()
@@ -72,7 +72,7 @@ def harden() -> None:
 
 
 def _drop_capabilities() -> None:
-    """Drop this thread's capabilities for good, except ``_CAP_KEPT``. Raises OSError: the kernel refuses."""
+    """Drop this thread's capabilities permanently, except ``_CAP_KEPT``. Raises OSError: the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=Ii", _CAP_VERSION, 0)
     sets = ctypes.create_string_buffer(_CAP_SETS.size)

@@ -77,7 +77,7 @@ def has_seccomp() -> bool:
 
 
 def refuse_calls() -> None:
-    """Refuse ``_CALLS`` to all threads of this process, for good. Raises OSError: the kernel cannot."""
+    """Refuse ``_CALLS`` to all threads of this process, permanently. Raises OSError: the kernel cannot."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"codecfleet has no table of system calls for {machine}")

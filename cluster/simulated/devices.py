@@ -13,20 +13,20 @@ class SimulatedSlice:
 
     uuid: str
     gpu_instance: int
-    profile: str  #: of the GPU instance, like memory and engines
+    profile: str  #: the GPU instance's profile; memory and engines are the instance's too
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
-    compute_slices: int | None = None  #: how many of the GPU instance's slices it has; None for all
+    compute_slices: int | None = None  #: how many of the instance's compute slices this device has; None for all
 
     @property
     def gpu_slices(self) -> int:
-        """The number of GPU slices of its GPU instance: 3 for "3g.20gb"."""
+        """The number of slices of the GPU instance: 3 for "3g.20gb"."""
         return int(self.profile.partition("g.")[0] or 1)
 
     @property
     def name(self) -> str:
-        """NVML's name: "3g.20gb", or "1c.3g.20gb" if it has one of the slices."""
+        """NVML's name: "3g.20gb", or "1c.3g.20gb" for one of its compute slices."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 

@@ -20,7 +20,7 @@ _MS_PER_S: Final = 1000
 
 
 def job_server_address(named: str | None) -> str:
-    """Return the named address, or else that of Ray's own commands. Raises UsageError: there is none."""
+    """Return the named address, or else the one that Ray's own commands use. Raises UsageError: there is none."""
     found = named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS", "")
     if not found:
         raise UsageError("no job server is named", "Give --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS.")

@@ -23,8 +23,8 @@ class KnownGpus:
     """A machine's GPUs and slices."""
 
     devices: tuple[Device, ...]
-    shown: ShownGpus | None  # which of them this process's private Ray sees
-    trouble: str = ""  # why NVML did not list them; "" if it did, or if there is no NVML
+    shown: ShownGpus | None  # the devices that this process's private Ray sees
+    trouble: str = ""  # why NVML did not list the GPUs; "" if it did, or if there is no NVML
 
 
 NO_GPUS = KnownGpus((), None)

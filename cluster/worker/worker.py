@@ -28,4 +28,4 @@ class Worker(Protocol):
         """Return the worker's state; ``term`` renews the worker. Raises OldTerm: it knows a newer supervisor."""
 
     def end(self) -> None:
-        """End the process at once, without waiting; ``host.ANSWER_S`` applies if it is already ending by itself."""
+        """End the process at once, without waiting. A process that ends itself waits for this (``host.ANSWER_S``)."""

@@ -55,7 +55,7 @@ def screen_lines(status: "Status", *, width: int, height: int | None, colour: bo
     if height is None:
         rooms = [len(table.rows) for table in drawn]
     else:
-        drawn = drawn[: max(0, height - len(head)) // 2]  # each has a heading and a row
+        drawn = drawn[: max(0, height - len(head)) // 2]  # each table needs a heading and at least one row
         rooms = shared_rows([len(table.rows) for table in drawn], height - len(head) - len(drawn))
     parts = [_drawn(table, room) for table, room in zip(drawn, rooms, strict=True)]
     return _rendered(head, parts, width, colour=colour)[:height]

@@ -125,7 +125,7 @@ class Keeper:
     async def _serve(self, end: socket.socket) -> None:
         channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
         try:
-            with suppress(OSError):  # if the program is gone, the channel notices it too
+            with suppress(OSError):  # the channel also notices that the program is gone
                 await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await HostSession(self._served, channel).serve()
         except Exception as error:  # noqa: BLE001 - unreadable messages cost only the program that sent them

@@ -82,7 +82,7 @@ class LateRay:
         try:
             try:
                 self._connection = await self._reach()
-            except FleetUnavailable:  # one of its processes may have been killed: try once more
+            except FleetUnavailable:  # one of Ray's processes may have been killed: try once more
                 self._connection = await self._reach()
         except FleetUnavailable as error:
             self._refusal = error.message

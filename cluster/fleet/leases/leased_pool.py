@@ -91,7 +91,7 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why this connection to Ray is lost for good; "" while it works or the pool closes. Thread-safe."""
+        """Why this connection to Ray is lost permanently; "" while it works or the pool closes. Thread-safe."""
         client = self._client
         if client is None or self._closing is not None:
             return ""

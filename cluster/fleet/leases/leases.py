@@ -240,7 +240,7 @@ class PendingWork:
     packed: bytes  # the pickled work
     blobs: tuple[Any, ...]  # references to its blobs
     run: WorkRun[Any]  # what its submitter awaits
-    task: int = -1  # its number in ``Leases``; it gets a new one after each refused encoder session
+    task: int = -1  # the work's number in ``Leases``, new after each refused encoder session
     refusals: int = 0  # how often an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:

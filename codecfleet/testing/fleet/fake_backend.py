@@ -127,7 +127,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._why[worker]
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return a worker's entry in ``heartbeats``; by default it has done nothing yet."""
+        """Return a worker's entry in ``heartbeats``; by default, the heartbeat of a worker without any work."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 

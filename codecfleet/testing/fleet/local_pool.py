@@ -124,7 +124,7 @@ class LocalPool(Pool):
             core = WorkerCore(1, self._device)
             self._lone.add(core)
         ended = asyncio.wrap_future(core.submit(name, work))
-        # The slot is free when the thread is, not when the submitter stops waiting.
+        # The slot becomes free when the thread ends, not when the submitter stops waiting.
         ended.add_done_callback(partial(self._end, core))
         look.core, look.run = core, name
         try:

@@ -154,7 +154,7 @@ class FakeMachine:
         self.context = CONTEXT
         self.streams = itertools.count(STREAM)
         self.recorded: dict[int, int] = {}
-        self.stream_waits: list[tuple[int, int]] = []  # each (stream, stream that waits for it)
+        self.stream_waits: list[tuple[int, int]] = []  # pairs of a stream and the stream that waits for it
 
     def import_module(self, name: str) -> Any:
         """Return the fake of a binding, by the binding's name."""
