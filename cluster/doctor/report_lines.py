@@ -170,7 +170,7 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = () if trials is None else trials.of(engine)
         if mine and not any(trial.works or trial.fix for trial in mine):
-            counts[engine] = (0, How.TRIED)  # an engine that fails every trial without a fix does not count
+            counts[engine] = (0, How.TRIED)  # an engine does not count if all its trials fail and nothing can fix them
     return {engine: count for engine, (count, _) in counts.items()}
 
 

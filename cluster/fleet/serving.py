@@ -36,7 +36,7 @@ class ServedPool:
 
 
 class HostSession(SupervisorSide):
-    """One fleet's use of a pool, which may outlive it; ``channel`` leads to the fleet."""
+    """One fleet's use of a pool, which may outlive the fleet; ``channel`` leads to the fleet."""
 
     def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
         self.pool = served.pool

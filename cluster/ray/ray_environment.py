@@ -98,7 +98,7 @@ def plain_names(refuge: Path) -> Iterator[None]:
         if file is not None:
             main.__file__ = file
         if here is not None:
-            with suppress(OSError):  # we may no longer enter it
+            with suppress(OSError):  # this process may no longer enter the directory
                 os.fchdir(here)
             os.close(here)
 

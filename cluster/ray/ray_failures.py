@@ -38,7 +38,7 @@ def _known() -> _RayErrors:
 
     return _RayErrors(
         process=(
-            exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: it may live, but is out of reach
+            exceptions.RayActorError,  # ActorDiedError, or ActorUnavailableError if the actor is out of reach
             exceptions.ActorPlacementGroupRemoved,
             exceptions.ActorUnschedulableError,
             exceptions.LocalRayletDiedError,

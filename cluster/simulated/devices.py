@@ -65,7 +65,7 @@ class SimulatedDevice:
     virtualization: int = 0  #: NVML's mode: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0  #: the share of the engines that a vGPU has by a fixed or equal share scheduler
+    share: float = 1.0  #: the share of the engines that a fixed or equal share scheduler gives the vGPU
     licensed: bool | None = None  #: whether it has a licence for vGPU software; None if it needs none
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None

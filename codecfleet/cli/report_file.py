@@ -92,7 +92,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor if a file must not replace what exists; None for a regular file, or if nothing exists."""
+    """Return a descriptor for what exists at ``path``; None for a regular file, which may be replaced, or for nothing."""
     try:
         target = path.stat()
     except FileNotFoundError:

@@ -44,7 +44,7 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
     """Serve as the user's warm fleet until it ends; send ``starter`` its greeting, or another running fleet's."""
     name = code_name()
     try:
-        with locked_place() as place:  # until this one listens, so that others find it
+        with locked_place() as place:  # held until this fleet listens, so that others find it
             if (other := greeted(place, name)) is not None:
                 other.end.close()
                 _tell(starter, other.process, other.greeting, is_new=False)
@@ -128,7 +128,7 @@ class Keeper:
             with suppress(OSError):  # the channel also notices that the program is gone
                 await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await HostSession(self._served, channel).serve()
-        except Exception as error:  # noqa: BLE001 - unreadable messages cost only the program that sent them
+        except Exception as error:  # noqa: BLE001 - unreadable messages affect only the program that sent them
             log(LogAction.DEFECT, f"a program was disconnected: {type(error).__name__}: {error}", error=error)
         finally:
             channel.close()

@@ -14,8 +14,10 @@ from .late_ray import LateRay
 from .leases import Leases
 
 CORES_OF_A_SLOT: Final = 2
-"""Applies if a user limits the slots."""
-_BROKEN: Final = "Run `codecfleet doctor` on their machine and read its kernel log; or run without these devices."
+"""The most cores per slot if a user limits the slots."""
+_BROKEN: Final = (
+    "Run `codecfleet doctor` on the devices' machine and read its kernel log, or run without these devices."
+)
 
 
 class Demands:

@@ -33,12 +33,12 @@ ANSWER_S = 15.0
 RENEW_S = 1.0
 """How long the supervisor may hold a report while nothing changes."""
 COALESCE_S = 0.005
-"""Changes within this time per reported job share a report: long reports cost more to read."""
+"""How long changes are collected into one report, for each reported job: long reports cost more to read."""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
 GAP_MAX_S = ANSWER_S + RENEW_S
-"""A longer gap between two answers or failures means that this process was suspended, not that the supervisor was."""
+"""A longer gap between two answers or failures means that this process, not the supervisor, was suspended."""
 LOST_PATIENCE_S = 60.0
 """How long a supervisor may be unreachable before jobs without slots fail."""
 

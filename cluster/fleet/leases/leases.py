@@ -189,7 +189,7 @@ class Leases:
         if not free:
             return None
         full = self._full()
-        # If two runs have one label, the newer counts: the older was cancelled but still runs.
+        # If two runs have the same label, the newer counts: the older was cancelled but still runs.
         stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
         for task in job.waiting:
             work = self._work[task]
