@@ -120,7 +120,7 @@ class MeetingPlace:
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             place.close()
             message = f"{path}, the directory of warm fleets, is open to other users"
-            raise FleetUnavailable(message, f"Check what is in it; then remove it, or run `chmod 700 {path}`.")
+            raise FleetUnavailable(message, f"Check its files; then remove it, or run `chmod 700 {path}`.")
         return place
 
     def close(self) -> None:

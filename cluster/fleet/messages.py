@@ -57,7 +57,7 @@ class HostedWork(Request["HostSession", WorkDone]):
     run: int  # the run's number in other messages
     base: dict[str, Any]  # the fields of ``Work`` itself
     packed: Buffer  # the pickled work
-    blobs: tuple[int, ...]  # the numbers of its blobs
+    blobs: tuple[int, ...]  # the numbers of the work's blobs
 
     async def serve(self, server: "HostSession") -> WorkDone:
         return await server.run(self)

@@ -27,10 +27,10 @@ Asked: TypeAlias = Demand | LaterDemand
 class JobState:
     """The slots and cores that a job may use now."""
 
-    slots: int = 0  # how many of its tasks may run at a time
-    cores: int = 0  # cores that its tasks may keep busy; at least one per slot
-    waits_for: str = ""  # why it has no slots; "" if it has some, or if the reason is unknown
-    never: CodecfleetError | None = None  # why it will never have slots; None if it may
+    slots: int = 0  # how many of the job's tasks may run at a time
+    cores: int = 0  # cores that the job's tasks may keep busy; at least one per slot
+    waits_for: str = ""  # why the job has no slots; "" if it has some, or if the reason is unknown
+    never: CodecfleetError | None = None  # why the job will never have slots; None if it may get some
 
 
 NO_JOB = JobState()
@@ -129,7 +129,7 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """The name of a fleet's connection to a supervisor. If a fleet's host dies, it reconnects with the next number."""
+    """The name of a fleet's connection to a supervisor. If the host dies, the fleet reconnects with the next number."""
 
     fleet: str = field(default_factory=lambda: secrets.token_hex(8))
     number: int = 0

@@ -47,7 +47,7 @@ SILENT_BEATS: Final = round(30 / BEAT_S)
 """A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine.
 Intervals are counted, because a program that was stopped, or whose machine slept, received no beats meanwhile."""
 _AGAIN: Final = "Submit the same work again; the fleet starts a new process."
-_DEFECT: Final = "Please report it, with the input and the options."
+_DEFECT: Final = "Please report this defect, with the input and the options."
 
 
 class _Host:

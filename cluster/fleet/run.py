@@ -105,4 +105,4 @@ class WorkRun(Generic[ResultT]):
     def _ended(self, result: "asyncio.Future[ResultT]") -> None:
         self._give_up = None  # breaks a cycle that would keep the result until a garbage collection
         if not result.cancelled():
-            result.exception()  # marks it as retrieved, since a run need not be awaited
+            result.exception()  # marks the error as retrieved, since a run need not be awaited

@@ -31,7 +31,7 @@ class ServedPool:
 
     pool: Pool
     lost: Callable[[], str] = str  # returns why Ray is lost; "" while it runs
-    spent: Callable[[], str] = str  # returns why it will never run work again; "" if it may
+    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may
     supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
 
@@ -83,7 +83,7 @@ class HostSession(SupervisorSide):
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # all results of a pool have the same function
+        self.take_doubt = run.origin.tell  # every result of a pool has the same ``tell``
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:

@@ -106,7 +106,7 @@ class WarmFleet(NamedTuple):
     """A running warm fleet."""
 
     process: int
-    is_new: bool  # False if it was already running
+    is_new: bool  # False if the fleet was already running
     greeting: Greeting
 
 

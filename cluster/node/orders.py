@@ -94,7 +94,7 @@ def bring_node_up(node: PreparedNode) -> int:
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):
-        raise FleetUnavailable(process.ended(), "Start it with --block to see all of Ray's output.")
+        raise FleetUnavailable(process.ended(), "Start the node with --block to see all of Ray's output.")
     return int(json.loads(said)["process"])
 
 

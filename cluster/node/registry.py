@@ -24,7 +24,7 @@ class KeptNode(NamedTuple):
     """A process that keeps a node."""
 
     process: int
-    ends_within_s: int  # how long it may take to end
+    ends_within_s: int  # how long the process may take to end
 
 
 @contextmanager

@@ -40,9 +40,9 @@ EXIT_S = 5.0
 class Origin(Enum):
     """Whose Ray it is."""
 
-    FOUND = "found"  #: this process was already connected: codecfleet never starts, stops or configures it
-    CLUSTER = "cluster"  #: a cluster: closing the last share disconnects
-    PRIVATE = "private"  #: started here: closing the last share stops it
+    FOUND = "found"  #: this process was already connected: codecfleet never starts, stops or configures this Ray
+    CLUSTER = "cluster"  #: a cluster that codecfleet joined: closing the last share disconnects
+    PRIVATE = "private"  #: a private Ray that codecfleet started: closing the last share stops it
 
 
 @dataclass(slots=True, eq=False)
@@ -160,7 +160,7 @@ def _take(address: str | None) -> Connection:
         _shared.origin = Origin.CLUSTER
     _shared.address, _shared.shares = address, 1
     atexit.unregister(_end_at_exit)
-    atexit.register(_end_at_exit)  # registered after Ray's own handler, so it runs before that
+    atexit.register(_end_at_exit)  # registered after Ray's own handler, and so runs before it
     return Connection(_shared.origin, notes)
 
 
@@ -268,8 +268,8 @@ def _not_let_in(address: str) -> FleetUnavailable:
 
 
 _JOIN_HELP = (
-    "Run on a node of the cluster or through `ray job submit`, with the cluster's Ray version, and RAY_AUTH_TOKEN if it"
-    " asks for one."
+    "Run on a node of the cluster or through `ray job submit`, with the cluster's Ray version, and set "
+    "RAY_AUTH_TOKEN if the cluster requires a token."
 )
 
 

@@ -51,7 +51,7 @@ class PrivateRay:
 
     directory: Path  #: a directory that only this user can enter; Ray's own directory in it is open to all
     lock: int  #: the descriptor of the directory's lock
-    orphan_reaper: Running  #: the process that cleans up if this one is killed
+    orphan_reaper: Running  #: the process that cleans up if this process is killed
     former_log_level: int  #: the level of Ray's logger before the start
     liveness: Liveness = field(default_factory=Liveness)  #: watches Ray's processes
     notes: tuple[str, ...] = ()  #: lines for a job's report
@@ -111,7 +111,7 @@ def _start_orphan_reaper(directory: Path) -> Running:
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     cores = machine.cores()
     chosen = {
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless it is set to some value
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless this variable is set
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory and starts workers with uv
@@ -157,7 +157,7 @@ def _token() -> str:
 
 @cache
 def _import_ray() -> bool:
-    """Import Ray in the present environment, which it reads; return whether it was imported before."""
+    """Import Ray, which reads the present environment; return whether it was imported before."""
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before

@@ -41,8 +41,8 @@ _PACKAGE: Final = Path(__file__).parents[2]
 class FileAccess:
     """The files that a command may use."""
 
-    reads: tuple[Path, ...]  # files and folders that it reads
-    writes: tuple[Path, ...] = ()  # folders below which it writes
+    reads: tuple[Path, ...]  # files and folders that the command reads
+    writes: tuple[Path, ...] = ()  # folders below which the command writes
 
 
 def why_not() -> str:
@@ -66,7 +66,7 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Switch off core dumps, which contain pictures, and gaining rights by running programs: no worker needs them."""
+    """Disable core dumps, which contain pictures, and gaining rights by running programs: workers need neither."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 
@@ -110,7 +110,8 @@ def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
     # In a checkout some of the package's folders are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` adds the current folder, which may hold films: it counts only if it is the checkout that runs.
+    # ``python -m`` adds the current folder, which may hold films: this folder counts only if it is the running
+    # checkout.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}

@@ -58,7 +58,7 @@ class SimulatedDevice:
     compute_capability: str = ""
     pci_bus_id: str = ""
     max_video_clock_mhz: int | None = None
-    trials: tuple[Trial, ...] = ()  #: results of its engines for every codec case
+    trials: tuple[Trial, ...] = ()  #: the engines' results for every codec case
     mig_enabled: bool = False
     mig_capable: bool = False
     slices: tuple[SimulatedSlice, ...] = ()
@@ -66,7 +66,7 @@ class SimulatedDevice:
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
     share: float = 1.0  #: the share of the engines that a fixed or equal share scheduler gives the vGPU
-    licensed: bool | None = None  #: whether it has a licence for vGPU software; None if it needs none
+    licensed: bool | None = None  #: whether the device has a licence for vGPU software; None if it needs none
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
     faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions, by name
@@ -83,7 +83,7 @@ class SimulatedNode:
     driver: str
     devices: tuple[SimulatedDevice, ...]
     preemptible: bool = False
-    cordoned: str = ""  #: why it takes no new work; "" if it takes work
+    cordoned: str = ""  #: why the node takes no new work; "" if it takes work
     tegra: str = ""
     speed: float = 1.0  #: the speed of its cores, relative to the core on which the software rates were measured
 
@@ -94,5 +94,5 @@ class SimulatedFleet:
 
     name: str
     description: str
-    source: str  #: the source of its figures: "documents" or "measured ..."
+    source: str  #: the source of the fleet's figures: "documents" or "measured ..."
     nodes: tuple[SimulatedNode, ...]

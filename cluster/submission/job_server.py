@@ -49,8 +49,8 @@ class RayJob:
     job_id: str
     phase: JobPhase
     command: str = ""  #: arguments of codecfleet; "" if the job is not ours
-    message: str = ""  #: why it is in this phase
-    exit_code: int | None = None  #: its program's exit code, if it has ended
+    message: str = ""  #: why the job is in this phase
+    exit_code: int | None = None  #: the exit code of the job's program, if the job has ended
     started_utc_s: float | None = None  #: seconds since 1970
     ended_utc_s: float | None = None  #: seconds since 1970
 

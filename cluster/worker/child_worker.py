@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Begin(Request["WorkerSeat", WorkerFacts]):
     """The first request: become a worker."""
 
-    slots: int  #: how many tasks it runs at a time
-    cores: int  #: how many cores are reserved for it
+    slots: int  #: how many tasks the worker runs at a time
+    cores: int  #: how many cores are reserved for the worker
 
     async def serve(self, server: "WorkerSeat") -> WorkerFacts:
         return server.begin(self.slots, self.cores)

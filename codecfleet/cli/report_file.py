@@ -92,7 +92,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor for what exists at ``path``; None for a regular file, which may be replaced, or for nothing."""
+    """Return a descriptor for what exists at ``path``; None for a regular file, which may be replaced, or nothing."""
     try:
         target = path.stat()
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def _opened_stream(path: Path) -> int | None:
 
 def _open_pipe_or_device(path: Path, mode: int) -> int:
     if stat.S_ISDIR(mode):
-        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in it.")
+        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in that folder.")
     if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
         message = f"--report {path} is a socket or a disk, which a file must not replace"
         raise OutputUnwritable(message, "Give --report another name.")

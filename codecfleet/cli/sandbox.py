@@ -48,7 +48,7 @@ def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a Comman
     if reason and mode == "required":
         from ..errors import Unsupported
 
-        advice = 'Run it with local files, or set sandbox to "auto": docs/security.md says what is confined.'
+        advice = 'Use local files, or set sandbox to "auto": docs/security.md says what is confined.'
         raise Unsupported(f"sandbox is required, and this command cannot be confined: {reason}", advice)
 
 

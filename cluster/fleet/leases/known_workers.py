@@ -122,4 +122,6 @@ def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
         case LossScope.ROOM:
             return ObjectStoreFull(f"Ray has no room for the result of {label}: {reason}", _NO_ROOM)
         case _:
-            return WorkError(f"the result of {label} could not be sent: {reason}", "Make sure that it can be pickled.")
+            return WorkError(
+                f"the result of {label} could not be sent: {reason}", "Make sure that the result can be pickled."
+            )

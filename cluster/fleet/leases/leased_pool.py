@@ -37,8 +37,8 @@ CANCEL_LIMIT_S = 60
 """How long cancelled work may take to end before its worker counts as hung: an encoder may finish many frames first."""
 SAME_KIND_WAIT_S = 30.0
 """How long work waits for a worker of the requested kind: a new process takes a few seconds."""
-_AFTER_A_HANG = "Check the load of the machine that ran it, and the storage of the input."
-_DEFECT = "Please report it, with the input and the options."
+_AFTER_A_HANG = "Check the load of the machine that ran the work, and the storage of the input."
+_DEFECT = "Please report this defect, with the input and the options."
 
 
 class LeasedPool(Pool):

@@ -143,7 +143,7 @@ class Leases:
     def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
         """Record that a worker is gone, or ``broken`` and about to end: its work and slots are lost."""
         effects: list[Effect] = []
-        # The supervisor may grant its slots again before it learns of the death.
+        # The supervisor may grant the dead worker's slots again before it learns of the death.
         keep(self._dead, worker, value=None)
         for job in self._jobs.values():
             job.slots.pop(worker, None)

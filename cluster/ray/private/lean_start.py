@@ -66,7 +66,7 @@ def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) 
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
         # No dashboard: include_dashboard=False still starts an empty one, and waits a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
-        # Only a stub of the dashboard agent, for which Ray's node waits: it collects and serves nothing.
+        # Only a stub of the dashboard agent, for which Ray's node waits: the stub collects and serves nothing.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),

@@ -53,7 +53,7 @@ class FakeClusterBackend(ClusterBackend):
         self.term: int | Exception = 0
         self.offers: dict[str, int] | None = None  # the requestable nodes of each group; None: no autoscaler
         self.resized: list[Resize] = []
-        self.may_probe = asyncio.Event()  # clear it to block probes
+        self.may_probe = asyncio.Event()  # cleared to block probes
         self.may_probe.set()
 
     @property

@@ -152,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # marks the error as retrieved: it may no longer be awaited
+            ended.exception()  # marks the error as retrieved, since nobody may await it any more
         if core in self._lone:
             self._lone.discard(core)
             core.close()
