@@ -96,7 +96,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Handle signals from now on; Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._watch_signals()  # before the handlers, which do not start the deadline
+            self._watch_signals()  # first: this thread starts the deadline, and the handlers do not
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # started by nohup
