@@ -140,7 +140,7 @@ def device_head(gpu: DeviceReport) -> Iterator[str]:
 
 
 def slice_head(gpu: DeviceReport, part: MigSlice) -> str:
-    """Return a MIG instance in a line."""
+    """Return one line about a MIG instance."""
     memory = "" if isinstance(part.memory, Unavailable) else f", {gigabytes(part.memory.total_bytes)}"
     return f"MIG {part.profile} {part.gpu_instance}: {part.uuid}{memory}{sharing(gpu, part)}"
 

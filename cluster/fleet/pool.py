@@ -1,7 +1,7 @@
 """The pool that runs work: the only interface between jobs and machines.
 
-``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` a pool in another process; the threads of
-``codecfleet.testing.LocalPool`` are in this process. All pass the same contract tests.
+``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` is a pool in another process, and
+``codecfleet.testing.LocalPool`` runs work in threads of this process. All pass the same contract tests.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Pool(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the workers ready. Idempotent; after a failed start it tries again.
+        """Make the workers ready. Idempotent; a call after a failed start tries again.
 
         Cancelling the call does not stop the start. Raises FleetUnavailable: there is nothing to run on.
         """

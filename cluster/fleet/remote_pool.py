@@ -233,7 +233,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait until a host ends, and start another, unless its pool did not start."""
+        """Wait until a host ends; then start another one, unless the first one's pool failed to start."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:

@@ -1,4 +1,4 @@
-"""This machine's GPUs without a probe: from NVML, and the tables of what each model can do."""
+"""This machine's GPUs without a probe: from NVML, and the tables of each model's capabilities."""
 
 import os
 from dataclasses import dataclass, replace

@@ -146,7 +146,7 @@ def _print_version() -> None:
     from ..cluster.version import installed
 
     ours, ray, av = (f"{package} {installed(package) or 'unknown'}" for package in ("codecfleet", "ray", "av"))
-    print(f"{ours} (Python {python_version()}, {ray}, {av})")  # noqa: T201 - this is the answer
+    print(f"{ours} (Python {python_version()}, {ray}, {av})")  # noqa: T201 - the versions are the output
 
 
 def parse(arguments: Sequence[str]) -> CommandRequest | int:

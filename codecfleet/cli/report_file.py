@@ -86,7 +86,7 @@ class ReportFile:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError):  # a name that cannot exist equals no other
+    with suppress(OSError):  # a path that cannot exist is not the same file as another
         return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
     return False
 

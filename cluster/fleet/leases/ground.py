@@ -1,4 +1,4 @@
-"""A pool's connection: its supervisor, and what that supervisor's machines allow."""
+"""A pool's connection: a supervisor, and the properties of its machines."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -76,7 +76,7 @@ class LeasedPool(Pool):
         self._tasks = Background(self._break)
         self._broken: CodecfleetError | None = None
         self._client: LeaseClient | None = None
-        self._reader: SharedCall | None = None  # the start of the reader of this machine's files
+        self._reader: SharedCall | None = None  # starts the reader of this machine's files
         self._opening: SharedCall | None = None
         self._closing: SharedCall | None = None
 

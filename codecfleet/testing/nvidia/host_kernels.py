@@ -111,7 +111,7 @@ class ReferenceTensors(TensorKernels):
 
 
 class HostTensorLaunch(TensorLaunch):
-    """Pictures of one kind, written by the host's arithmetic."""
+    """A launch that writes pictures of one kind with NumPy on the host."""
 
     def __init__(self, put: Put, work: TensorWork) -> None:
         self._put = put
