@@ -258,7 +258,7 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()
-    atexit.register(ending)  # first, so that it runs last
+    atexit.register(ending)  # registered first, so that it runs last
     code = run(sys.argv[1:], Services(confine=confine_command))
     end_at_once_on_signals(code)
     drop_unwritten()

@@ -92,7 +92,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor for what exists at ``path``; None for a regular file, which may be replaced, or nothing."""
+    """Return a descriptor of the existing stream at ``path``; None for a regular file, or if nothing exists."""
     try:
         target = path.stat()
     except FileNotFoundError:
