@@ -109,7 +109,7 @@ Decision: TypeAlias = tuple[Life, Spawn | None]
 
 
 def decide(life: Life, event: Event, now_s: float) -> Decision:
-    """Return the life after an event, and the effect to carry out; an event that comes too late changes nothing."""
+    """Return the next ``Life``, and the effect to carry out; an event that comes too late changes nothing."""
     decision: Decision = life, None
     match life.phase, event:
         case HostPhase.ABSENT | HostPhase.FAILED, Wanted():

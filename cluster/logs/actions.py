@@ -53,7 +53,7 @@ class LogAction(Enum):
     WORK_FAILED = "work.failed", WARNING, "a segment or sound track ended with an error"
     # A job.
     JOB_PLANNED = "job.planned", INFO, "a job's cuts and encoder are fixed"
-    JOB_RESUMED = "job.resumed", INFO, "a job continues with what an earlier run had finished"
+    JOB_RESUMED = "job.resumed", INFO, "a job continues from an earlier run's finished work"
     JOB_WARNED = "job.warned", WARNING, "a warning of a job: a loss, damage, a fallback, a wait"
     JOB_DONE = "job.done", INFO, "the output is proven and published"
     JOB_FAILED = "job.failed", ERROR, "a job ended without an output"

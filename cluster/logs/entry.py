@@ -55,7 +55,7 @@ class LogEntry:
 
     @classmethod
     def of(cls, action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> Self:
-        """Return an entry; ``error`` is a defect whose traceback to include."""
+        """Return an entry; ``error`` is a defect whose traceback is included."""
         trace = "" if error is None else _escaped(redacted("".join(traceback.format_exception(error))))
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 

@@ -22,7 +22,7 @@ from ..logs.writing import log
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
-_STARTED: Final = b"Ray runtime started"  #: What ``ray start`` prints once the node has joined
+_STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints once the node has joined
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process, which the kernel makes the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

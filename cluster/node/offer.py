@@ -36,7 +36,7 @@ def offer_of(
     zone: str = "",
     cuda_visible: str | None = None,
 ) -> Offer:
-    """Return what a probed machine offers.
+    """Return a probed machine's offer.
 
     ``cpus`` defaults to all that the process may use; ``labels`` override codecfleet's.
     """

@@ -65,7 +65,7 @@ class Connection:
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends what was started here (0.3 s for a private Ray). Idempotent."""
+        """Release the share; the last one ends a connection or Ray that was started here (a Ray in 0.3 s). Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
@@ -95,8 +95,8 @@ def _return_unwanted(asked: "Future[Connection]") -> None:
 class _RayThread:
     """The one thread that opens and closes Ray, one request after the other, until the process ends.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, as an executor's may. Ray replaces signal
-    handlers only in the main thread, so not in this one.
+    The kernel kills Ray's processes when the *thread* that started them ends, as an executor's thread may. Ray replaces
+    signal handlers only in the main thread, so not in this one.
     """
 
     def __init__(self) -> None:

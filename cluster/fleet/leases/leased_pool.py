@@ -32,7 +32,7 @@ WARM_UP = "warm-up"
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
-"""How often workers are asked for progress."""
+"""How often the pool queries workers for progress."""
 CANCEL_LIMIT_S = 60
 """How long cancelled work may take to end before its worker counts as hung: an encoder may finish many frames first."""
 SAME_KIND_WAIT_S = 30.0

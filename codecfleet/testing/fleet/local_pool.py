@@ -250,7 +250,7 @@ class FaultyPool(Pool):
         return run
 
     async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
-        """End a run as the inner one ended, once it may be released."""
+        """End a run as the inner run ended, once its result may be released."""
         gate, rank = asyncio.Event(), (self._rank or {}).get(label, len(self._rank or {}))
         place = rank, next(self._tickets)
         self._working += 1
