@@ -65,7 +65,7 @@ class Connection:
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends a connection or Ray that was started here (a Ray in 0.3 s). Idempotent."""
+        """Release the share; the last one ends a connection or Ray started here (a Ray in 0.3 s). Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))

@@ -85,7 +85,7 @@ class SimulatedNode:
     preemptible: bool = False
     cordoned: str = ""  #: why the node takes no new work; "" if it takes work
     tegra: str = ""
-    speed: float = 1.0  #: the speed of its cores, relative to the core on which the software rates were measured
+    speed: float = 1.0  #: the cores' speed, relative to the core on which the software rates were measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
