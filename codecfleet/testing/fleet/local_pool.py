@@ -201,7 +201,7 @@ class FaultyPool(Pool):
         self._tasks = Background(raise_defect)
         self._errors = dict(errors or {})
         for label, attempt in kills:
-            message = f"worker of {label} was killed at attempt {attempt}, as requested"
+            message = f"worker of {label} was killed at attempt {attempt}, as asked"
             self._errors[label, attempt] = WorkerLost(message)
         self._rank = None if finishing_order is None else {label: i for i, label in enumerate(finishing_order)}
         self._attempts: Counter[tuple[str, str]] = Counter()
