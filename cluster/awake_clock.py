@@ -1,7 +1,7 @@
 """A clock that stops while this process is stopped, for deadlines of other processes.
 
-Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock. By that clock all others
-would seem to have been silent.
+Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock. Measured by that clock,
+all other processes would seem to have been silent.
 """
 
 import time

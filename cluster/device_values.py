@@ -55,8 +55,8 @@ def device_condition(
 ) -> dict[str, Any]:
     """Return a GPU's condition when its machine was probed; its use is that of all programs together.
 
-    ``unplaceable`` says why it may get no work, ``no_kernels`` why it cannot scale and convert pictures; both are "" if
-    it can. ``judged`` are its machine's verdicts; ``uuid`` is the GPU's or the slice's.
+    ``unplaceable`` says why it may get no work, ``no_kernels`` why it cannot scale and convert pictures; "" if there is
+    no such reason. ``judged`` are its machine's verdicts; ``uuid`` is the GPU's or the slice's.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

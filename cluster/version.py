@@ -7,7 +7,7 @@ from ..errors import VersionRefused
 
 
 def installed(package: str) -> str:
-    """Return the version of a package; "" if it is not installed, as a checkout on the path."""
+    """Return the version of a package; "" if it is not installed, such as a checkout on the path."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -16,7 +16,7 @@ def installed(package: str) -> str:
 
 VERSION: Final = installed("codecfleet")
 PYAV: Final = installed("av")
-"""PyAV's wheel contains FFmpeg and the encoders, so workers with another version make other bytes."""
+"""PyAV's wheel contains FFmpeg and the encoders, so workers with another version produce different bytes."""
 
 
 def makes_alike(wanted: str, has: str) -> bool:

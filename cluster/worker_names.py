@@ -35,12 +35,12 @@ class StationId(str):
 
     @property
     def local(self) -> str:
-        """Its name on its node."""
+        """The station's name on its node."""
         return self.rpartition("/")[2]
 
     @property
     def kind(self) -> DeviceKind:
-        """The kind of device that its seat is named after. Raises KeyError: the name is empty."""
+        """The kind of device after which the seat is named. Raises KeyError: the name is empty."""
         return _parsed(self).kind
 
     @property
@@ -50,17 +50,17 @@ class StationId(str):
 
     @property
     def number(self) -> int:
-        """Its number among the stations of the same seat on its node."""
+        """The station's number among those of the same seat on its node."""
         return _parsed(self).number
 
     @property
     def part(self) -> int:
-        """The number of the slice of its GPU that it uses."""
+        """The number of the GPU slice that the station uses."""
         return _parsed(self).part
 
     @property
     def bundle(self) -> "StationId":
-        """The name of its bundle: its own, or that of its GPU's first slice."""
+        """The bundle's name: the station's own, or that of the station for the GPU's first slice."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 

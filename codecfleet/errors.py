@@ -301,7 +301,7 @@ class EngineBusy(DeviceError):
 
 
 class EngineUnfit(DeviceError):
-    """The device has no engine for this codec, format or source; software or another device may."""
+    """The device has no engine for this codec, format or source; software or another device may support it."""
 
     # Nothing broke, so the process continues.
     retry = Retry.ANYWHERE

@@ -1,1 +1,1 @@
-"""Judging a machine: findings, and the lines that print them."""
+"""Findings about a machine, and the lines in which they are printed."""

@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def is_promised(self) -> bool:
-        """Whether the case is said to work, by a driver, a document or a simulated fleet, but was not tried."""
+        """Whether a driver, a document or a simulated fleet claims the case, which was not tried."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 

@@ -42,7 +42,7 @@ class Weight(Enum):
     """How serious a finding is."""
 
     BROKEN = "broken"  #: something that should work does not, until a user fixes it
-    LIMITED = "limited"  #: some of it does not work, or it is slower
+    LIMITED = "limited"  #: something works only partly, or slowly
     NOTE = "note"  #: there is nothing to fix
 
 
@@ -212,7 +212,7 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
         yield Finding(Weight.NOTE, "this device is identified by host and PCI bus id, not by UUID", cause)
     if gpu.virtualization == "vgpu" and guest_share(gpu.name, load_hardware()) is None:
         cause = f"no table lists its type, {gpu.name}, so it is rated as a whole GPU"
-        fix = "set vgpu_share in the policy, for example 0.25 where four vGPUs share the GPU"
+        fix = "set vgpu_share in the policy, for example 0.25 if four vGPUs share the GPU"
         yield Finding(Weight.LIMITED, "this vGPU's share of its GPU is unknown", cause, fix)
     uuid = known(gpu.uuid, "")
     if guest := report.vgpu_guests.get(uuid):

@@ -22,7 +22,7 @@ _SCHEMA: Final = 1
 
 
 def device_units(report: NodeReport) -> list[tuple[str, str, DeviceReport | None]]:
-    """Return (device, kind, GPU) of every device that work can be pinned to, except the processor.
+    """Return (device, kind, GPU) of every device that work can be pinned to, except the CPU.
 
     GPUs that host vGPUs are left out, because their engines belong to guests.
     """

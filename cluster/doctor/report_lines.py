@@ -40,7 +40,7 @@ def machine_page(report: NodeReport) -> Iterator[str]:
 
 
 def marks(reports: Reports) -> Iterator[str]:
-    """Yield the mark for pages with simulated machines."""
+    """Yield a line for each simulated fleet, which says that its machines do not exist."""
     simulated = [report.simulated for report in present(reports) if report.simulated]
     for fleet in dict.fromkeys(simulated):
         these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
@@ -140,7 +140,7 @@ def device_head(gpu: DeviceReport) -> Iterator[str]:
 
 
 def slice_head(gpu: DeviceReport, part: MigSlice) -> str:
-    """Return a MIG instance in a line."""
+    """Return one line about a MIG instance."""
     memory = "" if isinstance(part.memory, Unavailable) else f", {gigabytes(part.memory.total_bytes)}"
     return f"MIG {part.profile} {part.gpu_instance}: {part.uuid}{memory}{sharing(gpu, part)}"
 
@@ -170,7 +170,7 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = () if trials is None else trials.of(engine)
         if mine and not any(trial.works or trial.fix for trial in mine):
-            counts[engine] = (0, How.TRIED)  # an engine that fails every trial without a fix does not count
+            counts[engine] = (0, How.TRIED)  # an engine does not count if all its trials fail and nothing can fix them
     return {engine: count for engine, (count, _) in counts.items()}
 
 
@@ -195,7 +195,7 @@ def _engines_of(counted: Iterable[EngineCount], trials: DeviceTrials | None, ind
 
 
 def _cases(works: Sequence[Trial]) -> str:
-    """Return what works, a codec at a time: ``hevc 8 10 (8192x8192)``."""
+    """Return the formats that work, for one codec after the other: ``hevc 8 10 (8192x8192)``."""
     texts = []
     for codec in MediaCodec:
         mine = [trial for trial in works if trial.case.codec is codec]

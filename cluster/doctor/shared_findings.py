@@ -20,7 +20,7 @@ class SharedFinding:
 
     finding: Finding
     nodes: tuple[str, ...]
-    abouts: tuple[str, ...]  #: the devices or parts that it is about
+    abouts: tuple[str, ...]  #: the devices or parts that the finding is about
     has_own_fixes: bool  #: whether the fix differs between devices
 
     @property

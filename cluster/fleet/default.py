@@ -48,7 +48,7 @@ def holds_ray() -> bool:
 
 
 def sole_processor() -> Inventory | None:
-    """Return this machine as an inventory, less the memory of Ray's object store; None if it may have GPUs."""
+    """Return this machine's inventory without the memory of Ray's object store; None if it may have GPUs."""
     if can_load_nvml():
         return None
     left_bytes = machine.memory_bytes() - store_bytes()

@@ -56,7 +56,7 @@ class Life:
     since_s: float = 0.0  # when the phase began
     losses: int = 0  # how many hosts were lost in a row
     tries: int = 0  # how many starts have failed since the last success
-    deadline_s: float | None = None  # when starts after a loss are no longer repeated
+    deadline_s: float | None = None  # after this time, failed starts are not repeated
     lost: str = ""  # why the last host ended
     error: CodecfleetError | None = None  # why there is no host, if the phase is FAILED
 
@@ -109,7 +109,7 @@ Decision: TypeAlias = tuple[Life, Spawn | None]
 
 
 def decide(life: Life, event: Event, now_s: float) -> Decision:
-    """Return the life after an event, and the effect to carry out; an event that comes too late changes nothing."""
+    """Return the next ``Life``, and the effect to carry out; an event that comes too late changes nothing."""
     decision: Decision = life, None
     match life.phase, event:
         case HostPhase.ABSENT | HostPhase.FAILED, Wanted():

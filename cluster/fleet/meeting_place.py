@@ -31,7 +31,7 @@ class Greeting(NamedTuple):
 
     version: str
     slots: int
-    idle_s: float  # it ends after this long without a program
+    idle_s: float  # the fleet ends after this long without a connected program
 
     def packed(self) -> bytes:
         """Return the greeting as a line of JSON."""
@@ -114,13 +114,13 @@ class MeetingPlace:
             if isinstance(error, FileNotFoundError):
                 raise
             message = f"{path}, the directory of warm fleets, cannot be used: {error.strerror}"
-            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory of yours.") from None
+            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory that you own.") from None
         place = cls(path, descriptor)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             place.close()
             message = f"{path}, the directory of warm fleets, is open to other users"
-            raise FleetUnavailable(message, f"Check what is in it; then remove it, or run `chmod 700 {path}`.")
+            raise FleetUnavailable(message, f"Check its files; then remove it, or run `chmod 700 {path}`.")
         return place
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class MeetingPlace:
 
     @property
     def is_current(self) -> bool:
-        """Whether its path still names it: the last fleet to end removes the directory."""
+        """Whether the path still leads to this directory: the last fleet to end removes it."""
         with suppress(OSError):
             return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
         return False

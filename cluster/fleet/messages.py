@@ -57,7 +57,7 @@ class HostedWork(Request["HostSession", WorkDone]):
     run: int  # the run's number in other messages
     base: dict[str, Any]  # the fields of ``Work`` itself
     packed: Buffer  # the pickled work
-    blobs: tuple[int, ...]  # the numbers of its blobs
+    blobs: tuple[int, ...]  # the numbers of the work's blobs
 
     async def serve(self, server: "HostSession") -> WorkDone:
         return await server.run(self)
@@ -98,7 +98,7 @@ class AskPreview(Request["HostSession", PlacementPreview]):
 
 @dataclass(frozen=True, slots=True)
 class TellDoubt(Request["HostSession", None]):
-    """Report a doubt about a device."""
+    """Report that a job doubts a device."""
 
     doubt: Doubt
 
@@ -108,7 +108,7 @@ class TellDoubt(Request["HostSession", None]):
 
 @dataclass(frozen=True, slots=True)
 class Close(Request["HostSession", None]):
-    """End all work of the fleet, and hang up."""
+    """End all work of the fleet, and disconnect."""
 
     async def serve(self, server: "HostSession") -> None:
         server.close()
@@ -136,7 +136,7 @@ class SupervisorSide(Protocol):
     """A process that can ask a supervisor: a warm fleet's host asks its own, other processes a cluster's."""
 
     async def status(self) -> "Status | None":
-        """Return its status; None without a supervisor."""
+        """Return the supervisor's status; None without one."""
 
     async def history(self, stations: tuple[StationId, ...]) -> "History":
         """Return the history of stations."""

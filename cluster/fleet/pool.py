@@ -1,7 +1,7 @@
 """The pool that runs work: the only interface between jobs and machines.
 
-``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` a pool in another process; the threads of
-``codecfleet.testing.LocalPool`` are in this process. All pass the same contract tests.
+``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` is a pool in another process, and
+``codecfleet.testing.LocalPool`` runs work in threads of this process. All pass the same contract tests.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ Asked: TypeAlias = Demand | LaterDemand
 class JobState:
     """The slots and cores that a job may use now."""
 
-    slots: int = 0  # how many of its tasks may run at a time
-    cores: int = 0  # cores that its tasks may keep busy; at least one per slot
-    waits_for: str = ""  # why it has no slots; "" if it has some, or if the reason is unknown
-    never: CodecfleetError | None = None  # why it will never have slots; None if it may
+    slots: int = 0  # how many of the job's tasks may run at a time
+    cores: int = 0  # cores that the job's tasks may keep busy; at least one per slot
+    waits_for: str = ""  # why the job has no slots; "" if it has some, or if the reason is unknown
+    never: CodecfleetError | None = None  # why the job will never have slots; None if it may get some
 
 
 NO_JOB = JobState()
@@ -46,7 +46,7 @@ class PoolState:
     others: JobState = NO_JOB  # the state of every other job
     is_here: bool = False  # all workers run on this machine; known before the start
     warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None without a warm fleet
-    files_address: str | None = ""  # where workers elsewhere read this machine's files; "": none do; None: unknown
+    files_address: str | None = ""  # where other machines' workers read files of this one; "": none do; None: unknown
     # Set once this state is out of date.
     changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 
@@ -70,7 +70,7 @@ class Pool(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the workers ready. Idempotent; after a failed start it tries again.
+        """Make the workers ready. Idempotent; a call after a failed start tries again.
 
         Cancelling the call does not stop the start. Raises FleetUnavailable: there is nothing to run on.
         """
@@ -129,7 +129,7 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """The name of a fleet's connection to a supervisor. If a fleet's host dies, it reconnects with the next number."""
+    """The name of a fleet's connection to a supervisor. If the host dies, the fleet reconnects with the next number."""
 
     fleet: str = field(default_factory=lambda: secrets.token_hex(8))
     number: int = 0

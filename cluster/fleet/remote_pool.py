@@ -46,8 +46,8 @@ ResultT = TypeVar("ResultT")
 SILENT_BEATS: Final = round(30 / BEAT_S)
 """A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine.
 Intervals are counted, because a program that was stopped, or whose machine slept, received no beats meanwhile."""
-_AGAIN: Final = "A new one is started; the same work may be submitted again."
-_DEFECT: Final = "Please report it, with the input and the options."
+_AGAIN: Final = "Submit the same work again; the fleet starts a new process."
+_DEFECT: Final = "Please report this defect, with the input and the options."
 
 
 class _Host:
@@ -233,7 +233,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait until a host ends, and start another, unless its pool did not start."""
+        """Wait until a host ends; then start another one, unless the first one's pool failed to start."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:

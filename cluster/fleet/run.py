@@ -15,7 +15,7 @@ ResultT = TypeVar("ResultT")
 class RunProgress:
     """A run's last known progress."""
 
-    worker: WorkerId = NO_WORKER  # its worker; "" while it waits for one
+    worker: WorkerId = NO_WORKER  # the run's worker; "" while the run waits for one
     frames: int = 0  # frames that the worker has done
 
 
@@ -78,13 +78,13 @@ class WorkRun(Generic[ResultT]):
         self._progress = progress
 
     def end(self, result: ResultT, origin: ResultOrigin) -> None:
-        """Set its result, unless it has ended."""
+        """Set the run's result, unless the run has ended."""
         if not self.result.done():
             self.origin = origin
             self.result.set_result(result)
 
     def fail(self, error: CodecfleetError, origin: ResultOrigin | None = None) -> None:
-        """Set an error as its result, unless it has ended."""
+        """Set an error as the run's result, unless the run has ended."""
         if not self.result.done():
             self.origin = origin
             self.result.set_exception(error)
@@ -96,13 +96,13 @@ class WorkRun(Generic[ResultT]):
     def give_up(self, why: str) -> None:
         """Replace the worker in which the work hangs; do nothing unless the work runs.
 
-        The work ends with ``DeadlineMissed``, whose message has its label and ``why``. Other work of the worker ends
-        with ``WorkerLost``; retries prefer another station.
+        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work of the worker
+        ends with ``WorkerLost``; retries prefer another station.
         """
         if self._give_up is not None and not self.result.done():
             self._give_up(why)
 
     def _ended(self, result: "asyncio.Future[ResultT]") -> None:
-        self._give_up = None  # it refers to this run: the cycle would keep the result until a garbage collection
+        self._give_up = None  # breaks a cycle that would keep the result until a garbage collection
         if not result.cancelled():
-            result.exception()  # marks it as retrieved, since a run need not be awaited
+            result.exception()  # marks the error as retrieved, since a run need not be awaited

@@ -30,13 +30,13 @@ class ServedPool:
     """A pool that shares its slots among the jobs of all its fleets."""
 
     pool: Pool
-    lost: Callable[[], str] = str  # returns why its Ray is gone; "" if it is not
-    spent: Callable[[], str] = str  # returns why it will never run work again; "" if it may
+    lost: Callable[[], str] = str  # returns why Ray is lost; "" while it runs
+    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may
     supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
 
 class HostSession(SupervisorSide):
-    """One fleet's use of a pool, which may outlive it; ``channel`` leads to the fleet."""
+    """One fleet's use of a pool, which may outlive the fleet; ``channel`` leads to the fleet."""
 
     def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
         self.pool = served.pool
@@ -52,7 +52,7 @@ class HostSession(SupervisorSide):
         channel.serves = self
 
     async def serve(self) -> None:
-        """Serve until the fleet disconnects or dies, and then end its work. Raises defects of either side."""
+        """Serve until the fleet disconnects or dies, and then end its work. Raises unexpected errors of either side."""
         async with TaskOwner() as owner:
             owner.start(self._beat(), "the host's state")
             try:
@@ -83,7 +83,7 @@ class HostSession(SupervisorSide):
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # the same for all results of a pool
+        self.take_doubt = run.origin.tell  # every result of a pool has the same ``tell``
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:

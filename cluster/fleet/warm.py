@@ -96,7 +96,7 @@ def connection_to(found: FoundFleet) -> StartedProcess:
     end, process, _ = found
 
     def let_go() -> None:
-        with suppress(OSError):  # it may be closed already
+        with suppress(OSError):  # the socket may be closed already
             end.shutdown(socket.SHUT_RDWR)
 
     return StartedProcess(end, let_go, lambda: f"the warm fleet (process {process}) ended", warm_fleet=process)
@@ -106,15 +106,15 @@ class WarmFleet(NamedTuple):
     """A running warm fleet."""
 
     process: int
-    is_new: bool  # False if it was already running
+    is_new: bool  # False if the fleet was already running
     greeting: Greeting
 
 
 def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProcess] = start_program) -> WarmFleet:
     """Start the user's warm fleet, or find the running one; it outlives this process.
 
-    ``slots`` None means a slot per core. It ends after ``idle_s`` without a program. Raises FleetUnavailable: it does
-    not start.
+    ``slots`` None means a slot per core. The fleet ends after ``idle_s`` without a connected program. Raises
+    FleetUnavailable: it does not start.
     """
     with locked_place():
         pass  # report a fault of the directory here rather than in the fleet
@@ -130,7 +130,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 
 
 def take_down() -> list[int]:
-    """End all warm fleets of the user, of any version; return their processes. Running jobs start hosts of their own.
+    """End all warm fleets of the user, of any version; return their processes. Running jobs start their own hosts.
 
     Raises FleetUnavailable: others could enter the directory of the sockets.
     """

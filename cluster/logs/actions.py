@@ -16,11 +16,11 @@ class LogAction(Enum):
     SUPERVISOR_REPLACED = (
         "supervisor.replaced",
         WARNING,
-        "another supervisor took over, or this one is cut off: it ends",
+        "a supervisor ends: another one took over, or it is cut off",
     )
     SUPERVISOR_ENDED = "supervisor.ended", INFO, "a supervisor ends, with all its workers"
-    NODE_JOINED = "node.joined", INFO, "a node came to the cluster"
-    NODE_PROBED = "node.probed", INFO, "what a node's probes found"
+    NODE_JOINED = "node.joined", INFO, "a node has joined the cluster"
+    NODE_PROBED = "node.probed", INFO, "the results of a node's probes"
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
     NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
@@ -53,7 +53,7 @@ class LogAction(Enum):
     WORK_FAILED = "work.failed", WARNING, "a segment or sound track ended with an error"
     # A job.
     JOB_PLANNED = "job.planned", INFO, "a job's cuts and encoder are fixed"
-    JOB_RESUMED = "job.resumed", INFO, "a job continues with what an earlier run had finished"
+    JOB_RESUMED = "job.resumed", INFO, "a job continues from an earlier run's finished work"
     JOB_WARNED = "job.warned", WARNING, "a warning of a job: a loss, damage, a fallback, a wait"
     JOB_DONE = "job.done", INFO, "the output is proven and published"
     JOB_FAILED = "job.failed", ERROR, "a job ended without an output"
@@ -61,7 +61,7 @@ class LogAction(Enum):
     SEGMENT_DONE = "segment.done", INFO, "a segment is encoded and on disk"
     SEGMENT_FAILED = "segment.failed", WARNING, "an attempt at a segment failed"
     SEGMENT_RETRIED = "segment.retried", INFO, "a new attempt at a segment begins"
-    SEGMENT_DOUBLED = "segment.doubled", INFO, "a late segment is started a second time elsewhere"
+    SEGMENT_DOUBLED = "segment.doubled", INFO, "a late segment is also started on another worker"
     # A batch.
     FILE_DONE = "file.done", INFO, "a batch's file is done"
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"

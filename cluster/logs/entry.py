@@ -55,12 +55,12 @@ class LogEntry:
 
     @classmethod
     def of(cls, action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException | None = None) -> Self:
-        """Return an entry; ``error`` is a defect whose traceback to include."""
+        """Return an entry; ``error`` is a defect whose traceback is included."""
         trace = "" if error is None else _escaped(redacted("".join(traceback.format_exception(error))))
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
-        """Return it as one line without a line end; in text a defect's traceback follows on more lines.
+        """Return the entry as one line without a line end; in text a defect's traceback follows on more lines.
 
         ``at_s`` is in seconds since 1970; ``service`` is the kind of process that wrote it, ``process`` its id.
         """

@@ -30,7 +30,7 @@ def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException
 class Quota:
     """Limits the rate of entries of one level; ``now_s`` is on a monotonic clock."""
 
-    at_once: int = 1000  #: a cluster of many nodes writes this many when it starts
+    at_once: int = 1000  #: entries allowed at once: as many as a large cluster writes when it starts
     per_s: int = 50
     suppressed: int = 0  #: entries suppressed since the last one written
     _room: float = -1.0

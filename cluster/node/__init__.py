@@ -1,1 +1,1 @@
-"""Makes this machine a node of a Ray cluster: what it offers, how it starts and ends."""
+"""This machine as a node of a Ray cluster: what it offers, and how it starts and ends."""

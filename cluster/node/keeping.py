@@ -22,7 +22,7 @@ from ..logs.writing import log
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
-_STARTED: Final = b"Ray runtime started"  #: What ``ray start`` prints once the node has joined
+_STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints once the node has joined
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process, which the kernel makes the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -35,8 +35,8 @@ class _Kept:
 
     process: Running
     notice_s: int  #: how long the node drains
-    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of its output
-    is_ending: bool = False  #: whether a signal has asked it to end
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
+    is_ending: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
@@ -75,7 +75,7 @@ class _Kept:
         return code
 
     def _code(self) -> int | None:
-        """Return its exit code, None while it runs; in a container's first process, reap orphans too."""
+        """Return Ray's exit code, None while Ray runs; in a container's first process, reap orphans too."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -115,7 +115,7 @@ def keep(
     raise FleetUnavailable(f"Ray {what}: {how_it_ended(code, last)}", _HELP)
 
 
-_HELP: Final = "Read its logs in session_latest/logs below --temp-dir, or else below ray in RAY_TMPDIR, TMPDIR or /tmp."
+_HELP: Final = "Read Ray's logs in session_latest/logs below --temp-dir, or below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
 def ray_command(arguments: Sequence[str]) -> Sequence[str]:

@@ -21,7 +21,7 @@ class ListedNode:
     address: str  # in the cluster
     is_head: bool
     state: DeviceState  # whether it takes work
-    resources: Mapping[str, float]  # as Ray counts them; memory is in bytes
+    resources: Mapping[str, float]  # amounts by Ray's names; memory is in bytes
     labels: Mapping[str, str]
 
     @property
@@ -32,13 +32,13 @@ class ListedNode:
         return "; ".join([f"{where}, {cpus} and {gpus} for Ray", *label_words(self.labels)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the node as JSON values."""
         found = {"id": self.node, "address": self.address, "is_head": self.is_head, "state": self.state.value}
         return {**found, "resources": dict(self.resources), "labels": dict(self.labels)}
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return labels as at most one text, those of codecs joined: ``kind=nvenc, encodes av1 h264``."""
+    """Return labels as a list of one string, or none; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
     codecs: dict[str, list[str]] = {}
     others = []
     for key, value in labels.items():

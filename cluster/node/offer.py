@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a node offers."""
+    """The resources and labels that a node offers to Ray."""
 
     cpus: int
     gpus: int = 0
     cuda_visible: str | None = None  # the CUDA_VISIBLE_DEVICES that makes Ray offer exactly ``gpus``; None if unneeded
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str = ""  # the value of Ray's zone label; "" for none
-    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" if there was no choice
+    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
 
 
 def offer_of(
@@ -36,7 +36,7 @@ def offer_of(
     zone: str = "",
     cuda_visible: str | None = None,
 ) -> Offer:
-    """Return what a probed machine offers.
+    """Return a probed machine's offer.
 
     ``cpus`` defaults to all that the process may use; ``labels`` override codecfleet's.
     """

@@ -35,7 +35,7 @@ class PreparedNode:
     notes: tuple[str, ...]  # lines to print
 
     def run(self, on_start: Callable[[], object]) -> None:
-        """Run it until a signal ends it. Raises FleetUnavailable: Ray did not start, or ended by itself."""
+        """Run the node until a signal ends it. Raises FleetUnavailable: Ray did not start, or ended by itself."""
         with registered(self.notice_s + STOP_S):
             keep(self.arguments, self.variables, notice_s=self.notice_s, on_start=on_start)
 
@@ -47,7 +47,7 @@ def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) ->
 
 
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
-    """Check that a node can start and has a token, and return it; a head without a token gets a new one.
+    """Return a node that can start and has a token; a head without a token gets a new one.
 
     ``survey`` returns the machine's offer; it is slow, so it is called last. Raises UsageError: the options make no
     sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another program
@@ -94,7 +94,7 @@ def bring_node_up(node: PreparedNode) -> int:
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):
-        raise FleetUnavailable(process.ended(), "Start it with --block to see all of Ray's output.")
+        raise FleetUnavailable(process.ended(), "Start the node with --block to see all of Ray's output.")
     return int(json.loads(said)["process"])
 
 

@@ -16,7 +16,7 @@ from ..ray.token import MODE, TOKEN, TOKEN_PATH, read_token
 from .listed import label_words
 from .offer import Offer
 
-DRAIN_S: Final = 60  #: How long a node waits for its work when it ends
+DRAIN_S: Final = 60  #: How long a stopping node waits for its work
 PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
 _SET_HERE: Final = (
     *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
@@ -24,7 +24,7 @@ _SET_HERE: Final = (
 )
 """Options of ``ray start`` that are set here."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
-_ZONE: Final = "RAY_NODE_ZONE"  #: Ray turns it into its label ray.io/availability-zone.
+_ZONE: Final = "RAY_NODE_ZONE"  #: The variable that sets Ray's label ray.io/availability-zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,23 +32,23 @@ class NodeOptions:
     """A node's options."""
 
     address: str = ""  #: the head's address; "" if this node is the head
-    ip: str = ""  #: the address by which other nodes reach it; "" for Ray's choice
+    ip: str = ""  #: the address by which other nodes reach this node; "" for Ray's choice
     port: int = PORT  #: the port of the head's control service
     dashboard_host: str = DASHBOARD_HOST  #: the address on which the head's dashboard listens
     dashboard_port: int = DASHBOARD_PORT
     temp_dir: str = ""  #: Ray's folder for files; "" for Ray's choice
-    drain_s: int = DRAIN_S  #: how long the node waits for its work when it ends
+    drain_s: int = DRAIN_S  #: how long the stopping node waits for its work
     is_open: bool = False  #: whether the cluster needs no token
     rest: tuple[str, ...] = ()  #: more arguments of ``ray start``
 
     @property
     def is_head(self) -> bool:
-        """Whether it starts a cluster."""
+        """Whether this node starts a cluster."""
         return not self.address
 
     @property
     def notice_s(self) -> int:
-        """How long the node waits for its work when it ends; a head does not wait, since the cluster ends with it."""
+        """How long the stopping node waits for its work; a head does not wait, since the cluster ends with the head."""
         return 0 if self.is_head else self.drain_s
 
 
@@ -59,13 +59,14 @@ def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
         raise UsageError(f"{refused[0]} is set by codecfleet", "Use codecfleet's option: `codecfleet node --help`.")
     if _is_loopback(options.ip):
         message = f"--ip {options.ip}: other nodes cannot reach a loopback address"
-        raise UsageError(message, "Give an address that they reach. To use only this machine, run `codecfleet up`.")
+        next_step = "Give an address that other nodes can reach. To use only this machine, run `codecfleet up`."
+        raise UsageError(message, next_step)
     if options.is_open:
         return False
     mode = around.get(MODE, "token")
     if mode.lower() != "token":
         message = f"{MODE}={mode} would admit everyone who can reach this node"
-        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can reach it.")
+        raise UsageError(message, f"Unset {MODE}; or give --insecure, if no stranger can reach this node.")
     if read_token(around):
         return False
     if not options.is_head:
@@ -125,7 +126,7 @@ def _stated(environment: Mapping[str, str]) -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise UsageError(f"{LABELS} is not a JSON object of labels", "Correct it, or leave it unset.")
+        raise UsageError(f"{LABELS} is not a JSON object of labels", "Correct it, or unset it.")
     return found
 
 

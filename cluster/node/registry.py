@@ -24,7 +24,7 @@ class KeptNode(NamedTuple):
     """A process that keeps a node."""
 
     process: int
-    ends_within_s: int  # how long it may take to end
+    ends_within_s: int  # how long the process may take to end
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _remove(file: Path) -> None:
 
 
 def kept_nodes() -> list[KeptNode]:
-    """Return the running nodes, and remove the files of killed ones. Raises FleetUnavailable as ``locked_place``."""
+    """Return the running nodes, and remove the files of killed ones. Raises FleetUnavailable: see ``locked_place``."""
     try:
         with MeetingPlace.open(make=False) as place:
             place.lock()

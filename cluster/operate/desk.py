@@ -168,7 +168,7 @@ Seen: TypeAlias = Status | FleetUnavailable | None
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None without a supervisor, which ends when no job uses it. Raises as ``fleet_desk``."""
+    """Return a fleet's status; None without a supervisor, which ends when unused. Raises: see ``fleet_desk``."""
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 
@@ -176,7 +176,7 @@ async def fleet_status(address: str | None) -> Status | None:
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
     """Show a fleet's status repeatedly over one connection, until cancelled; show failed attempts too.
 
-    Raises as ``fleet_desk``, also if the fleet is lost later.
+    Raises what ``fleet_desk`` raises, also if the fleet is lost later.
     """
     async with fleet_desk(address) as ask:
         while True:
@@ -211,7 +211,7 @@ async def ask_cluster(
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
 ) -> ReplyT:
-    """Call one function as ``DeskCall`` does, and return its result. Raises as ``desk_of`` and the function."""
+    """Call one function as ``DeskCall`` does, and return its result. Raises: see ``desk_of`` and the function."""
     async with desk_of(address) as ask:
         return await ask(DeskCall(partial(question, *arguments, **named)))
 

@@ -40,14 +40,14 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
         looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
         actor = await in_time(looked_up, "the cluster's head", "Check its node.")
         answering = _answer(actor, question)
-        return await in_time(answering, "the supervisor", "Check `ray status` and the node on which it runs.")
+        return await in_time(answering, "the supervisor", "Check `ray status` and the supervisor's node.")
     except NoSuchActor:
         return None
     except Exception as error:  # Ray raises errors of many kinds; all others are raised again
         if not is_of_ray(error):
             raise
         message = f"the supervisor does not answer: {type(error).__name__}"
-        raise FleetUnavailable(message, "Ray restarts it by itself: try again in a few seconds.") from error
+        raise FleetUnavailable(message, "Try again in a few seconds: Ray restarts the supervisor by itself.") from error
 
 
 async def in_time(answer: Awaitable[T], who: str, next_step: str, within_s: float = ANSWER_S) -> T:

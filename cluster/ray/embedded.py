@@ -40,9 +40,9 @@ EXIT_S = 5.0
 class Origin(Enum):
     """Whose Ray it is."""
 
-    FOUND = "found"  #: this process was already connected: codecfleet never starts, stops or configures it
-    CLUSTER = "cluster"  #: a cluster: closing the last share disconnects
-    PRIVATE = "private"  #: started here: closing the last share stops it
+    FOUND = "found"  #: this process was already connected: codecfleet never starts, stops or configures this Ray
+    CLUSTER = "cluster"  #: a cluster that codecfleet joined: closing the last share disconnects
+    PRIVATE = "private"  #: a private Ray that codecfleet started: closing the last share stops it
 
 
 @dataclass(slots=True, eq=False)
@@ -59,13 +59,13 @@ class Connection:
         return self.origin is Origin.PRIVATE
 
     def why_ended(self) -> str:
-        """Return why a private Ray is lost; "" if it is not, and for any other Ray."""
+        """Return why a private Ray is lost; "" while it runs, and for any other Ray."""
         if not self.is_private:
             return ""
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends what was started here (0.3 s for a private Ray). Idempotent."""
+        """Release the share; the last one ends a connection or Ray started here (a Ray in 0.3 s). Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
@@ -95,8 +95,8 @@ def _return_unwanted(asked: "Future[Connection]") -> None:
 class _RayThread:
     """The one thread that opens and closes Ray, one request after the other, until the process ends.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, as an executor's may. Ray replaces signal
-    handlers only in the main thread, so not in this one.
+    The kernel kills Ray's processes when the *thread* that started them ends, as an executor's thread may. Ray replaces
+    signal handlers only in the main thread, so not in this one.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ def _take(address: str | None) -> Connection:
         _shared.origin = Origin.CLUSTER
     _shared.address, _shared.shares = address, 1
     atexit.unregister(_end_at_exit)
-    atexit.register(_end_at_exit)  # registered after Ray's own handler, so it runs before that
+    atexit.register(_end_at_exit)  # registered after Ray's own handler, and so runs before it
     return Connection(_shared.origin, notes)
 
 
@@ -250,7 +250,7 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 
 
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
-    """Return why a cluster cannot be joined, from the output of a process that tried; None if that does not tell.
+    """Return why a cluster cannot be joined, from the output of a process that tried; None if the output does not say.
 
     Ray itself would try for 20 s, or for a minute, and print every attempt.
     """
@@ -268,8 +268,8 @@ def _not_let_in(address: str) -> FleetUnavailable:
 
 
 _JOIN_HELP = (
-    "Run on a node of the cluster or through `ray job submit`, with the cluster's Ray version, and RAY_AUTH_TOKEN if it"
-    " asks for one."
+    "Run on a node of the cluster or through `ray job submit`, with the cluster's Ray version, and set "
+    "RAY_AUTH_TOKEN if the cluster requires a token."
 )
 
 

@@ -34,7 +34,7 @@ class Liveness:
         self._wakes = 0
 
     def why_ended(self) -> str:
-        """Return why this Ray is lost; "" if it is not. Call it about once a second."""
+        """Return why this Ray is lost; "" while it runs. Call it about once a second."""
         states = {process: state_of(process) for process in self._processes}
         if not all(states.values()):
             return "one of its processes died"
@@ -50,7 +50,7 @@ class Liveness:
         return ""
 
     def wake(self, processes: Iterable[int] | None = None) -> None:
-        """Continue processes, by default all: a suspended one cannot shut down."""
+        """Resume processes, by default all: a suspended process cannot shut down."""
         for process in self._processes if processes is None else processes:
             with suppress(ProcessLookupError):
                 self._wake(process)

@@ -35,7 +35,7 @@ def processes_in(directory: Path) -> Iterator[int]:
 
 def open_files(process: int) -> Iterator[Path]:
     """Yield the open files of a process; a socket is ``socket:[INODE]`` (proc_pid_fd(5))."""
-    with suppress(OSError):  # it ended meanwhile, or is another user's
+    with suppress(OSError):  # the process has ended, or belongs to another user
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with suppress(OSError):  # closed meanwhile
                 yield descriptor.readlink()

@@ -49,15 +49,15 @@ _LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prin
 class PrivateRay:
     """A running private Ray; the thread that started it must stop it."""
 
-    directory: Path  #: only this user can enter it; Ray's own directory inside it is open to everybody
+    directory: Path  #: a directory that only this user can enter; Ray's own directory in it is open to all
     lock: int  #: the descriptor of the directory's lock
-    orphan_reaper: Running  #: the process that cleans up if this one is killed
+    orphan_reaper: Running  #: the process that cleans up if this process is killed
     former_log_level: int  #: the level of Ray's logger before the start
-    liveness: Liveness = field(default_factory=Liveness)  #: the watch over its processes
+    liveness: Liveness = field(default_factory=Liveness)  #: watches Ray's processes
     notes: tuple[str, ...] = ()  #: lines for a job's report
 
     def stop(self) -> None:
-        """End all its processes, wait for them, and remove its files."""
+        """End all of Ray's processes, wait for them, and remove Ray's files."""
         import ray
 
         self.liveness.wake()
@@ -69,7 +69,7 @@ class PrivateRay:
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove its files, and kill any process that still writes them."""
+        """Remove Ray's files, and kill any process that still writes them."""
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -89,7 +89,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:  # Ray raises errors of many kinds; after any of them, nothing of it may remain
+    except Exception as error:  # Ray raises errors of many kinds; after any of them, no part of Ray may remain
         import ray
 
         with suppress(Exception), sigterm_untouched():  # there may be nothing to shut down
@@ -111,10 +111,10 @@ def _start_orphan_reaper(directory: Path) -> Running:
 def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
     cores = machine.cores()
     chosen = {
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless it is set, to whatever value
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns unless this variable is set
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": _token(),
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory, and starts workers by uv
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # otherwise Ray packs the working directory and starts workers with uv
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes all servers listen on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",  # an agent would serve metrics to everybody, without a token
@@ -151,13 +151,13 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token, the same for all starts: not every Ray can be made to forget the first one."""
+    """Return this process's token, the same for all starts: some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 
 @cache
 def _import_ray() -> bool:
-    """Import Ray in the present environment, which it reads; return whether it was imported before."""
+    """Import Ray, which reads the present environment; return whether it was imported before."""
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before

@@ -57,7 +57,7 @@ def sweep() -> None:
 
 
 def _remove_if_stale(directory: Path) -> None:
-    """Remove a directory whose driver is gone; another user's is not opened, since that may block."""
+    """Remove a directory whose driver is gone; another user's directory is not opened, since opening it may block."""
     found = directory.lstat()
     is_old = time.time() - found.st_mtime > _STALE_AFTER_S
     if not is_old or found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
@@ -66,7 +66,7 @@ def _remove_if_stale(directory: Path) -> None:
     try:
         lock = os.open("lock", _LOCK, dir_fd=here)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, an OSError, if its driver lives
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, an OSError, if the driver is alive
             shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(lock)

@@ -23,7 +23,7 @@ DEATH_KNOBS = {
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")
 """Variables that Ray sets in our process, for a debugger and a client that we do not use."""
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
-"""With these variables Ray's agents end at once: they need docstrings, and warnings that are no errors."""
+"""With these variables Ray's agents end at once: the agents need docstrings, and warnings that are not errors."""
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable in which Ray's job server gives a job's driver its runtime environment and metadata, as JSON."""
 _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
@@ -32,7 +32,7 @@ _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables to change for a private Ray; None removes one.
 
-    It gets the ``chosen`` variables. The user's own settings of Ray are removed: they are meant for clusters.
+    Ray gets the ``chosen`` variables. The user's own settings of Ray are removed: they are meant for clusters.
     """
     strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
     return {**dict.fromkeys(strange), **_death_knobs(around), **chosen}
@@ -51,7 +51,7 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
     """Return removals of Ray's settings (RAY_ and a small letter) that are neither numbers nor booleans.
 
-    A wrong one would make Ray end the process, and no driver needs those whose values are text.
+    A malformed number would make Ray end the process, and no driver needs settings whose values are text.
     """
     settings = {name: value for name, value in around.items() if name.startswith("RAY_") and name[4:5].islower()}
     return {name: None for name, value in settings.items() if not _PLAIN_SETTING.fullmatch(value)}
@@ -98,7 +98,7 @@ def plain_names(refuge: Path) -> Iterator[None]:
         if file is not None:
             main.__file__ = file
         if here is not None:
-            with suppress(OSError):  # we may no longer enter it
+            with suppress(OSError):  # this process may no longer enter the directory
                 os.fchdir(here)
             os.close(here)
 

@@ -38,7 +38,7 @@ def _known() -> _RayErrors:
 
     return _RayErrors(
         process=(
-            exceptions.RayActorError,  # ActorDiedError, and ActorUnavailableError: it may live, but is out of reach
+            exceptions.RayActorError,  # ActorDiedError, or ActorUnavailableError if the actor is out of reach
             exceptions.ActorPlacementGroupRemoved,
             exceptions.ActorUnschedulableError,
             exceptions.LocalRayletDiedError,
@@ -62,7 +62,7 @@ def classify(error: BaseException) -> LossScope:
     """Return what is lost when a call of a worker ends in ``error``."""
     of_ray = _ray_errors()
     if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
-        return LossScope.ROOM  # if the worker could not store its result, it arrives as the cause of a RayTaskError
+        return LossScope.ROOM  # a full store may also be the cause of a RayTaskError
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):
@@ -73,7 +73,7 @@ def classify(error: BaseException) -> LossScope:
 
 
 def is_of_ray(error: BaseException) -> bool:
-    """Return whether Ray raised it."""
+    """Return whether Ray raised ``error``."""
     return isinstance(error, _ray_errors().any)
 
 

@@ -1,4 +1,4 @@
-"""Shortens Ray's errors to one line, from their text alone, so that Ray need not be imported."""
+"""Shortens Ray's errors to one line, using only their text, so that Ray need not be imported."""
 
 from .private.words import NEVER_BEGAN
 

@@ -48,6 +48,6 @@ def sigterm_kills() -> None:
     """Let SIGTERM end this process at once, as SIGKILL would.
 
     Otherwise a Ray actor (2.60) takes no more calls after SIGTERM, yet runs for about 20 s more, while its jobs wait;
-    and Ray does not restart it, since it counts as an intended exit.
+    and Ray does not restart it, since Ray counts that as an intended exit.
     """
     _sigaction(byref(_SigAction()), None)

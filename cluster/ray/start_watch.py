@@ -22,7 +22,7 @@ IDLE_MAX_S: Final = 12.0
 """How long Ray's processes may sleep before a start counts as stuck; a normal start is idle for less than 2 s."""
 BUSY_MAX_S: Final = 600.0
 LOOK_S: Final = 1.0
-_GAP_MAX_S: Final = 2 * LOOK_S  #: A longer gap between two checks counts as this: this process was suspended
+_GAP_MAX_S: Final = 2 * LOOK_S  #: A longer gap between two checks counts as this long: this process was suspended
 _ACTIVE_CORES: Final = 0.1  #: Idle processes of Ray use a fiftieth of a core
 _LOG_TAIL_BYTES: Final = 20_000
 _LINE_LENGTH_MAX: Final = 200

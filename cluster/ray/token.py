@@ -69,10 +69,10 @@ def make_token(around: Mapping[str, str]) -> Path:
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make this user's token file unreadable for others; return whether they could read it. Ray writes such files."""
+    """Make this user's token file unreadable for others, as Ray does not; return whether they could read it."""
     if around.get(TOKEN, "").strip():
         return False
-    with suppress(OSError):  # it may be a read-only mount, or not exist
+    with suppress(OSError):  # the file may be on a read-only mount, or missing
         file = token_file(around)
         found = file.lstat()
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & _OTHERS:

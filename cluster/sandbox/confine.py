@@ -41,8 +41,8 @@ _PACKAGE: Final = Path(__file__).parents[2]
 class FileAccess:
     """The files that a command may use."""
 
-    reads: tuple[Path, ...]  # files and folders that it reads
-    writes: tuple[Path, ...] = ()  # folders below which it writes
+    reads: tuple[Path, ...]  # files and folders that the command reads
+    writes: tuple[Path, ...] = ()  # folders below which the command writes
 
 
 def why_not() -> str:
@@ -55,7 +55,7 @@ def why_not() -> str:
 
 
 def confine(access: FileAccess, memory_bytes: int) -> None:
-    """Confine this process, which must have only one thread, for good. Raises OSError: the kernel refuses."""
+    """Confine this process permanently; it must have only one thread. Raises OSError: the kernel refuses."""
     if threading.active_count() > 1 or len(list(Path("/proc/self/task").iterdir())) > 1:
         raise OSError("this process has other threads")
     harden()
@@ -66,13 +66,13 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Switch off core dumps, which contain pictures, and gaining rights by running programs: no worker needs them."""
+    """Disable core dumps, which contain pictures, and gaining rights by running programs: workers need neither."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 
 
 def _drop_capabilities() -> None:
-    """Drop this thread's capabilities for good, except ``_CAP_KEPT``. Raises OSError: the kernel refuses."""
+    """Drop this thread's capabilities permanently, except ``_CAP_KEPT``. Raises OSError: the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=Ii", _CAP_VERSION, 0)
     sets = ctypes.create_string_buffer(_CAP_SETS.size)
@@ -80,7 +80,7 @@ def _drop_capabilities() -> None:
     kept = sum(1 << number for number in _CAP_KEPT)
     masks = [kept & 0xFFFFFFFF] * 3 + [kept >> 32] * 3
     for number in set(range(_CAP_MAX)) - set(_CAP_KEPT):
-        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail: without CAP_SETPCAP none can be gained
+        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail: without CAP_SETPCAP no rights can be gained
     left = [had & mask for had, mask in zip(_CAP_SETS.unpack(sets.raw), masks, strict=True)]
     _check(library.capset(header, _CAP_SETS.pack(*left)))
 
@@ -110,7 +110,8 @@ def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
     # In a checkout some of the package's folders are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` adds the current folder, which may hold films: it counts only if it is the checkout that runs.
+    # ``python -m`` adds the current folder, which may hold films: this folder counts only if it is the running
+    # checkout.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}

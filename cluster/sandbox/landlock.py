@@ -23,7 +23,7 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL: Final = (1 << 15) - 1
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11  #: Character and block devices
 _TCP: Final = 0b11  #: Binding and connecting
-_SCOPES: Final = 0b11  #: Abstract Unix sockets of, and signals to, processes outside
+_SCOPES: Final = 0b11  #: Outside processes: connecting to their abstract Unix sockets, and sending signals to them
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 READ: Final = _READ_FILE | _READ_DIR  #: Reading files and listing folders
@@ -40,7 +40,7 @@ def landlock_abi() -> int:
 def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
     """Confine this thread and its children to the paths of ``rules`` that exist, with their rights; open files stay.
 
-    TCP, and signals to and abstract sockets of processes outside, are blocked if the kernel can do that. Raises
+    If the kernel can, it also blocks TCP, signals to outside processes, and their abstract sockets. Raises
     OSError: the kernel refuses, or has no Landlock.
     """
     abi = landlock_abi()

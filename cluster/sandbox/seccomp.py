@@ -37,7 +37,7 @@ _CALLS: Final = {
 }
 """The numbers of the refused calls on x86_64 and aarch64."""
 _CLONE3: Final = 435
-"""A filter cannot see its flags, so it is reported as missing; the C library then uses clone, as on older kernels."""
+"""A filter cannot see clone3's flags, so the call is reported as missing; the C library then uses clone."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The position of an architecture's numbers in ``_CALLS``, and its number in linux/audit.h."""
 _SECOND_ABI: Final = 1 << 30  #: The first number of x32's calls
@@ -77,7 +77,7 @@ def has_seccomp() -> bool:
 
 
 def refuse_calls() -> None:
-    """Refuse ``_CALLS`` to all threads of this process, for good. Raises OSError: the kernel cannot."""
+    """Refuse ``_CALLS`` to all threads of this process, permanently. Raises OSError: the kernel cannot."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"codecfleet has no table of system calls for {machine}")

@@ -18,7 +18,7 @@ _START_S: Final = 60
 class FileReader:
     """Reads files of this machine. It keeps no state between calls, so Ray may restart it at any time.
 
-    It accepts any path: whoever can call it could run any program on its node anyway. Raises OSError.
+    It accepts any path, since its callers can run any program on the node anyway. Raises OSError.
     """
 
     def info(self, path: str) -> tuple[int, str]:
@@ -51,7 +51,7 @@ def serve_files(client: str) -> Any:
             "namespace": NAMESPACE,
             "get_if_exists": True,
             "max_restarts": -1,
-            "max_task_retries": -1,  # otherwise a restart fails the calls that run or arrive meanwhile
+            "max_task_retries": -1,  # so that a restart does not fail running or new calls
             "max_concurrency": _READS_AT_ONCE,
             "scheduling_strategy": on_node(this_node()),
         }
@@ -59,5 +59,5 @@ def serve_files(client: str) -> Any:
         answer_of(reader.__ray_ready__.remote(), _START_S)
     except Exception as error:  # Ray raises errors of many kinds
         message = f"the process that reads this machine's files for others did not start: {first_line(error)}"
-        raise FleetUnavailable(message, "Check `ray status`, or put the input where every node sees it.") from error
+        raise FleetUnavailable(message, "Check `ray status`, or put the input where every node can read it.") from error
     return reader

@@ -1,4 +1,4 @@
-"""What a job's work carries for workers that do not see its source."""
+"""The shipment that lets workers on other machines read a job's source."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class RayShipment(Shipment):
 
 
 def shipment_of(source: str, address: str) -> RayShipment:
-    """Return the shipment of a local source whose reader is at ``address``. Raises InputUnreadable: it is gone."""
+    """Return the shipment of a local source whose reader is at ``address``. Raises InputUnreadable: no such source."""
     from .files import shipped_url
 
     path = local_path(source).absolute()

@@ -13,20 +13,20 @@ class SimulatedSlice:
 
     uuid: str
     gpu_instance: int
-    profile: str  #: of the GPU instance, like memory and engines
+    profile: str  #: the GPU instance's profile; memory and engines are the instance's too
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
-    compute_slices: int | None = None  #: how many of the GPU instance's slices it has; None for all
+    compute_slices: int | None = None  #: how many of the instance's compute slices this device has; None for all
 
     @property
     def gpu_slices(self) -> int:
-        """The number of GPU slices of its GPU instance: 3 for "3g.20gb"."""
+        """The number of slices of the GPU instance: 3 for "3g.20gb"."""
         return int(self.profile.partition("g.")[0] or 1)
 
     @property
     def name(self) -> str:
-        """NVML's name: "3g.20gb", or "1c.3g.20gb" if it has one of the slices."""
+        """NVML's name: "3g.20gb", or "1c.3g.20gb" for one of its compute slices."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
@@ -58,19 +58,19 @@ class SimulatedDevice:
     compute_capability: str = ""
     pci_bus_id: str = ""
     max_video_clock_mhz: int | None = None
-    trials: tuple[Trial, ...] = ()  #: results of its engines for every codec case
+    trials: tuple[Trial, ...] = ()  #: the engines' results for every codec case
     mig_enabled: bool = False
     mig_capable: bool = False
     slices: tuple[SimulatedSlice, ...] = ()
     virtualization: int = 0  #: NVML's mode: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0  #: the share of the engines that a vGPU has by a fixed or equal share scheduler
-    licensed: bool | None = None  #: whether it has a licence for vGPU software; None if it needs none
+    share: float = 1.0  #: the share of the engines that a fixed or equal share scheduler gives the vGPU
+    licensed: bool | None = None  #: whether the device has a licence for vGPU software; None if it needs none
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
     faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions, by name
-    xids: tuple[int, ...] = ()  #: Xid events that nothing has read yet
+    xids: tuple[int, ...] = ()  #: unread Xid events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,9 @@ class SimulatedNode:
     driver: str
     devices: tuple[SimulatedDevice, ...]
     preemptible: bool = False
-    cordoned: str = ""  #: why it takes no new work; "" if it does
+    cordoned: str = ""  #: why the node takes no new work; "" if it takes work
     tegra: str = ""
-    speed: float = 1.0  #: the speed of its cores, relative to the core on which the software rates were measured
+    speed: float = 1.0  #: the cores' speed, relative to the core on which the software rates were measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +94,5 @@ class SimulatedFleet:
 
     name: str
     description: str
-    source: str  #: the source of its figures: "documents" or "measured ..."
+    source: str  #: the source of the fleet's figures: "documents" or "measured ..."
     nodes: tuple[SimulatedNode, ...]

@@ -20,7 +20,7 @@ _MS_PER_S: Final = 1000
 
 
 def named_job_server(named: str | None) -> str | None:
-    """Return the named address, or else that of Ray's own commands, or None."""
+    """Return the named address, or else the one that Ray's own commands use, or None."""
     return named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -46,8 +46,8 @@ class RayJob:
     job_id: str
     phase: JobPhase
     command: str = ""  #: arguments of codecfleet; "" if the job is not ours
-    message: str = ""  #: why it is in this phase
-    exit_code: int | None = None  #: its program's exit code, if it has ended
+    message: str = ""  #: why the job is in this phase
+    exit_code: int | None = None  #: the exit code of the job's program, if the job has ended
     started_utc_s: float | None = None  #: seconds since 1970
     ended_utc_s: float | None = None  #: seconds since 1970
 

@@ -1,4 +1,4 @@
-"""This machine's GPUs without a probe: from NVML, and the tables of what each model can do."""
+"""This machine's GPUs without a probe: from NVML, and the tables of each model's capabilities."""
 
 import os
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from ..worker_names import NodeId
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
-"""More than a machine has: GPUs beyond Ray's are hidden."""
+"""More GPUs than any machine has, so that Ray's count hides none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class KnownGpus:
     """A machine's GPUs and slices."""
 
     devices: tuple[Device, ...]
-    shown: ShownGpus | None  # which of them this process's private Ray sees
-    trouble: str = ""  # why NVML did not list them; "" if it did, or if there is no NVML
+    shown: ShownGpus | None  # the devices that this process's private Ray sees
+    trouble: str = ""  # why NVML did not list the GPUs; "" if it did, or if there is no NVML
 
 
 NO_GPUS = KnownGpus((), None)
@@ -36,7 +36,7 @@ def known_gpus(node: NodeId) -> KnownGpus:
 
 
 def listed(node: NodeId, nvml: Maybe[NvmlReport]) -> KnownGpus:
-    """Return what NVML's answer says of a machine's GPUs."""
+    """Return a machine's GPUs from NVML's answer."""
     if isinstance(nvml, Unavailable):
         return KnownGpus((), None, f"NVML did not list this machine's GPUs: {nvml.reason}")
     gpus = tuple(map(named, nvml.devices))

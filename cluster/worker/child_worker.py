@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Begin(Request["WorkerSeat", WorkerFacts]):
     """The first request: become a worker."""
 
-    slots: int  #: how many tasks it runs at a time
-    cores: int  #: how many cores are reserved for it
+    slots: int  #: how many tasks the worker runs at a time
+    cores: int  #: how many cores are reserved for the worker
 
     async def serve(self, server: "WorkerSeat") -> WorkerFacts:
         return server.begin(self.slots, self.cores)
@@ -71,7 +71,7 @@ class ChildWorker:
         return await self._child.call(Begin(slots, cores))
 
     async def death(self) -> str:
-        """Wait for its death; return why."""
+        """Wait until the worker has died; return the reason."""
         return await self._child.death()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:

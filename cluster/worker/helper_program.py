@@ -35,7 +35,7 @@ def spawn_helper(role: str, slots: int) -> StartedProcess:
 
 
 def main() -> None:
-    """Serve the worker that started this process, and end at once when it ends: nobody needs unfinished work."""
+    """Serve the worker that started this process, and end at once with that worker: unfinished work is useless."""
     end, (slots, role) = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles it

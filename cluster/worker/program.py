@@ -45,9 +45,9 @@ def main() -> None:
     """Serve the process that started this one."""
     end, _ = begin()
     harden()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    import_module(_USUAL_WORK)  # saves time later: meanwhile the job is planned
+    import_module(_USUAL_WORK)  # saves time later, while the job is still being planned
     os.nice(_NICENESS)
     with suppress(OSError):  # there may be no /proc
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")

@@ -37,7 +37,7 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """One worker process. Ray calls it in several event loops; its host runs in a loop of its own.
+    """One worker process. Ray calls it in several event loops; its host runs in a separate loop.
 
     Args:
         slots: how many tasks it runs at a time.
@@ -107,7 +107,7 @@ class RayWorker:
         self._host.end()
 
     async def version(self) -> str:
-        """Return its version of codecfleet."""
+        """Return the worker's version of codecfleet."""
         return VERSION
 
     async def watch(self) -> None:

@@ -15,7 +15,7 @@ class Worker(Protocol):
     """One worker process. Once it is gone, every call raises an error of ``LossScope.PROCESS``."""
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: Any) -> Outcome[Any]:
-        """Run packed work and return its outcome; raise only if the process is lost. Cancelling it cancels the work.
+        """Run packed work and return its outcome; raise only if the process is lost. Cancelling the call cancels it.
 
         ``run`` is unique among all clients, and begins with its client's name. ``blobs`` are references from
         ``SupervisorClient.send``.
@@ -25,7 +25,7 @@ class Worker(Protocol):
         """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone; do not wait."""
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return its state; a supervisor's ``term`` renews it. Raises OldTerm: it knows a newer supervisor."""
+        """Return the worker's state; ``term`` renews the worker. Raises OldTerm: it knows a newer supervisor."""
 
     def end(self) -> None:
-        """End the process at once, without waiting; ``host.ANSWER_S`` applies if it is already ending by itself."""
+        """End the process at once, without waiting. A process that ends itself waits for this (``host.ANSWER_S``)."""

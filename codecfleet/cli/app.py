@@ -148,7 +148,7 @@ def _print_version() -> None:
     from ..cluster.version import installed
 
     ours, ray, av = (f"{package} {installed(package) or 'unknown'}" for package in ("codecfleet", "ray", "av"))
-    print(f"{ours} (Python {python_version()}, {ray}, {av})")  # noqa: T201 - this is the answer
+    print(f"{ours} (Python {python_version()}, {ray}, {av})")  # noqa: T201 - the versions are the output
 
 
 def parse(arguments: Sequence[str]) -> CommandRequest | int:
@@ -260,7 +260,7 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()
-    atexit.register(ending)  # first, so that it runs last
+    atexit.register(ending)  # registered first, so that it runs last
     code = run(sys.argv[1:], Services(confine=confine_command))
     end_at_once_on_signals(code)
     drop_unwritten()

@@ -21,7 +21,7 @@ class VerifyRequest(SourceRange):
     """What ``verify`` compares: an output, and the requested part of the input."""
 
     source: Source
-    output: Annotated[str, Field(description="The file that was made from it."), Option("OUTPUT")]
+    output: Annotated[str, Field(description="The file that was made from INPUT."), Option("OUTPUT")]
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,

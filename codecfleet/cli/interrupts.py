@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; under 2 s with the interpreter's exit
+_CANCEL_WITHIN_S: Final = 1.5  # first signal to forced exit; with the interpreter's exit, less than 2 s
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,7 +37,7 @@ class Act(Enum):
     """The action that follows an event."""
 
     CANCEL = "cancel"  #: the job
-    EXIT = "exit"  #: now, with the state's exit code
+    EXIT = "exit"  #: end the process now, with the state's exit code
 
 
 class Happening(Enum):
@@ -79,7 +79,7 @@ class Interrupts:
     """
 
     def __init__(self, exit_now: Callable[[int], None]) -> None:
-        self.next_step = ""  #: what to do after a forced exit, in words
+        self.next_step = ""  #: the advice to print on a forced exit
         self._exit_now = exit_now
         self._state = State()
         self._cancel: Callable[[], object] | None = None
@@ -96,7 +96,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         """Handle signals from now on; Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._watch_signals()  # before the handlers, which do not start the deadline
+            self._watch_signals()  # first: this thread starts the deadline, and the handlers do not
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # started by nohup
@@ -240,7 +240,7 @@ def _last_acts(last_words: bytes = b"") -> None:
     for child in children():
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
-    with contextlib.suppress(OSError):  # the terminal is gone, or the reader of the pipe
+    with contextlib.suppress(OSError):  # the terminal or the pipe's reader is gone
         _write_now(b"\x1b[?25h\r\x1b[J" * os.isatty(2) + last_words)
 
 

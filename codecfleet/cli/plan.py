@@ -25,10 +25,10 @@ _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecflee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """The target of a plan: one of these, else this machine."""
+    """The machines on which a plan is placed, given by at most one of the first three fields. Default: this machine."""
 
-    fleet: str | None = None  #: a simulated one
-    autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that would be started for it
+    fleet: str | None = None  #: the name or file of a simulated fleet
+    autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that it would start
     address: str | None = None  #: the address of a cluster
     policy: str | None = None  #: the file of the placement's policy
 
@@ -42,7 +42,7 @@ class Surveyed:
 
 
 def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
-    """Plan a job, and place the plan. Raises as ``place_on``."""
+    """Plan a job, and place the plan. Raises: see ``place_on``."""
     from ..jobs.plan.plan import plan_transcode
 
     plan = plan_transcode(spec)
@@ -147,11 +147,11 @@ def _plan(
     fleet: str | None = named(
         "--fleet",
         "FILE.toml",
-        "Show where it would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
+        "Show where the job would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
         RUN,
     ),
     address: str | None = address_of(
-        "Show where it would run on this Ray cluster (host:port, or auto), whose nodes are probed.", RUN
+        "Show where the job would run on this Ray cluster (host:port, or auto), whose nodes are probed.", RUN
     ),
     autoscale: str | None = named(
         "--autoscale",

@@ -18,7 +18,7 @@ class Question:
 
     ask: Callable[[Services, Progress], Answer]
     as_json: bool
-    files: FileUse | None = None  #: None if they are unknown before it runs, or if it reaches other machines
+    files: FileUse | None = None  #: None if they are unknown before the run, or if the command uses other machines
     done_to_frames: str = "compared"  #: what ``Progress`` counts
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:

@@ -59,7 +59,7 @@ class ReportFile:
             raise OutputUnwritable(message, "Give --report another name or folder.") from None
 
     def write(self, report: Report) -> None:
-        """Write the report of a complete output as JSON; raises as ``write_text``."""
+        """Write the report of a complete output as JSON; raises what ``write_text`` raises."""
         if self._path is not None:
             document = strict_json(report.model_dump(mode="json"))
             text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)
@@ -86,13 +86,13 @@ class ReportFile:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError):  # a name that cannot exist equals no other
+    with suppress(OSError):  # a path that cannot exist is not the same file as another
         return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
     return False
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor if a file must not replace what exists; None for a regular file, or if nothing exists."""
+    """Return a descriptor of the existing stream at ``path``; None for a regular file, or if nothing exists."""
     try:
         target = path.stat()
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def _opened_stream(path: Path) -> int | None:
 
 def _open_pipe_or_device(path: Path, mode: int) -> int:
     if stat.S_ISDIR(mode):
-        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in it.")
+        raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in that folder.")
     if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
         message = f"--report {path} is a socket or a disk, which a file must not replace"
         raise OutputUnwritable(message, "Give --report another name.")

@@ -17,10 +17,10 @@ class FileUse:
     reads: tuple[str, ...]  #: paths and URLs
     writes: tuple[str, ...] = ()  #: paths and URLs, each in an existing folder
     starts_workers: bool = False
-    address: str | None = None  #: the cluster that it names
+    address: str | None = None  #: the cluster that the command names
     may_use_gpu: bool = True
-    needs_temporary: bool = False  #: whether its workers keep files in TMPDIR
-    may_send_traces: bool = False  #: if a collector is configured
+    needs_temporary: bool = False  #: whether the workers keep files in TMPDIR
+    may_send_traces: bool = False  #: whether the command sends traces if a collector is configured
 
     @classmethod
     def of_job(cls, spec: "TranscodeSpec", address: str | None, *more_writes: str | None) -> Self:
@@ -48,7 +48,7 @@ def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a Comman
     if reason and mode == "required":
         from ..errors import Unsupported
 
-        advice = 'Run it with local files, or set sandbox to "auto": docs/security.md says what is confined.'
+        advice = 'Use local files, or set sandbox to "auto": docs/security.md says what is confined.'
         raise Unsupported(f"sandbox is required, and this command cannot be confined: {reason}", advice)
 
 

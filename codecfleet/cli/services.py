@@ -55,7 +55,7 @@ class Machines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offering:
-    """What a node offers besides what its probes find."""
+    """A node's options that its probes do not decide."""
 
     cpus: int | None = None  #: None: all that this process may use
     zone: str = ""

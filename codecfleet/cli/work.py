@@ -71,7 +71,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
         return await self.drive()
 
     def cancel_by(self, owner: TaskOwner, cancel: Callable[[], Awaitable[object]]) -> None:
-        """Let a signal call ``cancel``; until then it cancels the fleet's start."""
+        """From now on, let a signal call ``cancel`` instead of cancelling the fleet's start."""
         self._starting = None
         owner.start(self._cancel_when_asked(cancel), "cancellation")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
 _LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
-"""The stages that a log names: earlier ones are short, and the others have output of their own."""
+"""The stages that a log names: earlier ones are short, and the others have separate output."""
 
 
 class View(Display):
@@ -145,7 +145,7 @@ class RichView(ProofView):
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
-        """Show the segment in ``running``, which has at most one, in a row; hide the row if it is empty."""
+        """Show the only segment in ``running`` in a row; hide the row if ``running`` is empty."""
         for segment, done, to_do in running:
             name, detail = f"segment {segment}", f"{done}/{to_do} frames"
             self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)

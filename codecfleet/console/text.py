@@ -121,7 +121,7 @@ def _frames_text(report: "Report") -> str:
     proof = report.proof
     due = proof.frames_in if proof.frames_due is None else proof.frames_due
     same = due == proof.frames_out == proof.output_frames
-    held = "every frame is there once" if report.frame_rate is None else f"all {report.frame_rate} of each second"
+    held = "every frame appears once" if report.frame_rate is None else f"all {report.frame_rate} of each second"
     counts = f"{proof.frames_in} in, {proof.frames_out} out, {proof.output_frames} read back"
     return f"{counts}: {held if same else 'DIFFERENT'}"
 
@@ -197,7 +197,7 @@ def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> It
 
 
 def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield a row for each of the first ``texts``, the label on the first row, and how many more there are."""
+    """Yield a row for each of the first ``texts``, with the label on the first row; then the number of the others."""
     for number, text in enumerate(texts[:_ROWS_SHOWN]):
         yield "" if number else label, text
     if len(texts) > _ROWS_SHOWN:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TITLE_MAX: Final = 24  # the most characters of a job's input
 BROKEN: Final = tuple(each.value for each in (DeviceState.QUARANTINED, StationState.RESTING))
 LIMITED: Final = tuple(each.value for each in (DeviceState.DRAINING, DeviceState.CORDONED, StationState.LEAVING))
-"""States in which no new work is given."""
+"""States in which a node or station gets no new work."""
 _STYLES: Final = {**dict.fromkeys(BROKEN, "red"), **dict.fromkeys(LIMITED, "yellow")}
 _RANKS: Final = {state: rank for rank, state in enumerate((*BROKEN, *LIMITED))}
 
@@ -55,7 +55,7 @@ def screen_lines(status: "Status", *, width: int, height: int | None, colour: bo
     if height is None:
         rooms = [len(table.rows) for table in drawn]
     else:
-        drawn = drawn[: max(0, height - len(head)) // 2]  # each has a heading and a row
+        drawn = drawn[: max(0, height - len(head)) // 2]  # each table needs a heading and at least one row
         rooms = shared_rows([len(table.rows) for table in drawn], height - len(head) - len(drawn))
     parts = [_drawn(table, room) for table, room in zip(drawn, rooms, strict=True)]
     return _rendered(head, parts, width, colour=colour)[:height]
@@ -128,7 +128,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Share ``rows`` (below 0: none) equally among tables, but give none more than it has."""
+    """Divide ``rows`` (below 0: none) equally among tables, but give no table more rows than it has."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:

@@ -33,7 +33,7 @@ def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[St
 
 
 def document(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> dict[str, Any]:
-    """Return the page's content; ``trouble`` says why there is no fleet to show, "" if there is."""
+    """Return the page's content; ``trouble`` says why there is no fleet to show, "" if there is one."""
     if seen is None:
         return {"schema": SCHEMA, "trouble": NO_SUPERVISOR, "fleet": None}
     if isinstance(seen, FleetUnavailable):
@@ -118,7 +118,7 @@ def _titles(status: Status, timeline: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _gone(status: Status, history: History) -> list[StationId]:
-    """Return the stations without a worker that had work within the window, the latest first."""
+    """Return the stations that had work within the window but have no worker now, the latest first."""
     present = {worker.worker for worker in status.present}
     return [name for name in history.gone if name not in present and _within(history.pieces.get(name, ()))]
 

@@ -44,7 +44,7 @@ class Looking:
         self._number = 0
         self._stations: tuple[StationId, ...] = ()
         self._content = _encoded(_NOT_YET, History(), ())
-        self.reached = asyncio.Event()  # set once the fleet was reached
+        self.reached = asyncio.Event()  # set once the fleet has answered
 
     async def data(self) -> bytes:
         """Return the newest snapshot as JSON, with its number and age in seconds; if it is old, wait for a new one."""

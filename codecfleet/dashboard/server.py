@@ -22,8 +22,8 @@ SEND_S: Final = 30.0  # how long a client may take to read an answer
 CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and any others are closed at once
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
-"""For how long, and how many, bytes are read and dropped after an answer: closing a connection with unread bytes resets
-it, and the client may lose the answer."""
+"""How long, and how many bytes, the server reads and discards after an answer: closing a connection with unread bytes
+resets it, and the client may lose the answer."""
 _NEXT_STEP: Final = (
     "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or listen on 127.0.0.1, and forward the "
     "port with ssh -L."
@@ -54,7 +54,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
     """Return a gate that admits everyone if the socket is on loopback, otherwise holders of the cluster's token.
 
-    ``asks_token`` requires the token on loopback too. Raises UsageError: it is required, and ``token`` is "".
+    ``asks_token`` requires the token on loopback too. Raises UsageError: a token is required, but ``token`` is "".
     """
     address = str(bound.getsockname()[0]).partition("%")[0]
     if not asks_token and ipaddress.ip_address(address).is_loopback:

@@ -142,7 +142,7 @@ class Touch(Work[None]):
 class Unpicklable(Work[int]):
     """Hold something that does not pickle."""
 
-    held: object = lambda: None  # it has no importable name
+    held: object = lambda: None  # a lambda has no importable name
 
     def run(self, context: WorkContext) -> int:
         context.advance()

@@ -33,7 +33,7 @@ def main() -> None:
     if idle_s is not None:
         _leave_folder()
     start_process = early_workers(address, slots, dlas)
-    from ..leases.connecting import connecting_pool  # loads while the workers do
+    from ..leases.connecting import connecting_pool  # loads while the workers load
     from .running import serve_many, serve_one
 
     pool = connecting_pool(address, slots, dlas=dlas, name=ClientName(*name), start_process=start_process)

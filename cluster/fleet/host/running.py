@@ -41,10 +41,10 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until it ends; tell ``starter`` about it, or about the one already running."""
+    """Serve as the user's warm fleet until it ends; send ``starter`` its greeting, or another running fleet's."""
     name = code_name()
     try:
-        with locked_place() as place:  # until this one listens, so that others find it
+        with locked_place() as place:  # held until this fleet listens, so that others find it
             if (other := greeted(place, name)) is not None:
                 other.end.close()
                 _tell(starter, other.process, other.greeting, is_new=False)
@@ -125,10 +125,10 @@ class Keeper:
     async def _serve(self, end: socket.socket) -> None:
         channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
         try:
-            with suppress(OSError):  # if the program is gone, the channel notices it too
+            with suppress(OSError):  # the channel also notices that the program is gone
                 await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await HostSession(self._served, channel).serve()
-        except Exception as error:  # noqa: BLE001 - unreadable messages cost only the program that sent them
+        except Exception as error:  # noqa: BLE001 - unreadable messages affect only the program that sent them
             log(LogAction.DEFECT, f"a program was disconnected: {type(error).__name__}: {error}", error=error)
         finally:
             channel.close()
@@ -138,7 +138,7 @@ class Keeper:
 
 
 def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool) -> None:
-    """Call ``last_act`` and end this process once its Ray is gone: its event loop may hang in Ray for a minute."""
+    """Call ``last_act`` and exit once Ray has ended, since the event loop may hang in Ray for a minute."""
 
     def watch() -> None:
         while not (reason := lost()):

@@ -79,7 +79,7 @@ PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ground of a pool on an open connection, which must outlive it; ``slots`` are for a private Ray."""
+    """Return the ground of a pool on an open connection, which outlives the pool; ``slots`` are for a private Ray."""
     if not connection.is_private:
         supervisor = ActorClient(settings_from(os.environ), policy_from(os.environ))
         return Ground(supervisor=supervisor, notes=lambda: connection.notes)
@@ -91,7 +91,7 @@ def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> 
 async def _reach_here(
     slots: int | None, connect: "Callable[[], Awaitable[Connection]]", start_process: Callable[[], StartedProcess]
 ) -> Ground:
-    """Return the ground of a pool on this machine: CPU workers are child processes; GPU workers use Ray, if it pays."""
+    """Return the ground of a pool on this machine: CPU workers are child processes; GPU workers use Ray if useful."""
     cores = slots or max(1, machine.cores())
     late = LateRay(cores, connect, has_gpus=can_load_nvml())
 

@@ -14,8 +14,10 @@ from .late_ray import LateRay
 from .leases import Leases
 
 CORES_OF_A_SLOT: Final = 2
-"""Applies if a user limits the slots."""
-_BROKEN: Final = "Run `codecfleet doctor` on their machine and read its kernel log; or run without these devices."
+"""The most cores per slot if a user limits the slots."""
+_BROKEN: Final = (
+    "Run `codecfleet doctor` on the devices' machine and read its kernel log, or run without these devices."
+)
 
 
 class Demands:
@@ -79,7 +81,7 @@ class Demands:
         return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
 
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
-        """Return the cores of a job's slots, plus idle cores; on a cluster at most as many idle ones as its own.
+        """Return the cores of a job's slots plus idle cores; on a cluster, at most one idle core per slot.
 
         A slot is one core, or two if a user limits the slots of the pool or the job.
         """
@@ -100,7 +102,7 @@ class Demands:
         if (lost := unrecoverable(grants) or self.broken(grants, job)) is not None:
             return lost
         if reason := grants.refused.get(job):
-            return Unsupported(reason, "Run it on machines that can do it: docs/fleet.md.")
+            return Unsupported(reason, "Use machines that support this job: docs/fleet.md.")
         if reason := grants.too_large.get(job):
             return NotEnoughMemory(reason, NotEnoughMemory.WHAT_NEXT)
         return None
@@ -112,7 +114,7 @@ def unrecoverable(grants: Grants) -> FleetUnavailable | None:
 
 
 def with_pyav(demand: Demand) -> Demand:
-    """Return a demand for workers with this program's PyAV, since other versions may make other bytes."""
+    """Return a demand for workers with this program's PyAV, since other versions may produce different bytes."""
     return replace(demand, pyav=PYAV)
 
 

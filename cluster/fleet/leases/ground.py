@@ -1,4 +1,4 @@
-"""A pool's connection: its supervisor, and what that supervisor's machines allow."""
+"""A pool's connection: a supervisor, and the properties of its machines."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ async def _release_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """A supervisor that can be reached."""
+    """A connected supervisor, and the properties of its machines that a pool needs."""
 
     supervisor: SupervisorClient  # opened and closed by the pool
     eager: int = 0  # slots whose workers start at once and stay; 0: workers start with the first job
     is_alone: bool = False  # no other client has workers on these machines
-    late: LateRay | None = None  # the Ray that starts only for a job that is long enough; None: Ray already runs
+    late: LateRay | None = None  # a private Ray that starts with the first long job; None: Ray already runs
     notes: Callable[[], tuple[str, ...]] = tuple  # returns lines for every job's report
     killed_for_memory: Callable[[], bool] = bool  # returns whether the OOM killer explains the death of a worker
     release: Callable[[], Awaitable[None]] = _release_nothing  # called after the supervisor is closed

@@ -22,8 +22,8 @@ REPEATED: Final = 16
 """How many of the last faults each report repeats: a report may be lost. The supervisor counts each fault once."""
 PROGRESS_ANSWER_S: Final = 1.0
 """How long a worker may take to report the progress of its work."""
-AFTER_A_DEATH: Final = "The pool starts another process; the same work may be submitted again."
-_AFTER_AN_OOM: Final = "Its work may be submitted again; `--workers N` runs less work at a time."
+AFTER_A_DEATH: Final = "Submit the same work again; the pool starts another process."
+_AFTER_AN_OOM: Final = "Submit the work again; `--workers N` runs fewer tasks at a time."
 _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the worker's machine and on this one."
 
 
@@ -122,4 +122,6 @@ def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
         case LossScope.ROOM:
             return ObjectStoreFull(f"Ray has no room for the result of {label}: {reason}", _NO_ROOM)
         case _:
-            return WorkError(f"the result of {label} could not be sent: {reason}", "Make sure that it can be pickled.")
+            return WorkError(
+                f"the result of {label} could not be sent: {reason}", "Make sure that the result can be pickled."
+            )

@@ -54,7 +54,7 @@ class LateRay:
         return self.followed(demand)
 
     def followed(self, demand: Demand) -> Demand:
-        """Return a demand with the present limit; the demand itself lifts no limit."""
+        """Return a demand with the present limit, which the demand itself does not lift."""
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
@@ -82,7 +82,7 @@ class LateRay:
         try:
             try:
                 self._connection = await self._reach()
-            except FleetUnavailable:  # one of its processes may have been killed: try once more
+            except FleetUnavailable:  # one of Ray's processes may have been killed: try once more
                 self._connection = await self._reach()
         except FleetUnavailable as error:
             self._refusal = error.message

@@ -25,7 +25,7 @@ from .known_workers import KnownWorkers
 from .leases import Leases
 
 PROBE_QUESTIONS = 6
-"""How often a preview is asked for while GPUs are probed; the supervisor holds each call for 10 s."""
+"""How often a preview is requested while GPUs are probed; the supervisor holds each call for 10 s."""
 DEPARTURE_S = 0.5
 """How long to wait for the supervisor to record that this client leaves."""
 ANSWER_S = 15.0
@@ -33,12 +33,12 @@ ANSWER_S = 15.0
 RENEW_S = 1.0
 """How long the supervisor may hold a report while nothing changes."""
 COALESCE_S = 0.005
-"""Changes within this time per reported job share a report: long reports cost more to read."""
+"""How long changes are collected into one report, for each reported job: long reports cost more to read."""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
 GAP_MAX_S = ANSWER_S + RENEW_S
-"""A longer gap between two answers or failures means that this process was suspended, not that the supervisor was."""
+"""A longer gap between two answers or failures means that this process, not the supervisor, was suspended."""
 LOST_PATIENCE_S = 60.0
 """How long a supervisor may be unreachable before jobs without slots fail."""
 
@@ -46,8 +46,9 @@ LOST_PATIENCE_S = 60.0
 class LeaseClient:
     """A pool's connection to its supervisor and its workers, with the newest ``grants``.
 
-    ``on_grants`` is called after each change of the grants. They become unrecoverable if the supervisor stays out of
-    reach; ``lost`` then says why, and a new connection may succeed. Reports describe ``demands`` and ``leases``.
+    ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach, the grants become
+    unrecoverable; ``lost`` then says why, and a new connection may succeed. Reports describe ``demands`` and
+    ``leases``.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LeaseClient:
     async def enter(self) -> None:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        A supervisor out of reach may be restarting on another node, so this is tried again for ``LOST_PATIENCE_S``.
+        Retries for ``LOST_PATIENCE_S``, because a supervisor out of reach may be restarting on another node.
         Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
@@ -128,7 +129,7 @@ class LeaseClient:
         self._changed.set()
 
     async def run(self) -> None:
-        """Send reports until cancelled, and retry if the supervisor is out of reach. Raises defects of this process."""
+        """Send reports until cancelled, and retry if the supervisor is out of reach. Raises unexpected errors."""
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()

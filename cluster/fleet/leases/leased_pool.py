@@ -32,13 +32,13 @@ WARM_UP = "warm-up"
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
-"""How often workers are asked for progress."""
+"""How often the pool queries workers for progress."""
 CANCEL_LIMIT_S = 60
 """How long cancelled work may take to end before its worker counts as hung: an encoder may finish many frames first."""
 SAME_KIND_WAIT_S = 30.0
 """How long work waits for a worker of the requested kind: a new process takes a few seconds."""
-_AFTER_A_HANG = "Check the load of the machine that ran it, and the storage of the input."
-_DEFECT = "Please report it, with the input and the options."
+_AFTER_A_HANG = "Check the load of the machine that ran the work, and the storage of the input."
+_DEFECT = "Please report this defect, with the input and the options."
 
 
 class LeasedPool(Pool):
@@ -76,7 +76,7 @@ class LeasedPool(Pool):
         self._tasks = Background(self._break)
         self._broken: CodecfleetError | None = None
         self._client: LeaseClient | None = None
-        self._reader: SharedCall | None = None  # the start of the reader of this machine's files
+        self._reader: SharedCall | None = None  # starts the reader of this machine's files
         self._opening: SharedCall | None = None
         self._closing: SharedCall | None = None
 
@@ -91,7 +91,7 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why this connection to Ray is lost for good; "" while it works or the pool closes. Thread-safe."""
+        """Why this connection to Ray is lost permanently; "" while it works or the pool closes. Thread-safe."""
         client = self._client
         if client is None or self._closing is not None:
             return ""
@@ -174,7 +174,7 @@ class LeasedPool(Pool):
         eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
-            self.set_demand(WARM_UP, replace(warm_up, software_decode="it only starts processors' workers"))
+            self.set_demand(WARM_UP, replace(warm_up, software_decode="the warm-up starts only CPU workers"))
         while True:
             state = self.state
             mine = state.of(WARM_UP)

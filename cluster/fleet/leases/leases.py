@@ -111,7 +111,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def relaxed(self, task: int) -> list[Effect]:
-        """Let any worker run ``task``, since none of the requested kind has come."""
+        """Let any worker run ``task``, since no worker of the requested kind has appeared."""
         if task not in self._work:
             return []
         work = self._work[task]
@@ -143,7 +143,7 @@ class Leases:
     def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
         """Record that a worker is gone, or ``broken`` and about to end: its work and slots are lost."""
         effects: list[Effect] = []
-        # The supervisor may grant its slots again before it learns of the death.
+        # The supervisor may grant the dead worker's slots again before it learns of the death.
         keep(self._dead, worker, value=None)
         for job in self._jobs.values():
             job.slots.pop(worker, None)
@@ -189,7 +189,7 @@ class Leases:
         if not free:
             return None
         full = self._full()
-        # If two runs have one label, the newer counts: the older was cancelled but still runs.
+        # If two runs have the same label, the newer counts: the older was cancelled but still runs.
         stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
         for task in job.waiting:
             work = self._work[task]
@@ -223,7 +223,7 @@ def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> No
 
 WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
 WAITS_MAX: Final = 7
-"""How often work whose encoder session was refused waits for another: a minute in all, in which most segments end.
+"""How many times work waits after a refused encoder session: a minute in total, in which most segments end.
 Meanwhile the supervisor learns of the refusal from a heartbeat, and grants fewer slots.
 """
 MARGIN_S: Final = 3.0
@@ -240,7 +240,7 @@ class PendingWork:
     packed: bytes  # the pickled work
     blobs: tuple[Any, ...]  # references to its blobs
     run: WorkRun[Any]  # what its submitter awaits
-    task: int = -1  # its number in ``Leases``; it gets a new one after each refused encoder session
+    task: int = -1  # the work's number in ``Leases``, new after each refused encoder session
     refusals: int = 0  # how often an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:

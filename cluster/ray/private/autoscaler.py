@@ -24,15 +24,15 @@ def knows_labels() -> bool:
 
 
 Asked: TypeAlias = Counter[tuple[frozenset[tuple[str, float]], frozenset[tuple[str, str]]]]
-"""Capacity to request from Ray's autoscaler: the number of bundles by their resources and their nodes' labels."""
+"""Capacity to request from Ray's autoscaler: how many bundles of each combination of resources and node labels."""
 
 
 class AutoscalerReport(NamedTuple):
     """Ray's report on its autoscaler."""
 
-    asked: Asked  #: the last request that it got
-    is_refused: bool  #: whether it cannot fulfil that request
-    looks: int  #: grows each time it examines the cluster
+    asked: Asked  #: the last request that the autoscaler got
+    is_refused: bool  #: whether the autoscaler cannot fulfil that request
+    looks: int  #: grows each time the autoscaler examines the cluster
 
 
 _WORDS: Final = "ray.core.generated.autoscaler_pb2"  #: The types of the service's messages

@@ -14,7 +14,7 @@ CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages
 def quiet_connection() -> AbstractContextManager[None]:
     """Keep Ray from relaying the cluster's messages to *stdout*, and from sending it this process's command line.
 
-    The messages arrive as errors anyway. The command line may hold credentials, and names that are not UTF-8, which Ray
+    The messages also arrive as errors. The command line may hold credentials, and names that are not UTF-8, which Ray
     cannot send. An untested Ray still does both.
     """
     if why_unknown(CONNECT):
@@ -43,7 +43,7 @@ def reread_environment() -> bool:
     shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
     if why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
         return False
-    compiled: Any = import_module("ray._raylet")  # its stubs leave these names out
+    compiled: Any = import_module("ray._raylet")  # Ray's type stubs leave these names out
     compiled.Config.initialize("")
     compiled.AuthenticationTokenLoader.instance().reset_cache()
     return True
@@ -61,7 +61,7 @@ def greet_cluster(address: str) -> bool:
 
 
 def cluster_on_this_machine() -> str | None:
-    """Return the address that "auto" means: the Ray that was started last, even if it is gone.
+    """Return the address that "auto" means: the Ray that was started last, even if that Ray has ended.
 
     "" if there was none; None if this Ray cannot tell.
     """

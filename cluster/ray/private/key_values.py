@@ -20,7 +20,7 @@ def keep_in_cluster(key: str, value: bytes) -> None:
 
 
 def claim_in_cluster(key: str) -> bool:
-    """Store an empty value under a key that has no value yet; return whether it had none."""
+    """Store an empty value under a new key; return False if the key already has a value."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         return not put(key, b"", overwrite=False)
     return bool(_ask_keeper(lambda keeper: keeper.claim.remote(key)))

@@ -1,6 +1,6 @@
-"""Starts a private Ray without what only clusters need, by replacing attributes of Ray's modules meanwhile.
+"""Starts a private Ray without the parts that only clusters need, by temporarily replacing attributes of Ray's modules.
 
-Without it a private Ray starts through public options only, which takes longer.
+Without the lean start a private Ray starts through public options only, which takes longer.
 """
 
 import time
@@ -56,7 +56,7 @@ def init_lean(
 
 @contextmanager
 def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) -> Iterator[None]:
-    """Let ``ray.init`` inside the block skip what only clusters need; call it only if the lean start is supported."""
+    """Let ``ray.init`` inside the block skip the parts that only clusters need. Requires a supported lean start."""
     from ray._private import parameter, services
 
     node: Any = import_module("ray._private.node")
@@ -66,13 +66,13 @@ def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) 
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
         # No dashboard: include_dashboard=False still starts an empty one, and waits a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
-        # Only a stub of the dashboard agent, for which Ray's node waits: it collects and serves nothing.
+        # Only a stub of the dashboard agent, for which Ray's node waits: the stub collects and serves nothing.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),
         # The node registers 0.8 s after its start, but Ray checks only once a second.
         "services.get_node": partial(_get_node_soon, services.get_node, check),
-        # Replaces the environment variable if Ray was imported before we could set that.
+        # Replaces the environment variable if Ray was imported before we could set it.
         "ray_constants.ENABLE_RAY_CLUSTER": False,
         # Under `uv run` Ray would pack the working directory and start its workers through uv.
         "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,

@@ -61,6 +61,6 @@ def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: FBT001 - 
 
 
 START_HOOK: Final[Mapping[str, str]] = {"RAY_START_HOOK": f"{__name__}.{without_client_port.__name__}"}
-"""The variable that makes Ray call it."""
+"""The variable that makes Ray call ``without_client_port``."""
 _CLIENT_PORT: Final = "ray_client_server_port"
 _OPEN: Final = "codecfleet: this Ray would open port 10001 to Ray Client. Install a version that codecfleet supports."

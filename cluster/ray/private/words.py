@@ -8,7 +8,7 @@ from typing import Final
 
 NEVER_BEGAN: Final = "an error raised in its creation task"
 """Ray's message about a failed constructor: this line, an indented traceback, and the error."""
-TOKEN_REFUSED: Final = "InvalidAuthToken"  # noqa: S105 - a word of Ray's
+TOKEN_REFUSED: Final = "InvalidAuthToken"  # noqa: S105 - Ray's wording, not a secret
 """A cluster's answer to a wrong token."""
 NO_CLUSTER_ID: Final = "Failed to get cluster ID"
 """A client's message if the other side is not Ray's control service, or does not answer."""

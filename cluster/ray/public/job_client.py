@@ -20,7 +20,7 @@ _CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.m
 
 def open_job_client(address: str) -> "JobSubmissionClient":
     """Return a client that has reached the server with this user's token; raises errors of many kinds."""
-    with environment(sign_in(os.environ)):  # Ray reads it when it is imported
+    with environment(sign_in(os.environ)):  # Ray reads its environment when it is imported
         from ray.job_submission import JobSubmissionClient
 
         for logger in _CHATTY:
@@ -46,7 +46,7 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
 
 async def tail_log(client: "JobSubmissionClient", job_id: str) -> AsyncIterator[str]:
     """Yield a job's output until the job ends. Raises ConnectionError: the connection broke."""
-    import aiohttp  # Ray's client depends on it
+    import aiohttp  # installed, since Ray's client depends on aiohttp
 
     try:
         async for text in client.tail_job_logs(job_id):

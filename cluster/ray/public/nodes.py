@@ -1,4 +1,4 @@
-"""Lists a cluster's nodes, runs functions on them, and tells a process where in the cluster it runs."""
+"""Lists a cluster's nodes, runs functions on them, and finds out where in the cluster this process runs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path

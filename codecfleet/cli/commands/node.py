@@ -27,9 +27,9 @@ _PORT_MAX: Final = 65_535
 _DAY_S: Final = 86_400
 
 _ADDRESS = usual_address_of("The head's address: host:port. Default: RAY_ADDRESS, or the configuration's address.")
-_CPUS = valued("--cpus", "N", "Processors to offer. Default: those that this process may use.", _OFFER)
+_CPUS = valued("--cpus", "N", "CPUs to offer. Default: those that this process may use.", _OFFER)
 _ZONE = valued("--zone", "NAME", "Zone of this machine: Ray's label ray.io/availability-zone.", _OFFER)
-_LABELS = valued("--label", "KEY=VALUE", "A label of your own. Repeatable.", _OFFER)
+_LABELS = valued("--label", "KEY=VALUE", "A custom label. Repeatable.", _OFFER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ def _config(
     from ...jobs.request.config import load_config
 
     parse_choice("ACTION", action, choices=("show",))
-    config = load_config()  # before it is put into the environment of a running command
+    config = load_config()  # before a running command copies it into the environment
     return Question(ask=lambda _services, _progress: Answer(config_lines(config), config.to_json()), as_json=as_json)
 
 
@@ -67,7 +67,7 @@ def _preset_answer(name: str | None) -> Answer:
 def _docs(
     page: Annotated[
         str | None,
-        typer.Argument(metavar="PAGE", help="The page's name. Default: list them.", show_default=False),
+        typer.Argument(metavar="PAGE", help="The page's name. Default: list the pages.", show_default=False),
     ] = None,
 ) -> Question:
     return Question(ask=lambda _services, _progress: page_answer(page), as_json=False)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     Show: TypeAlias = Callable[[Seen], None]
 
-_TOP: Final = "\x1b[H"  # to the first line of the screen
-# Both clear from the cursor on. Each line is cleared just before it is written: clearing the whole screen would
-# flicker.
+_TOP: Final = "\x1b[H"  # moves to the first line of the screen
+# These two codes clear from the cursor on. Each line is cleared just before it is written: clearing the whole screen
+# would flicker.
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
 _CONNECTING: Final = "connecting to the fleet ..."
@@ -160,7 +160,7 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 
 
 def _always(show: "Show") -> "Show":
-    """Wrap ``show`` so that it reports a status that cannot be shown."""
+    """Return ``show`` with its errors shown instead of raised."""
 
     def shown(seen: "Seen") -> None:
         try:

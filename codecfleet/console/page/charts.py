@@ -23,7 +23,7 @@ _STEPS: Final = (1, 2, 5, 10)
 
 
 def ticks(most: float, about: int = 5) -> list[float]:
-    """Return ``about`` as many round numbers as requested, from 0 up to ``most``, which must be positive."""
+    """Return approximately ``about`` round numbers, from 0 up to ``most``, which must be positive."""
     rough = most / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(each * power for each in _STEPS if each * power >= rough * (1 - 1e-9))
@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return a name; of a long one only the end, which distinguishes paths."""
+    """Return a name, or only the end of a long name: paths differ at the end."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 

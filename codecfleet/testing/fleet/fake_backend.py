@@ -53,7 +53,7 @@ class FakeClusterBackend(ClusterBackend):
         self.term: int | Exception = 0
         self.offers: dict[str, int] | None = None  # the requestable nodes of each group; None: no autoscaler
         self.resized: list[Resize] = []
-        self.may_probe = asyncio.Event()  # clear it to block probes
+        self.may_probe = asyncio.Event()  # cleared to block probes
         self.may_probe.set()
 
     @property
@@ -127,7 +127,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._why[worker]
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return a worker's entry in ``heartbeats``; by default it has done nothing yet."""
+        """Return a worker's entry in ``heartbeats``; by default, the heartbeat of a worker without any work."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 

@@ -13,10 +13,10 @@ from ...errors import FleetUnavailable, UsageError
 class FakeJobServer(JobServer):
     """Replaces a cluster's job server."""
 
-    log_pieces: Sequence[str] = ()  # what each job prints, a piece at a time
+    log_pieces: Sequence[str] = ()  # the pieces of output that each job prints
     end: RayJob = field(default_factory=lambda: RayJob("", JobPhase.SUCCEEDED, exit_code=0))  # how each job ends
     pending: int = 0  # how many queries still find a job pending
-    breaks_after: Sequence[int] = ()  # the pieces after which each of the first reads of a log fails
+    breaks_after: Sequence[int] = ()  # after how many pieces each of the first reads of a log fails
     refusals: int = 0  # how many queries about accepted jobs fail
     address: str = "http://head:8265"
     submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs, by name

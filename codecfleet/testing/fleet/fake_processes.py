@@ -67,7 +67,7 @@ async def _serve_worker(end: socket.socket) -> None:
     finally:
         end.close()
         with suppress(AttributeError):  # the worker may not have begun
-            seat.host.close()  # end its threads, which would end with a real process
+            seat.host.close()  # end the worker's threads, which would end with a real process
 
 
 class FakeHosts(_InThisLoop):

@@ -124,7 +124,7 @@ class LocalPool(Pool):
             core = WorkerCore(1, self._device)
             self._lone.add(core)
         ended = asyncio.wrap_future(core.submit(name, work))
-        # The slot is free when the thread is, not when the submitter stops waiting.
+        # The slot becomes free when the thread ends, not when the submitter stops waiting.
         ended.add_done_callback(partial(self._end, core))
         look.core, look.run = core, name
         try:
@@ -152,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # marks the error as retrieved: it may no longer be awaited
+            ended.exception()  # marks the error as retrieved, since nobody may await it any more
         if core in self._lone:
             self._lone.discard(core)
             core.close()
@@ -250,7 +250,7 @@ class FaultyPool(Pool):
         return run
 
     async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
-        """End a run as the inner one ended, once it may be released."""
+        """End a run as the inner run ended, once its result may be released."""
         gate, rank = asyncio.Event(), (self._rank or {}).get(label, len(self._rank or {}))
         place = rank, next(self._tickets)
         self._working += 1

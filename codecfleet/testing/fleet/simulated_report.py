@@ -30,7 +30,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             machine="",
             python="",
             packages={},
-            machine_uuid=node.name,  # simulated hypervisors name their guests by it
+            machine_uuid=node.name,  # the name by which simulated hypervisors list guests
         ),
         nvml=answers.nvml,
         cuda=_NOT_PROBED,

@@ -45,13 +45,13 @@ class FakeCudaDriver:
     calls: dict[str, int] = field(default_factory=dict)  # how often each function was called
     memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of open streams
-    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # of the device, by number
-    attached: dict[int, int] = field(default_factory=dict)  # of managed memory, by address; _HOST: kernels fail
+    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # the device's, by number
+    attached: dict[int, int] = field(default_factory=dict)  # managed memory's flags, by address; _HOST: kernels fail
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
     events: dict[int, tuple[int, Callable[[], int]] | None] = field(
         default_factory=dict
-    )  # open ones, with their latest recording
+    )  # open events, with their latest recording
     pools: bool = True  # whether the device has memory pools
     pushed: int = 0  # how many contexts are pushed now
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
@@ -175,7 +175,7 @@ class FakeCudaDriver:
         return self._queued("cuMemFreeAsync", stream, lambda: int(self._freed("cuMemFree", address)[0]))
 
     def cuStreamSynchronize(self, stream: int) -> Answer:
-        """Do all work of a stream now; none was done before."""
+        """Do all the queued work of a stream now."""
         failed = self._run(int(stream))
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 

@@ -124,7 +124,7 @@ class FakeCudlaError(Exception):
 class FakeMachine:
     """A machine with ``dlas`` accelerators, which replaces ``cuda.bindings.cudla``.
 
-    ``integrated`` states for each GPU, by ordinal, whether it is the Tegra's own.
+    ``integrated`` states for each GPU, by ordinal, whether it is part of the Tegra.
     """
 
     CudlaError = FakeCudlaError
@@ -154,7 +154,7 @@ class FakeMachine:
         self.context = CONTEXT
         self.streams = itertools.count(STREAM)
         self.recorded: dict[int, int] = {}
-        self.stream_waits: list[tuple[int, int]] = []  # each (stream, stream that waits for it)
+        self.stream_waits: list[tuple[int, int]] = []  # pairs of a stream and the stream that waits for it
 
     def import_module(self, name: str) -> Any:
         """Return the fake of a binding, by the binding's name."""

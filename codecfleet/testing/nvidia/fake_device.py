@@ -63,7 +63,7 @@ class FakeDevice:
 
 
 class _GpuWith(Gpu):
-    """A GPU whose given decoder writes to host memory."""
+    """A GPU with the given decoder, which writes to host memory."""
 
     def __init__(self, pictures: PictureDecoder[VideoFrame]) -> None:
         super().__init__(FakeDevice().opened)

@@ -250,14 +250,14 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "forced-idr": "1",
             "g": str(gop),
             "crf": quality,
-            # Otherwise its decisions depend on the pictures' addresses.
+            # Otherwise the encoder's decisions depend on the pictures' addresses.
             "x264-params": "cpu-independent=1",
         },
         "hevc": {
             "preset": "ultrafast",
             "forced-idr": "1",
             "crf": quality,
-            # Without a thread pool: its look-ahead races with a flush, which is known to crash x265.
+            # No thread pool: its look-ahead races with a flush, which is known to crash x265.
             "x265-params": f"bframes={frames_b}:keyint={gop}:{_X265}",
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},

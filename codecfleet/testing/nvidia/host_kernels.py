@@ -99,7 +99,7 @@ class HostPacking:
 
 
 class ReferenceTensors(TensorKernels):
-    """Makes tensors where device addresses are host addresses; ``put`` puts work into a stream as above."""
+    """Makes tensors where device addresses are host addresses; ``put`` is as in ``ReferencePacking``."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
@@ -111,7 +111,7 @@ class ReferenceTensors(TensorKernels):
 
 
 class HostTensorLaunch(TensorLaunch):
-    """Pictures of one kind, written by the host's arithmetic."""
+    """A launch that writes pictures of one kind with NumPy on the host."""
 
     def __init__(self, put: Put, work: TensorWork) -> None:
         self._put = put

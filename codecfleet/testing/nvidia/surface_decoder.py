@@ -38,7 +38,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield the pictures of a range.
 
-        Raises EngineUnfit: NVDEC would not take such a track; DeviceError: the one that was given.
+        Raises EngineUnfit: NVDEC would not take such a track; DeviceError: the ``error`` that was given.
         """
         facts = track_facts(track.stream)
         surface = surface_format(facts.pix_fmt)

@@ -274,4 +274,4 @@ class FakeNvml:
                     gpuInstanceId=NO_INSTANCE,
                     computeInstanceId=NO_INSTANCE,
                 )
-        return refuse(pynvml.NVML_ERROR_TIMEOUT)  # at once: tests do not wait
+        return refuse(pynvml.NVML_ERROR_TIMEOUT)  # returned at once, because tests do not wait

@@ -1,4 +1,4 @@
-"""How a faked device answers NVML's device queries: identity, use, sessions, health, and the long tail."""
+"""How a faked device answers NVML's device queries: identity, use, sessions, health, and rarely used ones."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ def _memory(device: FakeNvmlDevice, version: int | None = None) -> Any:
 
 
 def _capacity(device: FakeNvmlDevice, query: int) -> int:
-    # Measured on an H200: 100 for H.264 and HEVC although it has no encoder. It proves nothing.
+    # Measured on an H200: 100 for H.264 and HEVC although it has no encoder, so the value proves nothing.
     if query == AV1_QUERY and (device.architecture < ADA or not device.simulated.engines.get(Engine.NVENC)):
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return 100

@@ -269,7 +269,7 @@ def _frame_rate_limit(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
 
 
 ACCOUNTED_MAX = 4000
-"""How many processes of a vGPU accounting remembers."""
+"""The number of processes that accounting remembers for each vGPU."""
 
 
 def _accounting_pids(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[Any, Any]:

@@ -64,7 +64,7 @@ def test_a_finished_job_prints_its_proof(capsys: Captured) -> None:
     assert transcoded("--workers", "2", fleet=fleet) == 0
     out, err = capsys.readouterr()
     assert fleet.opened_with == (None, 2)
-    assert "720 in, 720 out, 720 read back: every frame is there once" in out
+    assert "720 in, 720 out, 720 read back: every frame appears once" in out
     assert "5a" * 32 in out
     assert "2 of 2 agree" in out
     assert "0 s to 29.958333 s, each equal" in out
