@@ -16,7 +16,7 @@ from ...worker_names import NodeId
 from ..state.events import Resize
 
 REASON: Final = "codecfleet has no work for it"
-SILENT_S: Final = 60.0  # Ray's autoscaler looks at the cluster every 5 s; without a look for this long it is dead
+SILENT_S: Final = 60.0  # Ray's autoscaler looks at the cluster every 5 s; after this long it is dead
 
 
 class RayAutoscaler:
@@ -57,7 +57,7 @@ class RayAutoscaler:
         if standing != wanted:
             self.ask(order.wanted)
         self._asked = wanted
-        for node in order.ended:  # after the request without them, so that no replacement starts
+        for node in order.ended:  # after the smaller request, so that Ray starts no replacement
             self.end(node)
         if report is not None:
             self._check(report, is_known=standing == wanted)
@@ -73,7 +73,7 @@ class RayAutoscaler:
 
 
 def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
-    """Return a request for these nodes as Ray describes it: for each node a bundle that fills it."""
+    """Return Ray's form of a request for these nodes: one bundle for each node, which fills it."""
     asked: Asked = Counter()
     for group in wanted:
         asked[frozenset(group.resources.items()), frozenset(group.labels.items())] += group.count

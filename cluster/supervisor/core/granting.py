@@ -69,7 +69,7 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
 
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]) -> None:
-    """Withhold new slots while sessions of the job, which move to another worker of the node, still use the cores."""
+    """Withhold new slots while the job's ending sessions on other workers of the node still use the cores."""
     leaving: dict[NodeId, float] = {}
     fewer = {worker: slots - promised.get(worker, 0) for worker, slots in job.occupied.items()}
     for worker in sorted(worker for worker, left in fewer.items() if left > 0 and state.is_live(worker)):

@@ -35,7 +35,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
-    # closed by their probe, or failed since
+    # GPUs that failed in the probe or later
     avoided = frozenset(
         gpu.device
         for gpu in (node.gpus if station.kind.takes_gpu else ())
@@ -45,7 +45,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Try again soon; if no worker runs at all, without a reservation."""
+    """Retry soon; while no worker runs, a CPU worker starts without a reservation."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -72,7 +72,7 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     took = f" on {event.facts.device}" if event.facts.device else ""
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # At once, jobs of a dead process get their slots back, and waiting jobs their first ones.
+    # Jobs of a dead process get their slots back, and waiting jobs their first ones, without another placement.
     clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 

@@ -56,8 +56,8 @@ class MetricTally:
         self._state = state
         self._looked_s = self._gauges_at_s = now_s
         self._jobs: set[str] = set()  # at the last look
-        self._waiting_since_s: dict[str, float] = {}  # of jobs without a slot
-        # Quarantines already counted; None until the first look, because an earlier supervisor counted what it finds.
+        self._waiting_since_s: dict[str, float] = {}  # since when each job has been without a slot
+        # Quarantines already counted; None before the first look, whose quarantines an earlier supervisor counted.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # by worker
         self._new: set[WorkerId] = set()  # started, without a heartbeat yet; an adopted worker's past does not count

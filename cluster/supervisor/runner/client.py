@@ -13,7 +13,7 @@ from ..status.status import Status
 
 
 class SupervisorClient(ABC):
-    """Carries reports to a supervisor and grants back; errors are raised as they are."""
+    """Carries reports to a supervisor and grants back; errors are not wrapped."""
 
     what_next: ClassVar[str]  # what to do if it cannot be reached
 

@@ -27,8 +27,8 @@ class Leading:
 
     backend: ClusterBackend
     tenure: Tenure
-    limit_s: float  # it counts as cut off if it cannot look for this long
-    clock: Callable[[], float]  # seconds in which this process ran
+    limit_s: float  # a supervisor that cannot read the terms for this long counts as cut off
+    clock: Callable[[], float]  # monotonic seconds, without the time in which this process was suspended
     sleep: Callable[[float], Awaitable[None]]
     _looked_s: float = field(default_factory=time.monotonic)
 
@@ -65,7 +65,7 @@ class Leading:
         was_over = self.tenure.is_over
         self.tenure = after_look(self.tenure, newest, self.clock(), self.limit_s)
         if self.tenure.is_over and not was_over:
-            line = f"this supervisor, of term {self.tenure.term}, is {self.over}: it ends"
+            line = f"this supervisor, of term {self.tenure.term}, is {self.over}, so it ends"
             log(LogAction.SUPERVISOR_REPLACED, line)
 
 

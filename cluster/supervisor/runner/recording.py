@@ -45,7 +45,7 @@ class Recording:
             self._append(self._core)
 
     def packed(self) -> bytes:
-        """Return all that is kept, and the core as it is now."""
+        """Return all kept decisions, and the current core."""
         return b"".join(path.read_bytes() for path in self._files) + pickle.dumps(self._core)
 
     def _append(self, content: Decided | Core) -> None:

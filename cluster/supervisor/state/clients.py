@@ -166,7 +166,7 @@ class Clients:
         )
 
     def _acknowledge(self, book: ClientBook) -> set[WorkerId]:
-        """Free the slots whose revocation a client knows; return their workers."""
+        """Free a client's revoked slots, which it has acknowledged; return their workers."""
         moved: set[WorkerId] = set()
         for job in book.jobs.values():
             if job.revoked:

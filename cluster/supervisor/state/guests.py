@@ -30,7 +30,7 @@ def join_guests(state: SupervisorState, polled: NodeBook) -> None:
 
 
 def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
-    """Return how many more vGPUs the cluster's hosts can create, by type (missing: none); None without a host."""
+    """Return how many more vGPUs the cluster's hosts can create, by type; None without a host."""
     polled = [condition.seen for book in state.nodes for condition in book.conditions.values()]
     if not any(seen.vgpus or seen.creatable for seen in polled):
         return None

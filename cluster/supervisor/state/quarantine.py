@@ -53,7 +53,7 @@ class Quarantine:
     since_s: float
     rest_until_s: float = 0.0  # no trial happens earlier
     until_uncordon: bool = False  # no trial can clear it: a user must
-    engines: frozenset[Engine] = frozenset()  # that must work in a trial: those that failed or worked before
+    engines: frozenset[Engine] = frozenset()  # engines that must work in a trial: those that failed or worked before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class DeviceRecord:
     faults: tuple[DeviceFailure, ...] = ()
     doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial for doubts
     suspicion: str = ""  # why it is tried for doubts, until that trial ends
-    tried_s: float | None = None  # when that was last ordered
+    tried_s: float | None = None  # when a trial for doubts was last ordered
 
 
 CLEAN: Final = DeviceRecord()
@@ -79,7 +79,7 @@ def suspects(records: Iterable[DeviceRecord]) -> frozenset[str]:
 
 
 def key_of(device: str, node: NodeId, host: str) -> str:
-    """Return a device's key in records; a name unique only on its node goes with the host, not with Ray's id."""
+    """Return a device's key in records; a name unique only on its node is prefixed with the host's name."""
     return f"{host}/{device.removeprefix(f'{node}/')}" if device.startswith(f"{node}/") else device
 
 
@@ -129,7 +129,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault; it replaces old ones and one of the same file and kind."""
+    """Return the record with one more fault; without old faults and those of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults

@@ -39,7 +39,7 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after a look at the newest term, None if unreadable: after ``limit_s`` it is cut off."""
+    """Return the tenure after reading the newest term; it is cut off if that was None, unreadable, for ``limit_s``."""
     if tenure.is_over:
         return tenure
     if newest is None:

@@ -19,9 +19,9 @@ SPEEDS_KEY: Final = "codecfleet/speeds"
 NODES_KEY: Final = "codecfleet/nodes"
 NODES_NAMED: Final = 4  # the most lost nodes that one event names
 EVENTS_MAX: Final = 1000  # the most events of a supervisor
-EVENTS_KEPT: Final = 200  # the most that are kept for a successor
-EVENTS_KEPT_S: Final = 86_400.0  # for how long; only their time of day is shown
-LINE_MAX: Final = 400  # the most characters kept of each
+EVENTS_KEPT: Final = 200  # the most events kept for a successor
+EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only its time of day is shown
+LINE_MAX: Final = 400  # the most characters kept of each event
 EVERY_S: Final = 5.0  # how often changes are kept
 
 Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]

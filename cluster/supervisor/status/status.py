@@ -85,7 +85,7 @@ class JobStatus:
 
     @property
     def name(self) -> str:
-        """Its name without its driver's."""
+        """Its name without its driver's prefix."""
         return self.job.rpartition("/")[2]
 
 
