@@ -91,7 +91,7 @@ class _GroupNow:
         """Return a group's state. If its nodes do not arrive, close it for a while, so that other groups take over."""
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
-        before = replace(before, wanted=max(before.wanted, len(here)))  # others may have started some
+        before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started nodes
         coming = before.wanted - len(here)
         is_fewer = coming < before.missing_least or before.missing_s is None
         missing_s = None if not coming else now_s if is_fewer else before.missing_s
@@ -121,7 +121,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return its capacity, including the nodes it lacks to ``nodes_min``; subtract those from ``budget``."""
+        """Return its capacity, including the nodes up to ``nodes_min``, which are subtracted from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
@@ -202,8 +202,8 @@ def with_vgpu_rooms(
 ) -> AutoscaleConfig:
     """Limit groups of machines with vGPUs to the vGPUs that the cluster's hosts can still create.
 
-    ``rooms`` is how many by type (vGPU Management SDK guide, 2.2), None if no node hosts vGPUs. Requested nodes are not
-    counted against it, because a machine may get its vGPU before it joins the cluster.
+    ``rooms`` has their numbers by type (vGPU Management SDK guide, 2.2), or is None if no node hosts vGPUs. Requested
+    nodes are not subtracted, because a machine may get its vGPU before it joins the cluster.
     """
     if rooms is None:
         return config

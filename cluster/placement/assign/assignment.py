@@ -34,7 +34,7 @@ def place(
     """Return where each demand's segments run, and why not elsewhere.
 
     Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
-    ``in_full`` also names devices that others use or nobody needs, which are thousands for each job.
+    ``in_full`` also lists devices that are busy or not needed: thousands for each job.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -134,7 +134,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job is on no device at all: the first encoder kind's reason for each."""
+        """Return why a job is on no device at all: for each device, the first encoder kind's reason."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:

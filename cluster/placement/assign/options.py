@@ -32,7 +32,7 @@ _Answer = tuple[SiteClass, Recipes]
 class Options:
     """Every open route of equal demands, with one encoder kind for each track.
 
-    Most demands can choose among several encoder kinds, so what only the chosen kind needs is computed on use.
+    Most demands can choose among several encoder kinds, so values that only the chosen kind needs are computed on use.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:

@@ -61,7 +61,7 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
 
 
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
-    """Return as heaps, by speed, when each session becomes free, with its lane."""
+    """Return heaps by speed: when each session becomes free, and the index of its lane."""
     times, opened = hardware.sessions, dict[str, int]()
     free: dict[float, list[tuple[float, int]]] = {}
     for index, lane in enumerate(lanes):

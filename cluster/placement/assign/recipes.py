@@ -52,7 +52,7 @@ class Recipe:
 
     route: Route
     kinds: Kinds
-    fps: float  # if it has the host to itself
+    fps: float  # its speed on an otherwise idle host
     engines: tuple[SessionLoad, ...] = ()
     cores: float = 0.0  # threads
     encoder_sessions: int = 0
@@ -122,7 +122,7 @@ class RecipeRequest:
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why it is not worth a GPU to decode for the cores; "" if ``hybrid`` is worth it.
+        """Return why decoding for the cores is not worth a GPU; "" if ``hybrid`` is worth one.
 
         Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
         and forth.

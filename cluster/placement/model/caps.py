@@ -30,7 +30,7 @@ class LearntCap:
     """How many sessions to try: from time to time one more than were open at the last refusal."""
 
     sessions: int
-    refused_at: int  # how many were open at the last refusal
+    refused_at: int  # how many sessions were open at the last refusal
     retry_at_s: float
     wait_s: float  # the wait before that retry; doubles each time that the same number is refused again
 

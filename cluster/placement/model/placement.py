@@ -9,7 +9,7 @@ from .demand import EncoderKind
 
 
 class Lane(NamedTuple):
-    """Sessions of one job on one device (and, where the route needs it, its host's cores)."""
+    """Sessions of one job on one device (and on its host's cores, if the route needs them)."""
 
     job: str
     node: NodeId

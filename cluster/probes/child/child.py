@@ -126,7 +126,7 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""If this many cases kill their processes, the machine itself is at fault, and trying more would tell nothing."""
+"""If this many cases kill their processes, the machine itself is at fault, and the remaining cases are not tried."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 

@@ -123,7 +123,7 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
         error = cuda_error(code)
         fix = error.fix
         if code == _NO_DEVICE and report.visible_devices is not None:
-            fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
+            fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices of this machine'
         because = f"cuInit returned {error.name} ({code}): {error.meaning}"
         stops = Stops.NOTHING if error.is_passing else Stops.CUDA
         yield Diagnosis(subject, Grade.BROKEN, rule, because, fix, stops=stops)

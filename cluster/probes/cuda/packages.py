@@ -1,8 +1,8 @@
 """Finds compat packages on the disk (CUDA Compatibility 3.2.1, 3.2.2), and reads the ELF note of their libcuda.
 
-Packages from a runfile may lack links, so the search is for versioned files. The note, in ``SECTION`` and by ``OWNER``,
-is JSON with the CUDA version, the accepted driver branches and the kinds of device. Orin's note has only a CUDA
-version, and its length exceeds the section by two bytes.
+Packages from a runfile may lack links, so the search is for versioned files. The note (section
+``SECTION``, owner ``OWNER``) is JSON with the CUDA version, the accepted driver branches and the kinds of device.
+Orin's note has only a CUDA version, and its length exceeds the section by two bytes.
 """
 
 import json

@@ -111,7 +111,7 @@ def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, c
     sessions = () if codecs_work else (*_orin(report), *_blackwell(report))
     if unmet := (*imports, *sessions):
         return unmet[0]
-    rule = "its import, tried in a process of its own"
+    rule = "its import, tried in a separate process"
     if isinstance(package.picked, Unavailable):
         fix = "import it by hand to see the whole message: python -c 'import PyNvVideoCodec'"
         return Diagnosis(_SUBJECT, Grade.BROKEN, rule, package.picked.reason, fix)

@@ -259,7 +259,7 @@ class Hardware(_Frozen):
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
         """Return the trials of a simulated GPU with NVML's ``name``: every case in the tables.
 
-        Without an engine its cases do not work, as on a real GPU.
+        As on a real GPU, the cases of a missing engine do not work.
         """
         found = []
         for engine, direction in ((Engine.NVDEC, Direction.DECODE), (Engine.NVENC, Direction.ENCODE)):

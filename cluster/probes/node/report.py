@@ -126,7 +126,7 @@ _ABSENCES: Final = [absence.value for absence in Absence]
 
 @cache
 def _adapter() -> TypeAdapter[NodeReport]:
-    # Made on first use, because it is slow to make.
+    # Created on first use, because creating it is slow.
     return TypeAdapter(NodeReport)
 
 

@@ -20,7 +20,7 @@ SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are its own. Never raises."""
+    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are the GPU's. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode

@@ -60,11 +60,11 @@ def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
 
 
 def _absent(reason: str) -> Unavailable:
-    return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be asked: {reason}")
+    return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be queried: {reason}")
 
 
 def _uncounted(absence: Absence, reason: str) -> Unavailable:
-    return Unavailable(absence, f"cuDLA did not say how many accelerators there are: {reason}")
+    return Unavailable(absence, f"cuDLA did not report the number of accelerators: {reason}")
 
 
 def _unknown(index: int, reason: str) -> DlaDevice:
@@ -107,5 +107,5 @@ def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
     if isinstance(first, Unavailable):
         return first
     version, count = first
-    reason = outcome.detail or "the accelerator was not asked"
+    reason = outcome.detail or "the accelerator was not queried"
     return DlaReport(version, (*devices, *(_unknown(index, reason) for index in range(len(devices), count))))

@@ -273,7 +273,7 @@ def _on_whole_gpu(wanted: VgpuType, running: tuple[Maybe[int], ...]) -> tuple[bo
     if wanted.framebuffer_bytes not in running or isinstance(wanted.framebuffer_bytes, Unavailable):
         return False, "vGPUs with another amount of frame buffer run on the GPU already"
     if isinstance(most, Unavailable):
-        return True, "vGPUs of this size run already; nothing says how many fit"
+        return True, "vGPUs of this size run already; it is unknown how many fit"
     if count >= most:
         return False, f"the GPU is full: it takes {most} vGPUs of this size, and all run"
     return True, f"{count} of {most} vGPUs with the same frame buffer run"

@@ -66,7 +66,7 @@ class VgpuProcess:
     use: VgpuUse
 
 
-NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many processes it remembers at most")
+NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many processes its accounting keeps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

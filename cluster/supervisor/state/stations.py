@@ -37,9 +37,8 @@ NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationStat
 IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
 """States in which a station may have a process or a reservation."""
 
+# The states that can follow each state. A station whose node goes is dropped in any state.
 EDGES: dict[StationState, frozenset[StationState]] = {
-    # If its node goes, a station is dropped in any state.
-
     # A job wants its device, or a worker of an earlier supervisor was found in it.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
     # Ray reserved its bundle, or did not.
