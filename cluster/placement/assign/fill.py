@@ -49,7 +49,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        self._holders: dict[int, list[Claim]] = {}  # by a device's order, the claims whose first sessions it has
+        self._holders: dict[int, list[Claim]] = {}  # the claims with first sessions on each device, by its index
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}
         self._rooms: dict[tuple[Claim, int, int], bool] = {}

@@ -67,7 +67,7 @@ class Site:
     memory_bytes: int | None  # memory that sessions may use
     caps: tuple[_Caps, _Caps, _Caps]  # caps of the device, its GPU and its machine
     sessions: int = 0
-    loads: dict[str, float] = field(default_factory=_IDLE.copy)  # as ``SessionLoad.load``, by the engine's name
+    loads: dict[str, float] = field(default_factory=_IDLE.copy)  # its sessions' total load, by engine name
     memory_used: int = 0
 
 

@@ -64,7 +64,7 @@ class _Claim:
 
     demand: Demand
     asked: list[int]  # the DLAs that it requests
-    usable: list[int]  # those of them that accept work
+    usable: list[int]  # the requested DLAs that accept work
     given: Counter[int] = field(default_factory=Counter)
 
     @property

@@ -183,7 +183,7 @@ def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
 
 def _device_key(site: Site) -> object:
     device, host = site.device, site.host
-    # Equal devices share their trials, so the identity of the tuple is enough; enums hash faster by identity.
+    # Equal devices share one tuple of trials, so its identity is enough; enums hash faster by identity.
     return (
         site.is_processor,
         device.name,

@@ -14,7 +14,7 @@ class LaneSchedule:
     """The segments of one lane."""
 
     lane: Lane
-    segments: tuple[int, ...]  # by index in ``Demand.segments``
+    segments: tuple[int, ...]  # indices of its segments in ``Demand.segments``
     frames: int
     ends_s: float  # when its last segment is done
 
@@ -23,7 +23,7 @@ class LaneSchedule:
 class Prediction:
     """Time and cost of a job in the current placement."""
 
-    wall_s: float | None  # from the first session's start to the last segment's end; None if nothing was placed
+    wall_s: float | None  # time from the first session's start to the last segment's end; None if nothing was placed
     gpu_s: float  # total time for which GPUs or slices are held
     cpu_s: float  # total time of all cores
     lanes: tuple[LaneSchedule, ...]

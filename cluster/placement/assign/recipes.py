@@ -33,12 +33,12 @@ class SessionLoad:
     """The load of one session on a kind of engine."""
 
     engine: str  # NVDEC or NVENC
-    load: float  # in full-speed sessions: one of them keeps one engine busy
+    load: float  # a multiple of one full-speed session, which keeps one engine busy
     curve: Curve  # a device's throughput at each load, as a multiple of one full-speed session, until it is flat
     load_most: int  # the load beyond which the device gets no faster
 
     def gain(self, before: float) -> float:
-        """Return the fraction of its own speed that one more session adds to a device that is full of such sessions."""
+        """Return the throughput that one more session adds at the load ``before``, as a fraction of its own speed."""
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
@@ -100,7 +100,7 @@ class RecipeRequest:
     rates: Rates
     policy: Policy
     processor: str = ""
-    speed: float = 1.0  # of its host's cores, relative to the reference core
+    speed: float = 1.0  # the speed of its host's cores, relative to the reference core
     host_cores: float = 1.0
 
     def recipes(self) -> Recipes:
@@ -204,7 +204,7 @@ class RecipeRequest:
         return f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most})"
 
     def recipe(self, decoder: Engine) -> Recipe:
-        """Compute a session decoded by ``decoder`` and encoded as the kinds say."""
+        """Compute a session decoded by ``decoder`` and encoded by the demand's encoder kinds."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
         in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]

@@ -26,7 +26,7 @@ class EncoderKind:
     """What an encoded track's bytes depend on: all workers on a track use the same kind."""
 
     implementation: str
-    architecture: str = ""  # of the GPU with that NVENC, such as ``ada``
+    architecture: str = ""  # architecture of the GPU with that NVENC, such as ``ada``
     driver_branch: str = ""
 
     @property
@@ -65,7 +65,7 @@ class Demand:
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
     software_decode: str = ""  # why no GPU may decode the input, "" if one may
-    needs_gpu: bool = False  # whether it may not run without a GPU
+    needs_gpu: bool = False  # whether it requires a GPU
     dlas: tuple[int, ...] | None = None  # DLAs that may run its network, () for any; None without one
     has_filters: bool = False  # frames are filtered between decoder and encoder
     filter_bytes: int = 0  # memory that filters keep for each segment beside the pictures
@@ -89,7 +89,7 @@ class Demand:
 
     @property
     def needs_devices(self) -> bool:
-        """Whether no processor can do it alone: it runs a network, requires a GPU, or an NVENC writes it."""
+        """Whether no processor can do it alone: it runs a network, requires a GPU, or must be written by an NVENC."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]
         require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
         return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)

@@ -38,4 +38,4 @@ class Placement:
     """Where every job's segments run. The same input gives the same placement."""
 
     lanes: tuple[Lane, ...]
-    refusals: tuple[Refusal, ...]  # of each job; first why it could not be placed at all
+    refusals: tuple[Refusal, ...]  # each job's refusals; the first says why it could not be placed at all

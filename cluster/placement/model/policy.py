@@ -44,8 +44,8 @@ class Policy(BaseModel):
     sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # in software
     cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # cores left free on every node
     feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for each session that a GPU decodes and encodes
-    sessions_per_device: Annotated[int, Field(ge=1)] = 64  # on one GPU or slice at most
-    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # of device and host memory, left free
+    sessions_per_device: Annotated[int, Field(ge=1)] = 64  # the most sessions on one GPU or slice
+    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # the fraction of device and host memory left free
     # A GPU decodes for the cores only if that makes a session this much faster: rates are no more exact.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start: a job for which the GPU only decodes must save more than that.

@@ -20,7 +20,7 @@ class PlacementPreview:
     gpu_refusal: str = ""  # why no GPU would take part, "" if there is no reason
     takes_gpu: bool = False
     unknown: str = ""  # why none of this is known
-    is_probing: bool = False  # it will be known later: GPUs are still being probed
+    is_probing: bool = False  # whether it will be known once all GPUs are probed
 
 
 def preview_of(

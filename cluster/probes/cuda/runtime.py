@@ -23,7 +23,7 @@ from .tables import (
 )
 
 _FIRST_MINOR_COMPATIBLE = 11
-_BACKWARD = "drivers run what older toolkits built (CUDA Compatibility 4)"
+_BACKWARD = "drivers run programs built with older toolkits (CUDA Compatibility 4)"
 _MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"

@@ -42,7 +42,7 @@ class FeatureLimit(NamedTuple):
     """A feature that a compat package may lack."""
 
     feature: str
-    attributes: tuple[str, ...] = ()  # of ``ask.ATTRIBUTES``: with all of them the device has the feature
+    attributes: tuple[str, ...] = ()  # names in ``ask.ATTRIBUTES``; a device with all of them has the feature
     condition: str = ""  # where the feature exists
 
 

@@ -75,8 +75,8 @@ class NodeReport:
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
-    vgpu_hosts: dict[str, VgpuHostReport]  #: by the UUID of each GPU that hosts vGPUs
-    vgpu_guests: dict[str, VgpuGuestReport]  #: by the UUID of each GPU that is a vGPU
+    vgpu_hosts: dict[str, VgpuHostReport]  #: reports on GPUs that host vGPUs, by UUID
+    vgpu_guests: dict[str, VgpuGuestReport]  #: reports on vGPUs, by UUID
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]

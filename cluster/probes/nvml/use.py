@@ -94,7 +94,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 
 
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # The name has the version, because the unversioned function raises another error on an old driver.
+    # A versioned name: on an old driver the unversioned function raises another error.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
     if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)

@@ -94,7 +94,7 @@ def _device(cudla: Any, index: int) -> DlaDevice:
             return DlaDevice(index, int(version.device_version), bool(addressing.unified_addressing_supported))
         finally:
             cudla.destroy_device(handle)
-    except Exception as error:  # noqa: BLE001 - one accelerator that does not answer hides no other
+    except Exception as error:  # noqa: BLE001 - one accelerator's failure must not hide the others
         return _unknown(index, f"{type(error).__name__}: {error}")
 
 

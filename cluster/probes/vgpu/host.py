@@ -67,9 +67,9 @@ class VgpuHostReport:
     supported: tuple[int, ...]  # ids of types
     creatable: Maybe[tuple[int, ...]]  # ids of types that can be created now
     types: tuple[VgpuType, ...]
-    why_creatable: dict[str, Creation]  # by type id as text: the guide's rule, overridden by the driver's list
+    why_creatable: dict[str, Creation]  # the guide's rule, overridden by the driver's list; by type id as text
     active: Maybe[tuple[VgpuInstance, ...]]  # running vGPUs
-    metadata: Maybe[NvmlValues]  # of the GPU, for migration
+    metadata: Maybe[NvmlValues]  # the GPU's metadata, for migration
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
     # Whether a running vGPU can move: by its instance as text, and by the UUID of another GPU of this host.

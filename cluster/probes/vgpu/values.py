@@ -30,7 +30,7 @@ class VgpuType:
     device_id: Maybe[NvmlValues]  # the four PCI numbers: vendor, device, subvendor, subsystem
     framebuffer_bytes: Maybe[int]
     display_heads: Maybe[int]
-    resolution_max: Maybe[tuple[int, int]]  # in pixels of a display head
+    resolution_max: Maybe[tuple[int, int]]  # the most pixels of a display head
     licence: Maybe[str]
     frame_rate_limit_fps: Maybe[int]
     instances_max: Maybe[int]  # how many fit on an empty GPU
@@ -92,7 +92,7 @@ class AccountingStats:
     memory_percent: Maybe[int]
     memory_max_bytes: Maybe[int]
     active_ms: int
-    started_us: int  # on the host's clock, since its epoch
+    started_us: int  # the start on the host's clock, since its epoch
     is_running: bool
 
 

@@ -131,7 +131,7 @@ class ClusterBackend(ABC):
         """Store a value that outlives this supervisor."""
 
     async def kept(self, key: str) -> bytes | None:
-        """Return the value that was stored last; None if nothing."""
+        """Return the value that was stored last; None if there is none."""
         del key
         return None
 

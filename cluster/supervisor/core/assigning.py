@@ -73,7 +73,7 @@ class _Group:
 
     def __init__(self, kind: DeviceKind) -> None:
         self.kind = kind
-        self.books: dict[StationId, StationBook] = {}  # those with free slots, ready ones first
+        self.books: dict[StationId, StationBook] = {}  # stations with free slots, ready ones first
         self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
 
     def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:

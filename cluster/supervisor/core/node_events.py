@@ -28,7 +28,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
         effects.append(Note(LogAction.NODE_GONE, f"node {book.ray.name} is gone", book.ids))
         names = [name for name in state.stations if name.node == book.ray.node]
         lost = [state.stations.pop(name) for name in names]
-        # Their processes may survive behind a broken network; the reservations must be released in any case.
+        # Processes of a lost node may survive behind a broken network; the reservations must be released anyway.
         effects += [Stop(each.worker) for each in lost if each.state in IN_USE]
     return effects + scale(state, now_s)
 
@@ -53,7 +53,7 @@ def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     for book in state.stations.values() if ending else ():
         if book.station.node in ending and book.state is StationState.READY:
-            note = state.note(LogAction.WORKER_ENDED, book, "is ended: its node ends")
+            note = state.note(LogAction.WORKER_ENDED, book, "is ended, because its node is leaving")
             book.to(StationState.LEAVING, now_s, "its node ends")
             state.is_dirty = True
             effects += [Stop(book.worker), note]

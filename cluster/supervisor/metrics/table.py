@@ -183,7 +183,7 @@ WORKER_SECONDS: Final = Metric(
 SLOT_SECONDS: Final = Metric("codecfleet_slot_seconds_total", "time of slots in use", _ENGINE)
 COST: Final = Metric(
     "codecfleet_cost_total",
-    "what nodes of groups with a [price](autoscaling.md) have cost while in the cluster, in the prices' currency; "
+    "cost of nodes in groups with a [price](autoscaling.md), while in the cluster and in the prices' currency; "
     "`busy` while work ran on them",
     {"use": _values(NodeUse)},
 )
@@ -206,7 +206,7 @@ DEVICE_FAULTS: Final = Metric(
     {"kind": _values(FaultVerdict)},
 )
 QUARANTINES: Final = Metric(
-    "codecfleet_quarantines_total", "devices put into quarantine, by what led to it", {"cause": _values(Cause)}
+    "codecfleet_quarantines_total", "devices put into quarantine, by cause", {"cause": _values(Cause)}
 )
 JOB_WAIT: Final = Metric(
     "codecfleet_job_wait_seconds",

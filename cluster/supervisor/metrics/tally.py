@@ -158,7 +158,7 @@ class MetricTally:
         jobs = self._state.clients.jobs_by_key
         since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if _is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
-            # A job that got its slot between two looks waited too; a job that an earlier supervisor served did not.
+            # A new job that got its slot since the last look has waited too; one of an earlier supervisor has not.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
             if is_new or key in self._waiting_since_s:
                 yield MetricSample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))

@@ -81,7 +81,7 @@ class WorkerOrders:
     async def reserve(self, effect: Reserve) -> None:
         """Reserve a worker's resources."""
         limit_s = self.settings.reserve_limit_s
-        late = f"other Ray work holds what it needs; waited {limit_s:g} s"
+        late = f"other Ray work holds its cores or GPU; Ray had reserved nothing after {limit_s:g} s"
         try:
             cores = await in_time(self.backend.reserve(effect), limit_s, late)
         except NoAnswer as reason:

@@ -59,7 +59,7 @@ class Recording:
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
-    """Return a core's decision; a defect loses only this decision."""
+    """Return a core's decision; an error loses only this decision."""
     try:
         return Decided(now_s, event, tuple(core.decide(event, now_s)))
     except Exception as error:  # noqa: BLE001 - it must not end the supervisor

@@ -372,7 +372,7 @@ class SupervisorRunner(SupervisorClient):
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
-                if not self._keeping.locked():  # one call that waits for Ray is enough
+                if not self._keeping.locked():  # an earlier call may still wait for Ray
                     self._tasks.spawn("keeping of the past", self._keep_past())
                 for worker in self._workers(READY):
                     self._tasks.spawn(f"heartbeat of {worker}", self._heartbeats.read(worker))

@@ -42,7 +42,7 @@ class JobBook:
     demand: Demand  # its ``job`` is the key
     promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to its client, by worker
     revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots that it may use until it acknowledges
-    occupied: dict[WorkerId, int] = field(default_factory=dict)  # what it may be using, as ``Clients`` counts it
+    occupied: dict[WorkerId, int] = field(default_factory=dict)  # slots it may be using, as counted by ``Clients``
 
     @property
     def held(self) -> dict[WorkerId, int]:
@@ -196,7 +196,7 @@ class Clients:
         return self.forget(client)
 
     def forget(self, client: str) -> ClientBook | None:
-        """Remove a client and all its jobs until its next report, and return it."""
+        """Remove and return a client, with all its jobs; its next report brings it back."""
         book = self._clients.pop(client, None)
         for job in () if book is None else book.jobs.values():
             self._end(job)

@@ -40,10 +40,10 @@ class LoadBasis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A fraction that placement uses."""
+    """How much of an engine or a memory others use, as placement counts it; it changes after several polls."""
 
     part: float = 0.0
-    away: int = 0  # polls in a row that disagree: positive if they saw more, negative if less
+    away: int = 0  # polls in a row that saw another fraction: positive for more, negative for less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

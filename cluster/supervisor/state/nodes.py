@@ -47,7 +47,7 @@ class NodeBook:
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
     lost: str = ""  # the Xid that makes it drain, "" for none
     unseen_polls: int = 0  # failed polls in a row
-    unseen_reason: str = ""  # why the last of them failed
+    unseen_reason: str = ""  # why the last poll failed
     unmatched: frozenset[str] = frozenset()  # devices that only the last probe or only the last poll listed
     leaves_s: float | None = None  # when it ends, None if it stays
     units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
@@ -58,7 +58,7 @@ class NodeBook:
         self._list_stations()
 
     def update(self, ray: RayNode) -> bool:
-        """Apply Ray's view of it; return whether that has changed."""
+        """Apply Ray's view of the node; return whether the view has changed."""
         before, self.ray = self.ray, ray
         if replace(before, free_cores=0) != replace(ray, free_cores=0):
             self._list_stations()

@@ -129,7 +129,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault; without old faults and those of the same file and kind."""
+    """Return the record with one more fault, but without old ones and those of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults

@@ -49,7 +49,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
     # Its process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
-    # It has rested after a death.
+    # It has waited after a death.
     StationState.RESTING: frozenset({StationState.EMPTY}),
     # Its device passed a probe.
     StationState.QUARANTINED: frozenset({StationState.EMPTY}),

@@ -60,7 +60,7 @@ class Past:
         return bool(earlier)
 
     async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
-        """Keep the changes since the last time, at most once in ``EVERY_S``.
+        """Keep the changes since the last call, at most once in ``EVERY_S``.
 
         ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """
