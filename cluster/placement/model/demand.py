@@ -1,4 +1,4 @@
-"""What jobs ask for: frozen values, derived from plans and remaining segments."""
+"""The demands of jobs: frozen values, derived from plans and remaining segments."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -55,7 +55,7 @@ class Rendition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one job asks for."""
+    """The work that one job asks for."""
 
     job: str
     segments: tuple[int, ...]  # frames of each unfinished segment

@@ -16,7 +16,7 @@ class Lane(NamedTuple):
     device: str
     route: Route
     sessions: int  # segments at a time
-    fps: float  # source frames a second of all of them; 0 if unknown, as for a network
+    fps: float  # source frames a second of all sessions; 0 if unknown, as for a network
     cores: float  # of the host's processor
     memory_bytes: int  # memory of the device, without a process's context; on the route ``cpu``, of the host
     kinds: tuple[EncoderKind, ...]

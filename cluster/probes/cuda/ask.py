@@ -1,4 +1,4 @@
-"""Asks the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
+"""Queries the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
 
 ctypes calls libcuda directly, so the driver is judged with any version of ``cuda.bindings``, or none. Each finding is
 yielded at once, so that a crash loses no earlier ones.

@@ -232,4 +232,4 @@ def _limit(limit: FeatureLimit, devices: tuple[CudaDevice, ...]) -> str:
     if values and all(value == 1 for value in values):
         return ""
     known = values and all(isinstance(value, int) for value in values)
-    return f"no {limit.feature}" if known else f"{limit.feature}: only where {limit.condition}"
+    return f"no {limit.feature}" if known else f"{limit.feature}: only if {limit.condition}"

@@ -1,4 +1,4 @@
-"""Answers clients' reports: immediately if their grants have changed, else once they do."""
+"""Answers clients' reports: immediately if their grants have changed, else once they change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

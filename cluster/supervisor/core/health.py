@@ -101,7 +101,7 @@ def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: floa
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
-    """Return the poll of the device with an inventory device's name (``gpu_identity``)."""
+    """Return the polled device with the same name as an inventory device (``gpu_identity``)."""
     for seen in devices:
         names = [seen.uuid] if seen.is_slice else [seen.uuid, seen.pci_bus_id, str(seen.index)]
         if device.device in {on_node(device.node, name) for name in names if isinstance(name, str)}:

@@ -11,7 +11,7 @@ from .health import forget_xids, learn_refusals
 from .quarantining import end_rests, miss_trials, release_stations, take_trials
 
 HAND_BACK_S = 3.0
-"""How long before a node's end its workers are ended; their clients learn within a second."""
+"""How long before a node's end its workers are ended; their clients learn of it within a second."""
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
@@ -47,7 +47,7 @@ def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float)
 
 
 def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
-    """End the workers of nodes that are about to end: their clients learn at once, and run the work elsewhere."""
+    """End the workers of nodes that are about to end: their clients learn of it at once, and run the work elsewhere."""
     leaving = [(book.ray.node, book.leaves_s) for book in state.nodes if book.leaves_s is not None]
     ending = {node for node, leaves_s in leaving if now_s >= leaves_s - HAND_BACK_S}
     effects: list[Effect] = []

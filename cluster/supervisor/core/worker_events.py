@@ -19,7 +19,7 @@ from .reconcile import reserve_missing
 STEADY_S = 10.0
 """A process that ran this long had started properly, so its death begins a new count."""
 RESTS = Backoff(first_s=0.1, most_s=0.4)
-"""How long a station waits after its second and later deaths in a row; after the first it restarts at once."""
+"""How long a station waits after its processes' second and later deaths in a row; the first restarts at once."""
 UNRESERVED_REST_S = 0.1
 ORPHANS_S = 30.0
 """After a restart, a client that does not report for this long is dead; a live one may wait 15 s for an answer."""
@@ -78,7 +78,7 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
 
 
 def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
-    """Compare a worker's device with the quarantines: they may have changed while it started."""
+    """Compare a worker's device with the quarantines, which may have changed while the worker started."""
     if book.facts is None:
         return []
     node, trouble = state.node_of(book), book.facts.trouble
@@ -91,7 +91,7 @@ def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> li
 
 
 def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effect]:
-    """Replace the process, at once after a first death; after too many, its device or station is quarantined."""
+    """Replace a dead process: after the first death at once; after too many, quarantine its device or station."""
     book = state.station(event.worker, StationState.STARTING, StationState.READY)
     if book is None:
         return []

@@ -31,7 +31,7 @@ class LossCause(Enum):
     START = "start"  #: it did not start
     DIED = "died"  #: it ended, or does not answer
     HUNG = "hung"  #: a driver reports that its work makes no progress
-    NODE = "node"  #: its node leaves or is gone; before a sudden loss, its process usually counts as ``DIED``
+    NODE = "node"  #: its node leaves or is gone; workers of a crashed node mostly count as ``DIED``
 
 
 class FaultVerdict(Enum):
@@ -183,7 +183,7 @@ WORKER_SECONDS: Final = Metric(
 SLOT_SECONDS: Final = Metric("codecfleet_slot_seconds_total", "time of slots in use", _ENGINE)
 COST: Final = Metric(
     "codecfleet_cost_total",
-    "cost of nodes in groups with a [price](autoscaling.md), while in the cluster and in the prices' currency; "
+    "cost of nodes in groups with a [price](autoscaling.md), for their time in the cluster; "
     "`busy` while work ran on them",
     {"use": _values(NodeUse)},
 )

@@ -57,10 +57,10 @@ class MetricTally:
         self._looked_s = self._gauges_at_s = now_s
         self._jobs: set[str] = set()  # at the last look
         self._waiting_since_s: dict[str, float] = {}  # since when each job has been without a slot
-        # Quarantines already counted; None before the first look, whose quarantines an earlier supervisor counted.
+        # Quarantines already counted. None before the first look: an earlier supervisor counted the ones found then.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # by worker
-        self._new: set[WorkerId] = set()  # started, without a heartbeat yet; an adopted worker's past does not count
+        self._new: set[WorkerId] = set()  # workers started here, before their first heartbeat
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
         """Yield an event's samples; call it before the core decides, and exhaust it."""

@@ -47,8 +47,8 @@ class SupervisorActor:
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        gc.set_threshold(100_000)  # placements create many values without cycles; collecting often costs 10 %
-        # Ray calls this on the event loop's thread, also after a restart, so nothing waits for a client.
+        gc.set_threshold(100_000)  # placements create many values without cycles; the default costs 10 %
+        # Ray calls this on the event loop's thread, so a restarted supervisor needs no client's call to start.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
             "start of the supervisor", self._open(settings, policy)

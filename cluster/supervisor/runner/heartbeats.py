@@ -15,7 +15,7 @@ from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-SUSPENDED_S = 0.25  # a timeout that comes this much too early on our clock means that this process was suspended
+SUSPENDED_S = 0.25  # if a timeout fires this much too early by our clock, this process was suspended
 _NOTHING_DONE = Heartbeat(0, ())
 
 

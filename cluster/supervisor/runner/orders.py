@@ -1,4 +1,4 @@
-"""Whether a supervisor may still give orders, and how its orders for workers and nodes are carried out."""
+"""Checks whether a supervisor may still give orders, and carries out its orders for workers and nodes."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ class Leading:
         return not self.over
 
     async def look(self, older_than_s: float = 0.0) -> None:
-        """Look once, unless the last look was less than ``older_than_s`` ago."""
+        """Read the newest term, unless it was read less than ``older_than_s`` ago."""
         if time.monotonic() - self._looked_s < older_than_s:
             return
         try:

@@ -26,7 +26,7 @@ class Decided:
 
 
 class Recording:
-    """The newest decisions of a core, in its two newest files: pickles of ``Decided`` and of the core."""
+    """The newest decisions of a core, in two files: pickles of ``Decided`` and of the core."""
 
     def __init__(self, core: Core, folder: Path, kept: int = KEPT) -> None:
         self._core = core

@@ -83,7 +83,7 @@ class Clients:
         self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
         self.jobs_by_key: dict[str, JobBook] = {}
         self._slots_at: dict[WorkerId, dict[str, int]] = {}
-        """How many slots of a worker jobs occupy: {worker: {key: slots}}."""
+        """The occupied slots of each worker: {worker: {job's key: slots}}."""
 
     def __len__(self) -> int:
         return len(self._clients)

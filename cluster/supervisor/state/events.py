@@ -203,7 +203,7 @@ class Ended(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Resized(SupervisorEvent):
-    """An order of ``Resize`` was carried out; ``trouble`` says why it could not be, "" if it was."""
+    """The result of a ``Resize``; ``trouble`` says why it was not carried out, "" if it was."""
 
     trouble: str = ""
 
@@ -251,7 +251,7 @@ class Abandon(_WorkerEffect):
 class Resize(Effect):
     """Request these numbers of nodes from Ray's autoscaler, and end nodes that run nothing; Resized follows.
 
-    The order is repeated even if nothing has changed, because one may get lost.
+    The order is repeated even if nothing has changed, because an order may get lost.
     """
 
     wanted: tuple[WantedNodes, ...]

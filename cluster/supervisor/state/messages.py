@@ -14,7 +14,7 @@ from ...worker_names import NodeId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """One job: what it still wants, and how many of its segments run on each worker."""
+    """One job: its remaining demand, and how many of its segments run on each worker."""
 
     demand: Demand
     held: dict[WorkerId, int] = field(default_factory=dict)

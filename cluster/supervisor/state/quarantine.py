@@ -21,7 +21,7 @@ FAULT_KEPT_S: Final = 600.0
 FILES_FAILED: Final = 3
 """Sessions that failed for this many different files show that the device is to blame."""
 FILES_WRONG: Final = 2
-"""Wrong results for this many different files show the same."""
+"""Wrong results for this many different files show that the device is to blame."""
 FILES_DOUBTFUL: Final = 3
 """Doubtful results for this many different files are a reason for a trial."""
 
@@ -64,9 +64,9 @@ class DeviceRecord:
     times: int = 0  # quarantines and failed trials in a row
     returned_s: float | None = None  # when the last quarantine ended
     faults: tuple[DeviceFailure, ...] = ()
-    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial for doubts
-    suspicion: str = ""  # why it is tried for doubts, until that trial ends
-    tried_s: float | None = None  # when a trial for doubts was last ordered
+    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial that they caused
+    suspicion: str = ""  # the doubts that caused a trial, until the trial ends
+    tried_s: float | None = None  # when doubts last caused a trial
 
 
 CLEAN: Final = DeviceRecord()
@@ -178,7 +178,7 @@ def working_engines(device: Device) -> frozenset[Engine]:
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
-    """Return why a probe does not bring a device back; "" if it decoded, and encoded if it has that engine."""
+    """Return why a probe does not bring a device back; "" if it decoded, and encoded if it has an encoder."""
     if probed is None:
         return "the probe of its node does not list it"
     if probed.state is DeviceState.QUARANTINED:

@@ -14,7 +14,7 @@ class SupervisorSettings:
 
     idle_release_s: float | None = 30.0  # how long an unused worker keeps its process and reservation; None: for ever
     client_expiry_s: float = 10.0  # a client without a report for this long loses its slots
-    recovery_s: float = 3.0  # after a restart clients have this long to report what they hold; no slots change
+    recovery_s: float = 3.0  # after a restart clients have this long to report their slots, which do not change
     node_wait_s: float = 30.0  # how long jobs wait for the first node with a CPU while a cluster starts
     device_wait_s: float = 30.0  # how long a job that only GPUs can serve waits for one
     reserve_limit_s: float = 10.0  # how long Ray may take for a reservation; the next attempt takes what is free

@@ -52,7 +52,7 @@ class JobPlan:
     """Where one job runs."""
 
     lanes_at: defaultdict[NodeId, list[Lane]] = field(default_factory=lambda: defaultdict(list))  # by node
-    refusals: list[Refusal] = field(default_factory=list)  # why it is nowhere, or not on some devices
+    refusals: list[Refusal] = field(default_factory=list)  # why the job is on no device, or not on some
     slots: dict[StationId, int] = field(default_factory=dict)  # by station
 
     @property
@@ -136,7 +136,7 @@ class SupervisorState:
     placed_s: float | None = None  # when everything was last placed
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
-    clients: Clients = field(default_factory=Clients)  # their jobs and open calls
+    clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
     capacity_slots: int = 0  # the cores of open nodes: the most slots of one job if no other ran
     unservable: dict[str, str] = field(default_factory=dict)  # by job, why even an idle cluster cannot run it

@@ -13,9 +13,9 @@ from ...probes.report.gpu_identity import Units, on_node
 from ...worker_names import NO_WORKER, NodeId, StationId, WorkerId
 
 DEATHS_IN_A_ROW_MAX = 5
-"""A station is quarantined after this many deaths that each came soon after a start."""
+"""A station is quarantined after this many deaths in a row, each soon after a start."""
 TOOK_KEPT = 4
-"""How many earlier processes of a station clients' reports may still name."""
+"""How many earlier processes of a station a client's report may still name."""
 GPU_SLOTS = 64
 """The most sessions of a GPU's process; placement decides how many it gets."""
 
@@ -33,13 +33,13 @@ class StationState(Enum):
 
 
 NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
-"""States without a time limit; a process that starts answers or dies in time."""
+"""States before the start of a station's next process."""
 IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
 """States in which a station may have a process or a reservation."""
 
 # The states that can follow each state. A station whose node goes is dropped in any state.
 EDGES: dict[StationState, frozenset[StationState]] = {
-    # A job wants its device, or a worker of an earlier supervisor was found in it.
+    # A job wants the station's device, or an earlier supervisor's worker was found in the station.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
     # Ray reserved its bundle, or did not.
     StationState.RESERVING: frozenset({StationState.STARTING, StationState.RESTING}),

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 TERMS_KEY: Final = "codecfleet/term/"
-"""The prefix of the keys under which supervisors claim their terms: each belongs to the first that stores it."""
+"""The prefix of the keys under which supervisors claim their terms: a key belongs to the first one to store it."""
 EPOCHS_PER_TERM: Final = 10**9
 """More processes than one supervisor ever starts, so that an epoch contains its supervisor's term."""
 

@@ -16,7 +16,7 @@ TOTAL_MAX: Final = 60_000
 """The most work items of all stations together, at about 300 bytes each; every station may keep an equal share."""
 EACH_LEAST: Final = 8
 SPEEDS_MAX: Final = 450  # the most speeds: one every 2 s, for ``KEPT_S``
-GONE_MAX: Final = 24  # the most lost stations that are included unasked
+GONE_MAX: Final = 24  # the most lost stations that are included besides the requested ones
 SLACK_S: Final = 0.02
 """Work may seem to begin this long before its predecessor ends: heartbeats take time."""
 RUNNING: Final = "running"
@@ -29,7 +29,7 @@ class PieceSeen:
 
     job: str
     label: str
-    lane: int  # its row if several run at the same time
+    lane: int  # its row, if several items run at the same time
     began_s: float  # in a ``History``, seconds before now; in a ``WorkHistory``, a time on its clock
     ended_s: float | None  # likewise; None while it runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``

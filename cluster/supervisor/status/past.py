@@ -1,6 +1,6 @@
-"""Keeps the newest events, the nodes and the speeds for a supervisor's successor.
+"""Keeps the newest events, the nodes and the speeds for a supervisor's successor, without clock or I/O.
 
-Without clock or I/O. Times are in UTC: clocks differ between processes. The successor skips what it cannot read.
+Times are in UTC, because clocks differ between processes. The successor skips what it cannot read.
 """
 
 import math
