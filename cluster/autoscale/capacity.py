@@ -80,7 +80,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of the limits for all groups together."""
+    """The unused part of the limits for all groups together."""
 
     nodes: int
     price_per_hour: float

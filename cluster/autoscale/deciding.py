@@ -1,7 +1,7 @@
 """Decides how many nodes each group should have, by the rules in docs/autoscaling.md.
 
-``capacity.py`` computes what is needed. This module adds hysteresis: a group does not grow soon after it shrank, or the
-reverse, and a node ends only after it was idle for a while.
+``capacity.py`` computes the needed nodes. This module adds hysteresis: a group does not grow soon after it shrank, or
+the reverse, and a node ends only after it was idle for a while.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from .reasons import duration, forecast_of, why_more, why_same
 from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
 
 NO_SHOW: Final = 3.0
-"""A group gets no requests for ``CLOSED_S`` if its nodes are missing for longer than this many times ``start_s``, plus
-``NO_SHOW_S``."""
+"""If requested nodes are missing for longer than this times ``start_s``, plus ``NO_SHOW_S``, their group gets no more
+requests for ``CLOSED_S``."""
 NO_SHOW_S: Final = 60.0
 CLOSED_S: Final = 600.0
 
@@ -164,7 +164,7 @@ class _GroupNow:
         wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.here, now_s)
         wait_s = _passed(before.lowered_s, turn_s) - now_s
         if pool.new and wait_s > 0:
-            reason = f"{more}; not before {duration(wait_s)} from now, as the group shrank recently"
+            reason = f"{more}; in {duration(wait_s)} at the earliest, because the group shrank recently"
         elif pool.new:
             wanted, reason = wanted + pool.new, more
         elif self.coming and pool.needed <= pool.there and now_s >= _passed(before.raised_s, turn_s):

@@ -1,4 +1,4 @@
-"""How fast one node of each group would run a job, found by placing the job there; and the choice of its encoder."""
+"""Finds how fast one node of each group would run a job, by placing it there, and chooses the job's encoder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

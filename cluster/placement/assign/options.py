@@ -1,4 +1,4 @@
-"""Which devices could serve a demand, and why others could not; computed once for equal demands."""
+"""Finds the devices that could serve a demand, and why others could not, once for equal demands."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ from .recipes import Kinds, Recipe, RecipeRequest, Recipes, SessionStages, nvenc
 class SiteClass:
     """Sites with equal devices and hosts, in the inventory's order."""
 
-    refusal: str  # why they take no work at all, "" if they do
+    refusal: str  # why they take no work, "" if they do
     rank: int  # 1 on nodes of last resort, else 0
     sites: list[Site] = field(default_factory=list)
 
 
 _Answer = tuple[SiteClass, Recipes]
-"""What a class of sites offers for a demand."""
+"""A class of sites, and the recipes of a demand there."""
 
 
 class Options:

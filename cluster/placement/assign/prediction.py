@@ -1,4 +1,4 @@
-"""How long a placement takes: which segment runs in which lane, and its cost in seconds of GPU and core."""
+"""Predicts when a job ends in a placement, which lane runs each segment, and the cost in GPU and core seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

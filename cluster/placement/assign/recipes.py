@@ -1,4 +1,4 @@
-"""Recipes: what one session of a demand uses on one device, by each open route. Equal devices share them."""
+"""Recipes: the resources of one session of a demand on one device, for each open route. Equal devices share them."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -42,7 +42,7 @@ class SessionLoad:
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
-        """Return the fraction of its speed that a session keeps on a device with this load, which includes its own."""
+        """Return the fraction of its full speed that a session has at a load that includes its own."""
         return read_curve(self.curve, load) / load if load > 1 else 1.0
 
 
@@ -201,7 +201,7 @@ class RecipeRequest:
         if any(width <= (trial.max_width or width) and height <= (trial.max_height or height) for trial in working):
             return ""
         most = "{}x{}".format(*max((trial.max_width or 0, trial.max_height or 0) for trial in working))
-        return f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most})"
+        return f"{width}x{height} exceeds the {most} that its {engine.name} supports for {case.codec.value}"
 
     def recipe(self, decoder: Engine) -> Recipe:
         """Compute a session decoded by ``decoder`` and encoded by the demand's encoder kinds."""

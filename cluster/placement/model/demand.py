@@ -23,7 +23,7 @@ class EncoderChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncoderKind:
-    """What an encoded track's bytes depend on: all workers on a track use the same kind."""
+    """A kind of encoder. A track's bytes depend on it, so all workers on a track use the same kind."""
 
     implementation: str
     architecture: str = ""  # architecture of the GPU with that NVENC, such as ``ada``
@@ -74,7 +74,7 @@ class Demand:
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # the most segments in flight
     pyav: str = ""  # its bytes need this version; "" for any
-    finish_within_s: Fraction | None = None  # seconds from when it is first seen; None if its user does not say
+    finish_within_s: Fraction | None = None  # seconds from when it is first seen; None if its user gave no time
     title: str = ""  # the displayed name of its input, "" if it has none
 
     @property
@@ -89,7 +89,7 @@ class Demand:
 
     @property
     def needs_devices(self) -> bool:
-        """Whether no processor can do it alone: it runs a network, requires a GPU, or must be written by an NVENC."""
+        """Whether it needs a GPU or DLA: it runs a network, requires a GPU, or must be written by an NVENC."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]
         require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
         return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)

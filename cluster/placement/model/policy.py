@@ -1,4 +1,4 @@
-"""What a cluster's owner allows: a frozen value with documented defaults, read from TOML.
+"""The policy of a cluster's owner: a frozen value with documented defaults, read from TOML.
 
 docs/placement.md explains every key; ``configs/policy.toml`` is the annotated file of all defaults.
 """
@@ -29,7 +29,7 @@ class PreemptibleUse(StrEnum):
 
 
 class Policy(BaseModel):
-    """What placement may do. Fractions of memory refer to free memory; cores are hardware threads."""
+    """The limits of placement. Fractions of memory refer to free memory; cores are hardware threads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -62,7 +62,7 @@ def run_in_child(
     limit_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> ChildOutcome:
-    """Run ``probe`` with keyword ``arguments`` in a child process; never raises for a failure there.
+    """Run ``probe`` with keyword ``arguments`` in a child process; never raises if the probe fails.
 
     After ``limit_s`` the child is killed, with its own children; it also ends when this process does. ``environment``
     is added to this process's variables.
@@ -114,7 +114,7 @@ def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]
 
 
 def main() -> None:
-    """Run the probe that the starting process sends, with its arguments."""
+    """Run the probe that the parent process sends, with its arguments."""
     end = PlainEnd(begin()[0])
     try:
         probe, arguments = end.receive()

@@ -119,7 +119,7 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return the search path without a compat package that CUDA refuses, if it was loaded through that path."""
+    """Return the search path without a broken compat package, if the package was loaded through that path."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"

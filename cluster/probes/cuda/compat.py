@@ -107,7 +107,7 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
     Some failures do not close devices: an error that may pass by itself, because workers that hit it are restarted
     after a pause; a probe that ran out of time or memory; a crash on a machine where a codec session worked.
     """
-    subject, rule = "CUDA initialisation", "what cuInit returned (CUDA Compatibility 3.3.3)"
+    subject, rule = "CUDA initialisation", "the result of cuInit (CUDA Compatibility 3.3.3)"
     code = report.init_code
     if report.ended:
         because = f"the process that probed the driver ended: {report.ended}"

@@ -78,7 +78,7 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 
 
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
-    """Return what is wrong with a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
+    """Return the faults of a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
 
     ``for_work`` ignores the debugger's library, which work does not need.
     """

@@ -71,7 +71,7 @@ def library_of(path: str) -> CudaLibrary:
 
 
 def _companions(folder: Path, version: str) -> dict[str, str]:
-    """Return each library's version, by name: ``version`` if there is such a file, else the newest."""
+    """Return each library's version, by name: ``version`` if the folder has it, else the newest."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("lib*.so.*")):
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():

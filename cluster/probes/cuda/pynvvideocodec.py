@@ -99,7 +99,7 @@ def _failure(detail: str) -> Unavailable:
 
 
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
-    """Judge the package on a machine with an NVIDIA driver: it works, or its first requirement that is not met.
+    """Judge the package on a machine with an NVIDIA driver; the verdict names its first unmet requirement.
 
     Trials decide: requirements of the import matter only if the import failed, and those of a session only if no
     session worked (``codecs_work``).

@@ -29,7 +29,7 @@ _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
 # CUDA Compatibility 2.2. PTX of a newer toolkit does not compile (222), but NVRTC compiles for the device itself.
-KERNEL_LIMITS = ("scaling and converting pictures on the GPU: the CPU does it",)
+KERNEL_LIMITS = ("scaling and converting pictures on the GPU (the CPU does it instead)",)
 """The limits of a GPU without kernels; NVDEC and NVENC need none."""
 _KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
 

@@ -95,7 +95,7 @@ class CodecInterface(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraReport:
-    """What a Tegra can do."""
+    """A Tegra and its capabilities."""
 
     identity: TegraIdentity
     capability: Maybe[Capability]

@@ -76,7 +76,7 @@ class VgpuHostReport:
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
-        """Return the values that are joined with its guests'; ``node`` is its machine's name."""
+        """Return the values to join with its guests' reports; ``node`` is its machine's name."""
         most = {found.type_id: found.instances_max for found in self.types}
         vgpus = tuple(_load_of(vgpu, most) for vgpu in known(self.active, ()))
         return VgpuHost(node, scheduler_words(self.scheduler), vgpus)
@@ -179,8 +179,8 @@ def _gpu_instances(questions: DeviceQuestions, types: tuple[VgpuType, ...]) -> M
 def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]]) -> Creation:
     if isinstance(creatable, Unavailable) or ruled.creatable == (type_id in creatable):
         return ruled
-    said = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
-    return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {said}")
+    answer = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
+    return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {answer}")
 
 
 def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:

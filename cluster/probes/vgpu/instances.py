@@ -169,7 +169,7 @@ def _read_accounting(stats: Any) -> AccountingStats:
 
 
 def _accounted(value: int, no_value: int) -> Maybe[int]:
-    return Unavailable(Absence.NOT_SUPPORTED, "the GPU's accounting does not have it") if value == no_value else value
+    return Unavailable(Absence.NOT_SUPPORTED, "the GPU's accounting does not record it") if value == no_value else value
 
 
 def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:

@@ -92,7 +92,7 @@ class AccountingStats:
     memory_percent: Maybe[int]
     memory_max_bytes: Maybe[int]
     active_ms: int
-    started_us: int  # the start on the host's clock, since its epoch
+    started_us: int  # when the process started, on the host's clock since its epoch
     is_running: bool
 
 
