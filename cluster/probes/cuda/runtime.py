@@ -94,7 +94,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the fix that installs ``driver`` ("": any newer one) if it supports these GPUs."""
+    """Return the fix: install ``driver`` or later ("": a newer one), or use a newer GPU."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)
