@@ -47,7 +47,7 @@ class MachineBackend(ClusterBackend):
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[NodeId], KnownGpus] | None",
     ) -> None:
-        self.polls = False  # until Ray is up, whose agents poll GPUs
+        self.polls = False  # False until Ray is up: its agents poll the GPUs
         self._node = node
         self._start_process = start_process
         self._start_ray = start_ray

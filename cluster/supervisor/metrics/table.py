@@ -121,7 +121,7 @@ NODES_WANTED: Final = Metric(
 )
 DEVICES: Final = Metric(
     "codecfleet_devices",
-    "GPUs, slices and vGPUs; a node's state or Ray makes them `draining` or `cordoned`",
+    "GPUs, slices and vGPUs; their node or Ray can make them `draining` or `cordoned`",
     {
         "kind": _values(kind for kind in DeviceKind if kind.takes_gpu),
         "state": _values(DeviceState),
