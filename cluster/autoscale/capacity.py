@@ -38,7 +38,7 @@ class NodePool:
     new: int = 0  # nodes that this plan requests, which take work from ``new_at_s`` on
     used_s: float = 0.0  # node-seconds that jobs have taken
     needed: int = 0  # the fewest nodes that provide ``used_s``
-    filled: float = 0.0  # how many coming nodes the waiting segments of earlier jobs fill
+    filled: float = 0.0  # how many of the coming nodes earlier jobs fill with waiting segments
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ class Lane(NamedTuple):
     sessions: int  # segments at a time
     fps: float  # source frames a second of all sessions; 0 if unknown, as for a network
     cores: float  # of the host's processor
-    memory_bytes: int  # memory of the device, without a process's context; on the route ``cpu``, of the host
+    memory_bytes: int  # device memory, without a process's context; host memory on the route ``cpu``
     kinds: tuple[EncoderKind, ...]
     reason: str  # a sentence
 

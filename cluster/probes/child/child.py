@@ -157,7 +157,7 @@ def try_cases(
     """Try ``cases`` in order, all within ``limit_s``; if a case ends its child, another child continues.
 
     ``probe`` is a generator function that yields each case's name when it begins, and (name, result) when it is done.
-    ``arguments`` makes its keyword arguments from the remaining cases; ``limit_s``, the remaining time, is added.
+    ``arguments`` returns its keyword arguments for the remaining cases; ``limit_s``, the remaining time, is added.
     """
     results: dict[str, Any] = {}
     deaths: dict[str, ChildOutcome] = {}

@@ -42,7 +42,7 @@ class DriverChoice:
 
 
 NO_CHOICE: Final = DriverChoice()
-NOT_FOR_GEFORCE: Final = "compat packages are not for GeForce"
+NOT_FOR_GEFORCE: Final = "compat packages do not support GeForce"
 
 
 class Candidate(NamedTuple):

@@ -117,7 +117,7 @@ def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
     if not report.driver:
         return "", ""
     if report.has_geforce:
-        return "", "compat packages are not for GeForce"
+        return "", "compat packages do not support GeForce"
     branch = version_numbers(report.driver)[0]
     found = compat_package_for(runtime.cuda_version, branch, _last_branch(report)[0])
     if not found:

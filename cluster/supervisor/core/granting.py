@@ -52,8 +52,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerId, int]:
     """Return a job's slots by worker.
 
-    Slots that another job holds, or does not yet know to be revoked, are not promised, so that no late message makes
-    jobs exceed a worker's slots.
+    A slot is not promised while another job holds it, or has not acknowledged that it was revoked. So no late message
+    makes jobs exceed a worker's slots.
     """
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}

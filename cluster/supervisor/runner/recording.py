@@ -17,7 +17,7 @@ COPIED_EVERY: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One event, when it was decided, and what was ordered."""
+    """One event, the time of its decision, and the resulting orders."""
 
     now_s: float
     event: SupervisorEvent

@@ -37,7 +37,7 @@ class Planner:
         self.rates = start_rates()
 
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
-        """Return where demands go. Networks use only DLAs, so they do not affect transcodes.
+        """Return the placement of demands. Networks use only DLAs, so they do not affect transcodes.
 
         ``in_full`` also names, for each job, unused devices that could do it.
         """
