@@ -150,7 +150,7 @@ def _slots(book: StationBook) -> int:
 
 
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a station's process needs: one per slot; with a GPU, those of its lanes.
+    """Return how many cores a station's process needs: one per slot, or its lanes' cores if it has a GPU.
 
     ``slots`` are the station's slots by job.
     """
