@@ -19,7 +19,7 @@ from .reconcile import reserve_missing
 STEADY_S = 10.0
 """A process that ran this long had started properly, so its death begins a new count."""
 RESTS = Backoff(first_s=0.1, most_s=0.4)
-"""How long a station waits after its processes' second and later deaths in a row; the first restarts at once."""
+"""How long a station waits after the second death in a row and each later one; after the first it does not wait."""
 UNRESERVED_REST_S = 0.1
 ORPHANS_S = 30.0
 """After a restart, a client that does not report for this long is dead; a live one may wait 15 s for an answer."""

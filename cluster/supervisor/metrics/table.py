@@ -183,7 +183,7 @@ WORKER_SECONDS: Final = Metric(
 SLOT_SECONDS: Final = Metric("codecfleet_slot_seconds_total", "time of slots in use", _ENGINE)
 COST: Final = Metric(
     "codecfleet_cost_total",
-    "cost of nodes in groups with a [price](autoscaling.md), for their time in the cluster; "
+    "cost, in the prices' currency, of nodes in the cluster whose group has a [price](autoscaling.md); "
     "`busy` while work ran on them",
     {"use": _values(NodeUse)},
 )
