@@ -74,7 +74,7 @@ class Demand:
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # the most segments in flight
     pyav: str = ""  # its bytes need this version; "" for any
-    finish_within_s: Fraction | None = None  # seconds from when it is first seen; None if its user gave no time
+    finish_within_s: Fraction | None = None  # due this many seconds after it is first seen; None without a due time
     title: str = ""  # the displayed name of its input, "" if it has none
 
     @property
