@@ -38,7 +38,7 @@ class NodePool:
     new: int = 0  # nodes that this plan requests, which take work from ``new_at_s`` on
     used_s: float = 0.0  # node-seconds that jobs have taken
     needed: int = 0  # the fewest nodes that provide ``used_s``
-    filled: float = 0.0  # how many coming nodes the waiting segments of earlier jobs fill
+    filled: float = 0.0  # how many of the coming nodes earlier jobs fill with waiting segments
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of the limits for all groups together."""
+    """The unused part of the limits for all groups together."""
 
     nodes: int
     price_per_hour: float
@@ -106,7 +106,7 @@ def plan_capacity(
 
 
 def _whole(time_s: float, segment_s: float) -> float:
-    """Return how much of a time whole segments fill on a node that starts idle."""
+    """Return how much of ``time_s`` whole segments fill on a node that starts idle."""
     return time_s // segment_s * segment_s if segment_s > 0 else time_s
 
 
@@ -199,7 +199,7 @@ class _Planner:
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
-        """Return the fraction of a time that whole segments fill on busy nodes: waiting costs half a segment."""
+        """Return the fraction of ``window_s`` that whole segments fill on busy nodes: waiting costs half a segment."""
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:
             return 1.0

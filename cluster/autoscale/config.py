@@ -59,12 +59,12 @@ class Group:
 
     name: str
     labels: Mapping[str, str]  # select its nodes
-    resources: Mapping[str, float]  # of one node, as Ray counts them
+    resources: Mapping[str, float]  # resources of one node, as Ray counts them
     node: Node  # the model of all its nodes
     nodes_max: int
     price_per_hour: Decimal  # of a node
     nodes_min: int = 0
-    start_s: float = 120.0  # from the request for a node until it takes work
+    start_s: float = 120.0  # time from the request for a node until it takes work
     limit: str = ""  # why ``nodes_max`` is lower than in the file, "" if it is not
 
     @property
@@ -78,7 +78,7 @@ class AutoscaleConfig:
     """All groups, and the limits for all of them together."""
 
     groups: tuple[Group, ...]
-    finish_within_s: float = 1800.0  # for a job without a promised time
+    finish_within_s: float = 1800.0  # the due time of a job without a promised time
     idle_s: float = 300.0  # how long a node must be idle before it may end
     turn_s: float = 300.0  # the least time between growing and shrinking a group
     nodes_max: int = 1000

@@ -1,7 +1,7 @@
 """Decides how many nodes each group should have, by the rules in docs/autoscaling.md.
 
-``capacity.py`` computes what is needed. This module adds hysteresis: a group does not grow soon after it shrank, or the
-reverse, and a node ends only after it was idle for a while.
+``capacity.py`` computes the needed nodes. This module adds hysteresis: a group does not grow soon after it shrank, or
+the reverse, and a node ends only after it was idle for a while.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from .reasons import duration, forecast_of, why_more, why_same
 from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
 
 NO_SHOW: Final = 3.0
-"""A group gets no requests for ``CLOSED_S`` if its nodes are missing for longer than this many times ``start_s``, plus
-``NO_SHOW_S``."""
+"""If requested nodes are missing for longer than this times ``start_s``, plus ``NO_SHOW_S``, their group gets no more
+requests for ``CLOSED_S``."""
 NO_SHOW_S: Final = 60.0
 CLOSED_S: Final = 600.0
 
@@ -91,7 +91,7 @@ class _GroupNow:
         """Return a group's state. If its nodes do not arrive, close it for a while, so that other groups take over."""
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
-        before = replace(before, wanted=max(before.wanted, len(here)))  # others may have started some
+        before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started nodes
         coming = before.wanted - len(here)
         is_fewer = coming < before.missing_least or before.missing_s is None
         missing_s = None if not coming else now_s if is_fewer else before.missing_s
@@ -121,7 +121,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return its capacity, including the nodes it lacks to ``nodes_min``; subtract those from ``budget``."""
+        """Return its capacity, including the nodes up to ``nodes_min``, which are subtracted from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
@@ -164,7 +164,7 @@ class _GroupNow:
         wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.here, now_s)
         wait_s = _passed(before.lowered_s, turn_s) - now_s
         if pool.new and wait_s > 0:
-            reason = f"{more}; not before {duration(wait_s)} from now, as the group shrank recently"
+            reason = f"{more}; in {duration(wait_s)} at the earliest, because the group shrank recently"
         elif pool.new:
             wanted, reason = wanted + pool.new, more
         elif self.coming and pool.needed <= pool.there and now_s >= _passed(before.raised_s, turn_s):
@@ -202,8 +202,8 @@ def with_vgpu_rooms(
 ) -> AutoscaleConfig:
     """Limit groups of machines with vGPUs to the vGPUs that the cluster's hosts can still create.
 
-    ``rooms`` is how many by type (vGPU Management SDK guide, 2.2), None if no node hosts vGPUs. Requested nodes are not
-    counted against it, because a machine may get its vGPU before it joins the cluster.
+    ``rooms`` has their numbers by type (vGPU Management SDK guide, 2.2), or is None if no node hosts vGPUs. Requested
+    nodes are not subtracted, because a machine may get its vGPU before it joins the cluster.
     """
     if rooms is None:
         return config

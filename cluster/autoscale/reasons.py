@@ -11,7 +11,7 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""If work takes less than this fraction of a node's start, its reason compares what starting a node costs."""
+"""If work takes less than this fraction of a node's start, the reason compares the costs of starting a node."""
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""How fast one node of each group would run a job, found by placing the job there; and the choice of its encoder."""
+"""Finds how fast one node of each group would run a job, by placing it there, and chooses the job's encoder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +101,7 @@ class Speeds:
         )
 
     def later_work(self, demand: Demand, now_s: float) -> JobWork:
-        """Return the work of a batch's waiting jobs, due ``finish_within_s`` from now: its nodes shrink with it."""
+        """Return the work of a batch's waiting jobs, due ``finish_within_s`` from now: less work needs fewer nodes."""
         like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)

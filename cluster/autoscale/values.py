@@ -74,7 +74,7 @@ class Forecast:
     job: str
     late_s: float  # infinite if no group can do it
     reason: str  # why it is late
-    cost: float  # of its share of the nodes, including new nodes' start and idle time
+    cost: float  # the cost of its share of the nodes, including new nodes' start and idle time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

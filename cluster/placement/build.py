@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HOST_OF_VGPUS = 3
 _HOSTS_VGPUS = "it hosts vGPUs, whose guests have its engines"
-_SHARE_UNKNOWN = "which part of its GPU this vGPU has is not known, so it is counted as all of it"
+_SHARE_UNKNOWN = "this vGPU's share of its GPU is unknown, so it counts as a whole GPU"
 
 
 def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_visible: str | None = None) -> Node:
@@ -33,7 +33,7 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
     ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is the CUDA_VISIBLE_DEVICES with
     which Ray was started there, None if unset.
     """
-    from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - who has a report has loaded this; others need not
+    from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - callers with a report have loaded this module; others do not need it
 
     tables, name = load_hardware(), node or NodeId(report.host.name)
     driver = report.driver.partition(".")[0]

@@ -28,7 +28,7 @@ def is_label_value(text: str) -> bool:
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Return labels written as KEY=VALUE; the last of a key counts. Raises UsageError: one is invalid or reserved."""
+    """Return labels written as KEY=VALUE; a key's last value counts. Raises UsageError: one is invalid or reserved."""
     return dict(_label(each) for each in given)
 
 

@@ -19,12 +19,12 @@ from .rates import (
 
 
 def beside(processor: str, gpu: str) -> str:
-    """Return the name under which such a processor's rates are kept while its cores encode what such a GPU decodes."""
+    """Return the name of a processor's rates while its cores encode pictures that a GPU decodes."""
     return f"{processor} beside {gpu}"
 
 
 def core_fps_beside(rates: Rates, processor: str, speed: float, gpu: str, stage: Stage) -> float:
-    """Return the frames a second of one core beside a decoding GPU: as measured, else as without the GPU."""
+    """Return the frames a second of one core beside a decoding GPU: measured, else the rate without a GPU."""
     return measured_core_fps(rates, beside(processor, gpu), stage) or software_fps(rates, processor, speed, stage)
 
 
@@ -38,10 +38,10 @@ def measurement_of(
     sessions: int,
     fps: float,
 ) -> Measurement | None:
-    """Return what the speed of a device's sessions says about their slowest stage; None if nothing.
+    """Return the rate of the slowest stage of a device's sessions, derived from their speed; None if unknown.
 
-    By current rates that is the device's decoder, its encoder, or the encoding cores of its host's ``processor``. Only
-    jobs with one rendition are measured.
+    The slowest stage, by current rates, is the device's decoder, its encoder, or the encoding cores of its host's
+    ``processor``. Only jobs with one rendition are measured.
     """
     if len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
         return None

@@ -132,7 +132,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
-    """Cut a curve at a total of ``fps_max``, reached by the fewest sessions that would exceed it."""
+    """Cut a curve at a total of ``fps_max``, reached by the fewest sessions whose total would exceed it."""
     below = tuple(point for point in curve if point[1] < fps_max)
     if len(below) == len(curve):
         return curve

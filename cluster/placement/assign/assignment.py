@@ -1,7 +1,8 @@
 """Where every job's segments run: one pure, deterministic function. docs/placement.md explains the rules.
 
-A lower priority gets what a higher one leaves. Within a priority, each job gets a first session; each further session
-goes to the smallest weighted share of its busiest engine (dominant resource fairness: Ghodsi et al., NSDI 2011).
+Jobs of lower priority get the capacity that higher ones leave. Within a priority, each job gets a first session; each
+further session goes to the job with the smallest weighted share of its busiest engine (dominant resource fairness:
+Ghodsi et al., NSDI 2011).
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ def place(
     """Return where each demand's segments run, and why not elsewhere.
 
     Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
-    ``in_full`` also names devices that others use or nobody needs, which are thousands for each job.
+    ``in_full`` also lists devices that are busy or not needed: thousands for each job.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -87,7 +88,7 @@ def _why(decoded: MediaCodec, route: Route, kinds: Kinds) -> str:
 
 
 class _Refusals:
-    """Why jobs are not on devices; equal jobs share the answers."""
+    """Finds out why jobs are not on devices; equal jobs share the answers."""
 
     def __init__(self, ledger: Ledger, catalogue: Catalogue, *, in_full: bool) -> None:
         self._ledger = ledger
@@ -134,7 +135,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job is on no device at all: the first encoder kind's reason for each."""
+        """Return why a job is on no device at all: for each device, the first encoder kind's reason."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:
@@ -167,7 +168,7 @@ class _Refusals:
         has = gigabytes(max(option.site.host.node.memory_bytes or 0 for option in found))
         is_alone = len({site.host.index for site in self._ledger.sites}) == 1
         where = "this machine has" if is_alone else "the largest machine that could do it has"
-        return f"one segment of it needs {needs} of memory, and {where} {has} for work"
+        return f"one segment of the job needs {needs} of memory, and {where} {has} for work"
 
 
 def _satisfied(claim: Claim) -> str:
@@ -181,7 +182,7 @@ def _satisfied(claim: Claim) -> str:
 def _no_encoder(demand: Demand) -> str:
     cases = (rendition.case for rendition in demand.renditions)
     wanted = ", ".join(f"{case.codec.value} {case.chroma} with {case.bit_depth} bits" for case in cases)
-    return f"no encoder that the job allows ({demand.encoder.value}) writes what it asks for: {wanted}"
+    return f"no encoder that the job allows ({demand.encoder.value}) can write {wanted}"
 
 
 def _nowhere(reasons: Sequence[str]) -> str:

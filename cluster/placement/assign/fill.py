@@ -20,7 +20,7 @@ class Claim:
     demand: Demand
     wanted: int  # sessions that it can use
     weight: float
-    choices: list[Options] = field(default_factory=list)  # for its tracks' encoder kinds, the soonest finish first
+    choices: list[Options] = field(default_factory=list)  # one for each choice of encoder kinds, the fastest first
     options: Options = field(init=False)  # the chosen one, if any
     limit: int = 0  # the most useful sessions: at most ``wanted``, without those that would open too late
     given: dict[int, int] = field(default_factory=dict)  # sessions by the index of their option
@@ -49,7 +49,7 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        self._holders: dict[int, list[Claim]] = {}  # by a device's order, the claims whose first sessions it has
+        self._holders: dict[int, list[Claim]] = {}  # the claims with first sessions on each device, by its index
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}
         self._rooms: dict[tuple[Claim, int, int], bool] = {}
@@ -117,9 +117,9 @@ class Fill:
     def _path(self, claim: Claim, refused: set[tuple[Claim, Claim | None]]) -> list[Claim]:
         """Return the shortest chain of claims in which each can take the next one's place and the last can move away.
 
-        This is an augmenting path (C. Berge, Two theorems in graph theory, 1957). Only a move shows whether a claim
-        fits where the next one was: ``refused`` has the pairs that failed, with None for a last claim that found no
-        other place. Return [] if there is no such chain.
+        Return [] if there is none. The chain is an augmenting path (C. Berge, Two theorems in graph theory, 1957).
+        Only a trial move shows whether a claim fits in another one's place. ``refused`` has the moves that failed:
+        (claim, claim to replace), or (claim, None) if the last claim found no free place.
         """
         found, visited = {claim}, set[int]()
         reached = deque([[claim]])
@@ -210,7 +210,7 @@ class Fill:
                     rounds[share].append(number)
 
     def _take(self, claim: Claim, index: int) -> int:
-        """Give a claim a session of one of its options; return the order of the device."""
+        """Give a claim a session of one of its options; return its device's index in the inventory."""
         site, recipe, _, share = claim.options.found[index]
         self._ledger.take(site, recipe)
         claim.given[index] = claim.given.get(index, 0) + 1

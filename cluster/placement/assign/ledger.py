@@ -1,4 +1,4 @@
-"""What is taken and what is left during a placement: counts and limits."""
+"""The used and free capacity of devices and hosts during a placement, and its limits."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,7 +52,7 @@ class Host:
         return room or int(not self.memory_used and not self.is_too_small_for(session_bytes))
 
     def is_too_small_for(self, session_bytes: int) -> bool:
-        """Return whether not even one such session fits."""
+        """Return whether no such session fits."""
         return self.node.memory_bytes is not None and session_bytes > self.node.memory_bytes
 
 
@@ -67,7 +67,7 @@ class Site:
     memory_bytes: int | None  # memory that sessions may use
     caps: tuple[_Caps, _Caps, _Caps]  # caps of the device, its GPU and its machine
     sessions: int = 0
-    loads: dict[str, float] = field(default_factory=_IDLE.copy)  # as ``SessionLoad.load``, by the engine's name
+    loads: dict[str, float] = field(default_factory=_IDLE.copy)  # its sessions' total load, by engine name
     memory_used: int = 0
 
 

@@ -13,9 +13,9 @@ from .fill import sessions_wanted
 from .options import node_refusal
 
 SESSIONS_PER_DLA = 2
-"""Segments at a time on a DLA: one's pictures are decoded while the other's are inferred."""
+"""Segments at a time on a DLA: one is decoded while the network runs on the other."""
 CORES_PER_SESSION = 1.0
-"""For decoding, scaling and normalising."""
+"""The cores that decode, scale and normalise one session's pictures."""
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
@@ -64,7 +64,7 @@ class _Claim:
 
     demand: Demand
     asked: list[int]  # the DLAs that it requests
-    usable: list[int]  # those of them that accept work
+    usable: list[int]  # the requested DLAs that accept work
     given: Counter[int] = field(default_factory=Counter)
 
     @property

@@ -1,4 +1,4 @@
-"""Which devices could serve a demand, and why others could not; computed once for equal demands."""
+"""Finds the devices that could serve a demand, and why others could not, once for equal demands."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,19 +20,19 @@ from .recipes import Kinds, Recipe, RecipeRequest, Recipes, SessionStages, nvenc
 class SiteClass:
     """Sites with equal devices and hosts, in the inventory's order."""
 
-    refusal: str  # why they take no work at all, "" if they do
+    refusal: str  # why they take no work, "" if they do
     rank: int  # 1 on nodes of last resort, else 0
     sites: list[Site] = field(default_factory=list)
 
 
 _Answer = tuple[SiteClass, Recipes]
-"""What a class of sites offers for a demand."""
+"""A class of sites, and the recipes of a demand there."""
 
 
 class Options:
     """Every open route of equal demands, with one encoder kind for each track.
 
-    Most demands can choose among several encoder kinds, so what only the chosen kind needs is computed on use.
+    Most demands can choose among several encoder kinds, so values that only the chosen kind needs are computed on use.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:
@@ -183,7 +183,7 @@ def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
 
 def _device_key(site: Site) -> object:
     device, host = site.device, site.host
-    # Equal devices share their trials, so the identity of the tuple is enough; enums hash faster by identity.
+    # Equal devices share one tuple of trials, so its identity is enough; enums hash faster by identity.
     return (
         site.is_processor,
         device.name,

@@ -1,4 +1,4 @@
-"""How long a placement takes: which segment runs in which lane, and its cost in seconds of GPU and core."""
+"""Predicts when a job ends in a placement, which lane runs each segment, and the cost in GPU and core seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class LaneSchedule:
     """The segments of one lane."""
 
     lane: Lane
-    segments: tuple[int, ...]  # by index in ``Demand.segments``
+    segments: tuple[int, ...]  # indices of its segments in ``Demand.segments``
     frames: int
     ends_s: float  # when its last segment is done
 
@@ -23,7 +23,7 @@ class LaneSchedule:
 class Prediction:
     """Time and cost of a job in the current placement."""
 
-    wall_s: float | None  # from the first session's start to the last segment's end; None if nothing was placed
+    wall_s: float | None  # time from the first session's start to the last segment's end; None if nothing was placed
     gpu_s: float  # total time for which GPUs or slices are held
     cpu_s: float  # total time of all cores
     lanes: tuple[LaneSchedule, ...]
@@ -61,7 +61,7 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
 
 
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
-    """Return as heaps, by speed, when each session becomes free, with its lane."""
+    """Return heaps by speed: when each session becomes free, and the index of its lane."""
     times, opened = hardware.sessions, dict[str, int]()
     free: dict[float, list[tuple[float, int]]] = {}
     for index, lane in enumerate(lanes):

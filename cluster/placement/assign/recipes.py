@@ -1,4 +1,4 @@
-"""Recipes: what one session of a demand uses on one device, by each open route. Equal devices share them."""
+"""Recipes: the resources of one session of a demand on one device, for each open route. Equal devices share them."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -33,16 +33,16 @@ class SessionLoad:
     """The load of one session on a kind of engine."""
 
     engine: str  # NVDEC or NVENC
-    load: float  # in full-speed sessions: one of them keeps one engine busy
+    load: float  # a multiple of one full-speed session, which keeps one engine busy
     curve: Curve  # a device's throughput at each load, as a multiple of one full-speed session, until it is flat
     load_most: int  # the load beyond which the device gets no faster
 
     def gain(self, before: float) -> float:
-        """Return the fraction of its own speed that one more session adds to a device that is full of such sessions."""
+        """Return the throughput that one more session adds at the load ``before``, as a fraction of its own speed."""
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
-        """Return the fraction of its speed that a session keeps on a device with this load, which includes its own."""
+        """Return the fraction of its full speed that a session has at a load that includes its own."""
         return read_curve(self.curve, load) / load if load > 1 else 1.0
 
 
@@ -52,7 +52,7 @@ class Recipe:
 
     route: Route
     kinds: Kinds
-    fps: float  # if it has the host to itself
+    fps: float  # its speed on an otherwise idle host
     engines: tuple[SessionLoad, ...] = ()
     cores: float = 0.0  # threads
     encoder_sessions: int = 0
@@ -100,7 +100,7 @@ class RecipeRequest:
     rates: Rates
     policy: Policy
     processor: str = ""
-    speed: float = 1.0  # of its host's cores, relative to the reference core
+    speed: float = 1.0  # the speed of its host's cores, relative to the reference core
     host_cores: float = 1.0
 
     def recipes(self) -> Recipes:
@@ -122,7 +122,7 @@ class RecipeRequest:
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why it is not worth a GPU to decode for the cores; "" if ``hybrid`` is worth it.
+        """Return why decoding for the cores is not worth a GPU; "" if ``hybrid`` is worth one.
 
         Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
         and forth.
@@ -201,10 +201,10 @@ class RecipeRequest:
         if any(width <= (trial.max_width or width) and height <= (trial.max_height or height) for trial in working):
             return ""
         most = "{}x{}".format(*max((trial.max_width or 0, trial.max_height or 0) for trial in working))
-        return f"{width}x{height} is larger than its {engine.name} takes of {case.codec.value} ({most})"
+        return f"{width}x{height} exceeds the {most} that its {engine.name} supports for {case.codec.value}"
 
     def recipe(self, decoder: Engine) -> Recipe:
-        """Compute a session decoded by ``decoder`` and encoded as the kinds say."""
+        """Compute a session decoded by ``decoder`` and encoded by the demand's encoder kinds."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
         in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]

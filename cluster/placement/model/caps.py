@@ -30,7 +30,7 @@ class LearntCap:
     """How many sessions to try: from time to time one more than were open at the last refusal."""
 
     sessions: int
-    refused_at: int  # how many were open at the last refusal
+    refused_at: int  # how many sessions were open at the last refusal
     retry_at_s: float
     wait_s: float  # the wait before that retry; doubles each time that the same number is refused again
 
@@ -59,7 +59,7 @@ def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCa
 
 
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
-    """Return the caps without those that working sessions exceed (a new driver, or others closed theirs)."""
+    """Return the caps without those that working sessions exceed (after a new driver, or once others closed theirs)."""
     working = {seen.device: seen.open_on_device, seen.node: seen.open_on_node}
     return {name: cap for name, cap in caps.items() if cap.refused_at >= working.get(name, 0)}
 

@@ -1,4 +1,4 @@
-"""What jobs ask for: frozen values, derived from plans and remaining segments."""
+"""The demands of jobs: frozen values, derived from plans and remaining segments."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -23,10 +23,10 @@ class EncoderChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncoderKind:
-    """What an encoded track's bytes depend on: all workers on a track use the same kind."""
+    """A kind of encoder. A track's bytes depend on it, so all workers on a track use the same kind."""
 
     implementation: str
-    architecture: str = ""  # of the GPU with that NVENC, such as ``ada``
+    architecture: str = ""  # architecture of the GPU with that NVENC, such as ``ada``
     driver_branch: str = ""
 
     @property
@@ -55,7 +55,7 @@ class Rendition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one job asks for."""
+    """The work that one job asks for."""
 
     job: str
     segments: tuple[int, ...]  # frames of each unfinished segment
@@ -65,7 +65,7 @@ class Demand:
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
     software_decode: str = ""  # why no GPU may decode the input, "" if one may
-    needs_gpu: bool = False  # whether it may not run without a GPU
+    needs_gpu: bool = False  # whether it requires a GPU
     dlas: tuple[int, ...] | None = None  # DLAs that may run its network, () for any; None without one
     has_filters: bool = False  # frames are filtered between decoder and encoder
     filter_bytes: int = 0  # memory that filters keep for each segment beside the pictures
@@ -74,7 +74,7 @@ class Demand:
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
     workers_max: int | None = None  # the most segments in flight
     pyav: str = ""  # its bytes need this version; "" for any
-    finish_within_s: Fraction | None = None  # seconds from when it is first seen; None if its user does not say
+    finish_within_s: Fraction | None = None  # due this many seconds after it is first seen; None without a due time
     title: str = ""  # the displayed name of its input, "" if it has none
 
     @property
@@ -89,7 +89,7 @@ class Demand:
 
     @property
     def needs_devices(self) -> bool:
-        """Whether no processor can do it alone: it runs a network, requires a GPU, or an NVENC writes it."""
+        """Whether it needs a GPU or DLA: it runs a network, requires a GPU, or must be written by an NVENC."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]
         require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
         return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)

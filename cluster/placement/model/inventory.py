@@ -66,11 +66,11 @@ class Node:
     node: NodeId
     name: str
     devices: tuple[Device, ...]  # includes its processor, but not its DLAs
-    dlas: tuple[Device, ...] = ()  # for jobs that run networks; an error ends the process that uses one
+    dlas: tuple[Device, ...] = ()  # accelerators for jobs that run networks; an error ends the process that uses one
     preemptible: bool = False
     memory_bytes: int | None = None
     speed: float = 1.0  # speed of its cores, relative to the reference core
-    system_encoder_sessions_max: int | None = None  # of all its GPUs together
+    system_encoder_sessions_max: int | None = None  # the most encoder sessions of all its GPUs together
     shown: ShownGpus | None = None  # its GPUs by all their names, as shown to Ray; None if NVML was not asked
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""

@@ -9,16 +9,16 @@ from .demand import EncoderKind
 
 
 class Lane(NamedTuple):
-    """Sessions of one job on one device (and, where the route needs it, its host's cores)."""
+    """Sessions of one job on one device (and on its host's cores, if the route needs them)."""
 
     job: str
     node: NodeId
     device: str
     route: Route
     sessions: int  # segments at a time
-    fps: float  # source frames a second of all of them; 0 if unknown, as for a network
+    fps: float  # source frames a second of all sessions; 0 if unknown, as for a network
     cores: float  # of the host's processor
-    memory_bytes: int  # memory of the device, without a process's context; on the route ``cpu``, of the host
+    memory_bytes: int  # device memory, without a process's context; host memory on the route ``cpu``
     kinds: tuple[EncoderKind, ...]
     reason: str  # a sentence
 
@@ -38,4 +38,4 @@ class Placement:
     """Where every job's segments run. The same input gives the same placement."""
 
     lanes: tuple[Lane, ...]
-    refusals: tuple[Refusal, ...]  # of each job; first why it could not be placed at all
+    refusals: tuple[Refusal, ...]  # each job's refusals; the first says why it could not be placed at all

@@ -1,4 +1,4 @@
-"""What a cluster's owner allows: a frozen value with documented defaults, read from TOML.
+"""The policy of a cluster's owner: a frozen value with documented defaults, read from TOML.
 
 docs/placement.md explains every key; ``configs/policy.toml`` is the annotated file of all defaults.
 """
@@ -29,7 +29,7 @@ class PreemptibleUse(StrEnum):
 
 
 class Policy(BaseModel):
-    """What placement may do. Fractions of memory refer to free memory; cores are hardware threads."""
+    """The limits of placement. Fractions of memory refer to free memory; cores are hardware threads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -44,8 +44,8 @@ class Policy(BaseModel):
     sessions_per_core: Annotated[float, Field(gt=0, le=4)] = 1.0  # in software
     cores_reserved: Annotated[float, Field(ge=0)] = 0.0  # cores left free on every node
     feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for each session that a GPU decodes and encodes
-    sessions_per_device: Annotated[int, Field(ge=1)] = 64  # on one GPU or slice at most
-    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # of device and host memory, left free
+    sessions_per_device: Annotated[int, Field(ge=1)] = 64  # the most sessions on one GPU or slice
+    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # the fraction of device and host memory left free
     # A GPU decodes for the cores only if that makes a session this much faster: rates are no more exact.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start: a job for which the GPU only decodes must save more than that.

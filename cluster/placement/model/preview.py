@@ -20,7 +20,7 @@ class PlacementPreview:
     gpu_refusal: str = ""  # why no GPU would take part, "" if there is no reason
     takes_gpu: bool = False
     unknown: str = ""  # why none of this is known
-    is_probing: bool = False  # it will be known later: GPUs are still being probed
+    is_probing: bool = False  # whether it will be known once all GPUs are probed
 
 
 def preview_of(
@@ -28,8 +28,9 @@ def preview_of(
 ) -> PlacementPreview:
     """Return where a demand would be placed.
 
-    A demand that can choose its encoder is placed among ``others``, any other alone. A demand for NVENC that finds all
-    taken would wait, so it is placed alone too. ``idle`` has all nodes without work, or is None if more may join.
+    A demand that can choose its encoder is placed beside ``others``, any other demand by itself. A demand that requires
+    NVENC is placed by itself if ``others`` use every NVENC, because its job would wait. ``idle`` has all nodes without
+    work, or is None if more may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]

@@ -62,7 +62,7 @@ def run_in_child(
     limit_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> ChildOutcome:
-    """Run ``probe`` with keyword ``arguments`` in a child process; never raises for a failure there.
+    """Run ``probe`` with keyword ``arguments`` in a child process; never raises if the probe fails.
 
     After ``limit_s`` the child is killed, with its own children; it also ends when this process does. ``environment``
     is added to this process's variables.
@@ -114,7 +114,7 @@ def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]
 
 
 def main() -> None:
-    """Run the probe that the starting process sends, with its arguments."""
+    """Run the probe that the parent process sends, with its arguments."""
     end = PlainEnd(begin()[0])
     try:
         probe, arguments = end.receive()
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""If this many cases kill their processes, the machine itself is at fault, and trying more would tell nothing."""
+"""If this many cases kill their processes, the machine itself is at fault, and the remaining cases are not tried."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 
@@ -157,7 +157,7 @@ def try_cases(
     """Try ``cases`` in order, all within ``limit_s``; if a case ends its child, another child continues.
 
     ``probe`` is a generator function that yields each case's name when it begins, and (name, result) when it is done.
-    ``arguments`` makes its keyword arguments from the remaining cases; ``limit_s``, the remaining time, is added.
+    ``arguments`` returns its keyword arguments for the remaining cases; ``limit_s``, the remaining time, is added.
     """
     results: dict[str, Any] = {}
     deaths: dict[str, ChildOutcome] = {}

@@ -1,4 +1,4 @@
-"""Asks the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
+"""Queries the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
 
 ctypes calls libcuda directly, so the driver is judged with any version of ``cuda.bindings``, or none. Each finding is
 yielded at once, so that a crash loses no earlier ones.
@@ -34,7 +34,7 @@ ATTRIBUTES = {
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
 }
-"""CU_DEVICE_ATTRIBUTE_* numbers, by our names: compute capability, and what the device's memory can do."""
+"""CU_DEVICE_ATTRIBUTE_* numbers, by our names: compute capability, and features of the device's memory."""
 
 
 UNASKED = CudaReport(codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED))
@@ -247,7 +247,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the path of the file mapped into this process whose name starts with ``beginning``; "" for none."""
+    """Return the path of a file that this process has mapped, by the ``beginning`` of its name; "" for none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

@@ -42,7 +42,7 @@ class DriverChoice:
 
 
 NO_CHOICE: Final = DriverChoice()
-NOT_FOR_GEFORCE: Final = "compat packages are not for GeForce"
+NOT_FOR_GEFORCE: Final = "compat packages do not support GeForce"
 
 
 class Candidate(NamedTuple):
@@ -87,7 +87,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice on a machine without a compat package; it fails if a folder was configured for one."""
+    """Return the choice on a machine without a compat package; a configured folder without one is a failure."""
     named = compat_folder(environ)
     return (
         DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
@@ -119,7 +119,7 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return the search path without a compat package that CUDA refuses, if it was loaded through that path."""
+    """Return the search path without a broken compat package, if the package was loaded through that path."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"

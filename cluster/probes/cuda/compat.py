@@ -107,7 +107,7 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
     Some failures do not close devices: an error that may pass by itself, because workers that hit it are restarted
     after a pause; a probe that ran out of time or memory; a crash on a machine where a codec session worked.
     """
-    subject, rule = "CUDA initialisation", "what cuInit returned (CUDA Compatibility 3.3.3)"
+    subject, rule = "CUDA initialisation", "the result of cuInit (CUDA Compatibility 3.3.3)"
     code = report.init_code
     if report.ended:
         because = f"the process that probed the driver ended: {report.ended}"
@@ -123,7 +123,7 @@ def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis
         error = cuda_error(code)
         fix = error.fix
         if code == _NO_DEVICE and report.visible_devices is not None:
-            fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices that are here'
+            fix = f'CUDA_VISIBLE_DEVICES is "{report.visible_devices}": unset it, or name devices of this machine'
         because = f"cuInit returned {error.name} ({code}): {error.meaning}"
         stops = Stops.NOTHING if error.is_passing else Stops.CUDA
         yield Diagnosis(subject, Grade.BROKEN, rule, because, fix, stops=stops)

@@ -145,7 +145,7 @@ def _is_tegra(root: Path) -> bool:
 
 
 def report_of(outcome: ChildOutcome) -> CudaReport:
-    """Return the child process's answers, however many came."""
+    """Return the child process's answers, even if some are missing."""
     found: dict[str, Any] = {}
     step = ""
     for value in outcome.values:

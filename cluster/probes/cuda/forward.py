@@ -78,7 +78,7 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 
 
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
-    """Return what is wrong with a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
+    """Return the faults of a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
 
     ``for_work`` ignores the debugger's library, which work does not need.
     """
@@ -232,4 +232,4 @@ def _limit(limit: FeatureLimit, devices: tuple[CudaDevice, ...]) -> str:
     if values and all(value == 1 for value in values):
         return ""
     known = values and all(isinstance(value, int) for value in values)
-    return f"no {limit.feature}" if known else f"{limit.feature}: only where {limit.condition}"
+    return f"no {limit.feature}" if known else f"{limit.feature}: only if {limit.condition}"

@@ -1,8 +1,8 @@
 """Finds compat packages on the disk (CUDA Compatibility 3.2.1, 3.2.2), and reads the ELF note of their libcuda.
 
-Packages from a runfile may lack links, so the search is for versioned files. The note, in ``SECTION`` and by ``OWNER``,
-is JSON with the CUDA version, the accepted driver branches and the kinds of device. Orin's note has only a CUDA
-version, and its length exceeds the section by two bytes.
+Packages from a runfile may lack links, so the search is for versioned files. The note (section
+``SECTION``, owner ``OWNER``) is JSON with the CUDA version, the accepted driver branches and the kinds of device.
+Orin's note has only a CUDA version, and its length exceeds the section by two bytes.
 """
 
 import json
@@ -71,7 +71,7 @@ def library_of(path: str) -> CudaLibrary:
 
 
 def _companions(folder: Path, version: str) -> dict[str, str]:
-    """Return each library's version, by name: ``version`` if there is such a file, else the newest."""
+    """Return each library's version, by name: ``version`` if the folder has it, else the newest."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("lib*.so.*")):
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():

@@ -99,7 +99,7 @@ def _failure(detail: str) -> Unavailable:
 
 
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
-    """Judge the package on a machine with an NVIDIA driver: it works, or its first requirement that is not met.
+    """Judge the package on a machine with an NVIDIA driver; the verdict names its first unmet requirement.
 
     Trials decide: requirements of the import matter only if the import failed, and those of a session only if no
     session worked (``codecs_work``).
@@ -111,7 +111,7 @@ def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, c
     sessions = () if codecs_work else (*_orin(report), *_blackwell(report))
     if unmet := (*imports, *sessions):
         return unmet[0]
-    rule = "its import, tried in a process of its own"
+    rule = "its import, tried in a separate process"
     if isinstance(package.picked, Unavailable):
         fix = "import it by hand to see the whole message: python -c 'import PyNvVideoCodec'"
         return Diagnosis(_SUBJECT, Grade.BROKEN, rule, package.picked.reason, fix)

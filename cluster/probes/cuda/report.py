@@ -80,12 +80,12 @@ class CudaDevice:
     """One device as CUDA sees it."""
 
     ordinal: int
-    uuid: Maybe[str]  # without a "GPU-" or "MIG-" prefix
+    uuid: Maybe[str]  # its UUID without a "GPU-" or "MIG-" prefix
     pci_bus_id: Maybe[str]
     name: str
     compute_capability: Maybe[str]  # "9.0"
     is_integrated: Maybe[bool]
-    attributes: dict[str, Maybe[int]]  # by the names in ``ask.ATTRIBUTES`` ("host_register_supported")
+    attributes: dict[str, Maybe[int]]  # values of ``ask.ATTRIBUTES`` by name ("host_register_supported")
     context_code: Maybe[int] = NOT_ASKED  # the return code of retaining its primary context; 0 is success
     free_bytes: Maybe[int] = NOT_ASKED
     total_bytes: Maybe[int] = NOT_ASKED

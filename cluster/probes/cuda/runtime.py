@@ -23,13 +23,13 @@ from .tables import (
 )
 
 _FIRST_MINOR_COMPATIBLE = 11
-_BACKWARD = "drivers run what older toolkits built (CUDA Compatibility 4)"
+_BACKWARD = "drivers run programs built with older toolkits (CUDA Compatibility 4)"
 _MINOR = "minor-version compatibility within a major version (CUDA Compatibility 2)"
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
 # CUDA Compatibility 2.2. PTX of a newer toolkit does not compile (222), but NVRTC compiles for the device itself.
-KERNEL_LIMITS = ("scaling and converting pictures on the GPU: the CPU does it",)
+KERNEL_LIMITS = ("scaling and converting pictures on the GPU (the CPU does it instead)",)
 """The limits of a GPU without kernels; NVDEC and NVENC need none."""
 _KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
 
@@ -94,7 +94,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the fix that installs ``driver`` ("": any newer one) if it supports these GPUs."""
+    """Return the fix: install ``driver`` or later ("": a newer one), or use a newer GPU."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)
@@ -117,7 +117,7 @@ def _package(runtime: RuntimeInUse, report: CudaReport) -> tuple[str, str]:
     if not report.driver:
         return "", ""
     if report.has_geforce:
-        return "", "compat packages are not for GeForce"
+        return "", "compat packages do not support GeForce"
     branch = version_numbers(report.driver)[0]
     found = compat_package_for(runtime.cuda_version, branch, _last_branch(report)[0])
     if not found:
@@ -146,7 +146,7 @@ def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
-    """Judge whether the driver can load this NVRTC's code; it can if the driver's version is unknown."""
+    """Judge whether the driver can load this NVRTC's code; an unknown driver version counts as new enough."""
     made, has = version_numbers(nvrtc)[:2], version_numbers(known(report.cuda_version, nvrtc))[:2]
     if made <= has or (made[0] == has[0] and made >= FIRST_COMPATIBLE_NVRTC):
         return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, f"NVRTC {nvrtc} loads")

@@ -11,7 +11,7 @@ from ..report.tables import read_tables
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return "580.159.04" as (580, 159, 4), for comparison; parts from the first non-number on are dropped."""
+    """Return "580.159.04" as (580, 159, 4), for comparison; the first part that is not a number ends it."""
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -42,7 +42,7 @@ class FeatureLimit(NamedTuple):
     """A feature that a compat package may lack."""
 
     feature: str
-    attributes: tuple[str, ...] = ()  # of ``ask.ATTRIBUTES``: with all of them the device has the feature
+    attributes: tuple[str, ...] = ()  # names in ``ask.ATTRIBUTES``; a device with all of them has the feature
     condition: str = ""  # where the feature exists
 
 

@@ -133,7 +133,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
 def _finish(
     subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
 ) -> DeviceReport:
-    """Query the rest. By UUID: ``xids``, and why a device's Xids cannot be seen (``refused``)."""
+    """Query the rest. ``xids`` and ``refused`` are by UUID; ``refused`` says why Xids cannot be watched."""
     questions, uuid = subject.questions, subject.uuid
     watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
     mig, whole_gpm = _with_gpm(subject)

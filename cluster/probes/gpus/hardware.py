@@ -85,7 +85,7 @@ class VgpuBoard(_Frozen):
     unlisted_id: int  # the first made-up id, for types without a known one
     series: dict[str, tuple[int, ...]]  # their frame buffers in GiB, by series
     first_id: dict[str, int] = {}  # NVML's id of the first type of each series
-    fewer: dict[str, int] = {}  # by size and series ("8Q"): types of which fewer run at once than memory allows
+    fewer: dict[str, int] = {}  # how many of a type ("8Q") run at once, if fewer than memory allows
 
     def shared(self) -> Iterator[VgpuTypeEntry]:
         """Yield the types that time-share the GPU."""
@@ -182,7 +182,7 @@ class EncoderMemory(_Frozen):
 class HostMemory(_Frozen):
     """The host memory of a session, in MiB and in pictures."""
 
-    rest_mib: int  # for Ray, the job's driver and the worker process
+    rest_mib: int  # memory of Ray, the job's driver and the worker process
     session_mib: int
     decode_pictures: int
     filter_pictures: int
@@ -202,7 +202,7 @@ class Hardware(_Frozen):
     architectures: dict[str, Architecture]
     decodes: dict[str, tuple[Capability, ...]]
     encodes: dict[str, tuple[Capability, ...]]
-    capabilities_of: dict[str, dict[str, str]]  # by engine generation: its tables in ``decodes`` and ``encodes``
+    capabilities_of: dict[str, dict[str, str]]  # each engine generation's tables in ``decodes`` and ``encodes``
     sessions: Sessions
     memory: SessionMemory
     software: SoftwareRates
@@ -259,7 +259,7 @@ class Hardware(_Frozen):
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
         """Return the trials of a simulated GPU with NVML's ``name``: every case in the tables.
 
-        Without an engine its cases do not work, as on a real GPU.
+        As on a real GPU, the cases of a missing engine do not work.
         """
         found = []
         for engine, direction in ((Engine.NVDEC, Direction.DECODE), (Engine.NVENC, Direction.ENCODE)):

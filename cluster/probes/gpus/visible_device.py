@@ -24,7 +24,7 @@ CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 class TakenDevice:
     """The device assigned to a process."""
 
-    identity: str  # on its machine; "" for none
+    identity: str  # its name on its machine; "" for no device
     trouble: str = ""  # why the process cannot see it; "" if it can
 
 

@@ -140,19 +140,19 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
     if isinstance(cuda.library, Unavailable):
         return
     given = container.capabilities
-    said = "it is not set" if given is None else f"it is {','.join(given) or 'empty'}"
+    value = "it is not set" if given is None else f"it is {','.join(given) or 'empty'}"
     has_video = bool({"video", "all"} & set(given or ()))
     codecs = {name: path for name, path in cuda.codec_libraries.items() if name != "libnvidia-ml.so.1"}
     absent = " and ".join(name for name, path in codecs.items() if isinstance(path, Unavailable))
     grade, fix = Grade.BROKEN, ""
     if not absent:
         aside = "" if has_video else ", without video, but"
-        grade, because = Grade.OK, f"{said}{aside or ';'} the codec libraries load"
+        grade, because = Grade.OK, f"{value}{aside or ';'} the codec libraries load"
     elif has_video:
-        because = f"{said}, but {absent} cannot be loaded"
+        because = f"{value}, but {absent} cannot be loaded"
         fix = "install the driver's decode and encode libraries on the host, and start the container again"
     else:
-        because = f"{said}, without video, and {absent} cannot be loaded"
+        because = f"{value}, without video, and {absent} cannot be loaded"
         fix = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
     rule = "the codec libraries must load, whatever the variable says"
     yield Diagnosis("NVIDIA_DRIVER_CAPABILITIES", grade, rule, because, fix)

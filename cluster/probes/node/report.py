@@ -75,8 +75,8 @@ class NodeReport:
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
-    vgpu_hosts: dict[str, VgpuHostReport]  #: by the UUID of each GPU that hosts vGPUs
-    vgpu_guests: dict[str, VgpuGuestReport]  #: by the UUID of each GPU that is a vGPU
+    vgpu_hosts: dict[str, VgpuHostReport]  #: reports on GPUs that host vGPUs, by UUID
+    vgpu_guests: dict[str, VgpuGuestReport]  #: reports on vGPUs, by UUID
     software: tuple[Trial, ...]
     devices: tuple[DeviceTrials, ...]
     probe_problems: tuple[ProbeProblem, ...]
@@ -126,7 +126,7 @@ _ABSENCES: Final = [absence.value for absence in Absence]
 
 @cache
 def _adapter() -> TypeAdapter[NodeReport]:
-    # Made on first use, because it is slow to make.
+    # Created on first use, because creating it is slow.
     return TypeAdapter(NodeReport)
 
 

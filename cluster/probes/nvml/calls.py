@@ -78,7 +78,7 @@ def ask_with_code(
         return Unavailable(Absence.FUNCTION_NOT_FOUND, reason), SUCCESS
     try:
         return read(call(*arguments)), SUCCESS
-    except Exception as error:  # noqa: BLE001 - any exception from a foreign library is the answer
+    except Exception as error:  # noqa: BLE001 - any exception of the library becomes the answer
         code = _code(error)
         if code is None:
             return Unavailable(Absence.FAILED, f"{function} failed with {type(error).__name__}: {error}"), SUCCESS

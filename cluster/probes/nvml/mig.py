@@ -20,7 +20,7 @@ SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are its own. Never raises."""
+    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are the GPU's. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
@@ -116,8 +116,13 @@ def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfil
     )
 
 
-def _shared_counts(said: Any) -> tuple[EngineCount, ...]:
-    return _counts(said.sharedDecoderCount, said.sharedEncoderCount, said.sharedJpegCount, said.sharedOfaCount)
+def _shared_counts(attributes: Any) -> tuple[EngineCount, ...]:
+    return _counts(
+        attributes.sharedDecoderCount,
+        attributes.sharedEncoderCount,
+        attributes.sharedJpegCount,
+        attributes.sharedOfaCount,
+    )
 
 
 def _slice_profile(
@@ -136,8 +141,8 @@ def _slice_profile(
     return known(questions.ask_of(handle, "nvmlDeviceGetAttributes_v2", read=_made_name), "unknown")
 
 
-def _made_name(said: Any) -> str:
-    return f"{int(said.gpuInstanceSliceCount)}g.{round(int(said.memorySizeMB) / 1024)}gb"
+def _made_name(attributes: Any) -> str:
+    return f"{int(attributes.gpuInstanceSliceCount)}g.{round(int(attributes.memorySizeMB) / 1024)}gb"
 
 
 def read_memory(info: Any) -> MemoryUse:

@@ -19,7 +19,7 @@ _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphics
 
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 SINCE_LOAD = 0  # NVML_VOLATILE_ECC: counted since the driver was loaded
-RETIREMENT_CAUSES = (0, 1)  # many single-bit errors, a double-bit error
+RETIREMENT_CAUSES = (0, 1)  # NVML's numbers for many single-bit errors, and for a double-bit error
 RECOVERY_ACTION_FIELD = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 RECOVERY_ACTIONS = dict(enumerate(WORDS["recovery_action"]))
 
@@ -94,7 +94,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 
 
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # The name has the version, because the unversioned function raises another error on an old driver.
+    # A versioned name: on an old driver the unversioned function raises another error.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
     if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)

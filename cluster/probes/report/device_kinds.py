@@ -115,5 +115,5 @@ class DeviceKind(_Row, Enum):
 
 
 SEATS: Final = {kind.seat: kind for kind in DeviceKind if kind.value == kind.seat}
-"""The kind with the same name as the seat, by seat."""
+"""For each seat, the kind with the seat's name."""
 _SEATS: Final = {route: kind.seat for kind in DeviceKind for route in kind.routes}

@@ -68,7 +68,7 @@ class Health:
     """A device's health."""
 
     ecc_enabled: Maybe[bool]
-    ecc_uncorrected: Maybe[int]  # since the driver was loaded
+    ecc_uncorrected: Maybe[int]  # errors since the driver was loaded
     retired_pages: Maybe[int]
     retirement_pending: Maybe[bool]
     remapped_rows_pending: Maybe[bool]
@@ -156,7 +156,7 @@ class DeviceReport:
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
-    facts: dict[str, Maybe[str | int | float | bool]]  # for display: serial, VBIOS, PCIe, power, temperature, ...
+    facts: dict[str, Maybe[str | int | float | bool]]  # facts for display: serial, VBIOS, PCIe, power, temperature, ...
 
     @property
     def key(self) -> str:

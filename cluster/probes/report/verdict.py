@@ -31,7 +31,7 @@ class Diagnosis:
     rule: str  # the document's rule, with its section: "... (CUDA Compatibility 2.1)"
     because: str  # a sentence without a full stop
     fix: str = ""  # what to do; "" if nothing
-    limits: tuple[str, ...] = ()  # what does not work although the subject does
+    limits: tuple[str, ...] = ()  # features that do not work although the subject does
     stops: Stops = Stops.NOTHING
     device: str = ""  # the UUID of the GPU that it is about, without prefix; "" for all GPUs
 

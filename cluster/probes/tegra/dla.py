@@ -60,11 +60,11 @@ def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
 
 
 def _absent(reason: str) -> Unavailable:
-    return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be asked: {reason}")
+    return Unavailable(Absence.NO_LIBRARY, f"cuDLA cannot be queried: {reason}")
 
 
 def _uncounted(absence: Absence, reason: str) -> Unavailable:
-    return Unavailable(absence, f"cuDLA did not say how many accelerators there are: {reason}")
+    return Unavailable(absence, f"cuDLA did not report the number of accelerators: {reason}")
 
 
 def _unknown(index: int, reason: str) -> DlaDevice:
@@ -94,7 +94,7 @@ def _device(cudla: Any, index: int) -> DlaDevice:
             return DlaDevice(index, int(version.device_version), bool(addressing.unified_addressing_supported))
         finally:
             cudla.destroy_device(handle)
-    except Exception as error:  # noqa: BLE001 - one accelerator that does not answer hides no other
+    except Exception as error:  # noqa: BLE001 - one accelerator's failure must not hide the others
         return _unknown(index, f"{type(error).__name__}: {error}")
 
 
@@ -107,5 +107,5 @@ def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
     if isinstance(first, Unavailable):
         return first
     version, count = first
-    reason = outcome.detail or "the accelerator was not asked"
+    reason = outcome.detail or "the accelerator was not queried"
     return DlaReport(version, (*devices, *(_unknown(index, reason) for index in range(len(devices), count))))

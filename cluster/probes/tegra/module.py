@@ -47,7 +47,7 @@ class Soc(Enum):
     XAVIER = "nvidia,tegra194"
     ORIN = "nvidia,tegra234"
     THOR = "nvidia,tegra264"
-    OTHER = "a Tegra that we do not know"
+    OTHER = "an unknown Tegra"
 
 
 _CAPABILITIES: Final[dict[Soc, Capability]] = {
@@ -90,12 +90,12 @@ class CodecInterface(Enum):
     """The interface to a Tegra's video engines; codecfleet uses only the Video Codec SDK."""
 
     V4L2 = "V4L2 and the Jetson Multimedia API"
-    VIDEO_CODEC_SDK = "Video Codec SDK, so PyNvVideoCodec"
+    VIDEO_CODEC_SDK = "Video Codec SDK (PyNvVideoCodec)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraReport:
-    """What a Tegra can do."""
+    """A Tegra and its capabilities."""
 
     identity: TegraIdentity
     capability: Maybe[Capability]
@@ -141,7 +141,7 @@ def monitor_for(identity: TegraIdentity) -> Monitor:
 def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
     """Return the interface to the video engines: the Video Codec SDK on Thor, V4L2 on earlier chips."""
     if soc is Soc.OTHER:
-        return Unavailable(Absence.NOT_FOUND, "nothing says which Tegra this is")
+        return Unavailable(Absence.NOT_FOUND, "the Tegra's model is unknown")
     return CodecInterface.VIDEO_CODEC_SDK if soc is Soc.THOR else CodecInterface.V4L2
 
 

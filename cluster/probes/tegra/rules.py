@@ -48,7 +48,7 @@ class TegraFacts:
 
 
 def io_coherency(capability: Capability) -> Rule:
-    """Return whether the GPU is coherent with the processor's caches (2.1): one way only, from Xavier (7.2) on."""
+    """Return whether the GPU has one-way coherence with the processor's caches (2.1): from Xavier (7.2) on."""
     if capability >= IO_COHERENT_SINCE:
         return Rule(holds=True, reason="the GPU is I/O coherent: its compute capability is at least 7.2")
     return Rule(holds=False, reason="the GPU is not I/O coherent: its compute capability is less than 7.2")

@@ -103,7 +103,7 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
 def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
     """Try samples by name, in a child process: encode one frame if an encoder is known, then decode it.
 
-    A case's result is a pair: its trials, and its ``TrialStream``, None unless both succeeded.
+    A case's result is its trials and its ``TrialStream``, which is None unless both trials succeeded.
     """
     ends_s = time.monotonic() + _TRY_UNTIL * limit_s
     for name in names:

@@ -12,7 +12,7 @@ from typing import Any
 from ..nvml.calls import NvmlLike, read_text
 
 INSUFFICIENT_SIZE = 7
-VM_ID_BYTES = 128  # the most that NVML may write, with its terminator; twice as much is allocated
+VM_ID_BYTES = 128  # the longest id of NVML, terminator included; twice as much memory is allocated
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:

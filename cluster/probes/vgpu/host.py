@@ -67,16 +67,16 @@ class VgpuHostReport:
     supported: tuple[int, ...]  # ids of types
     creatable: Maybe[tuple[int, ...]]  # ids of types that can be created now
     types: tuple[VgpuType, ...]
-    why_creatable: dict[str, Creation]  # by type id as text: the guide's rule, overridden by the driver's list
+    why_creatable: dict[str, Creation]  # the guide's rule, overridden by the driver's list; by type id as text
     active: Maybe[tuple[VgpuInstance, ...]]  # running vGPUs
-    metadata: Maybe[NvmlValues]  # of the GPU, for migration
+    metadata: Maybe[NvmlValues]  # the GPU's metadata, for migration
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
     # Whether a running vGPU can move: by its instance as text, and by the UUID of another GPU of this host.
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
-        """Return the values that are joined with its guests'; ``node`` is its machine's name."""
+        """Return the values to join with its guests' reports; ``node`` is its machine's name."""
         most = {found.type_id: found.instances_max for found in self.types}
         vgpus = tuple(_load_of(vgpu, most) for vgpu in known(self.active, ()))
         return VgpuHost(node, scheduler_words(self.scheduler), vgpus)
@@ -179,8 +179,8 @@ def _gpu_instances(questions: DeviceQuestions, types: tuple[VgpuType, ...]) -> M
 def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]]) -> Creation:
     if isinstance(creatable, Unavailable) or ruled.creatable == (type_id in creatable):
         return ruled
-    said = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
-    return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {said}")
+    answer = "lists the type as creatable" if type_id in creatable else "does not list the type as creatable"
+    return Creation(not ruled.creatable, f"{ruled.reason}, but the driver {answer}")
 
 
 def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
@@ -273,7 +273,7 @@ def _on_whole_gpu(wanted: VgpuType, running: tuple[Maybe[int], ...]) -> tuple[bo
     if wanted.framebuffer_bytes not in running or isinstance(wanted.framebuffer_bytes, Unavailable):
         return False, "vGPUs with another amount of frame buffer run on the GPU already"
     if isinstance(most, Unavailable):
-        return True, "vGPUs of this size run already; nothing says how many fit"
+        return True, "vGPUs of this size run already; it is unknown how many fit"
     if count >= most:
         return False, f"the GPU is full: it takes {most} vGPUs of this size, and all run"
     return True, f"{count} of {most} vGPUs with the same frame buffer run"

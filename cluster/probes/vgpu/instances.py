@@ -169,7 +169,7 @@ def _read_accounting(stats: Any) -> AccountingStats:
 
 
 def _accounted(value: int, no_value: int) -> Maybe[int]:
-    return Unavailable(Absence.NOT_SUPPORTED, "this GPU does not account for it") if value == no_value else value
+    return Unavailable(Absence.NOT_SUPPORTED, "the GPU's accounting does not record it") if value == no_value else value
 
 
 def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:
@@ -195,7 +195,7 @@ def _feature(feature: Any) -> LicensableFeature:
 
 def _expiry(expiry: Any) -> Maybe[str]:
     if (status := int(expiry.status)) != EXPIRY_VALID:
-        unknown = f"expiry status {status} has no meaning that codecfleet knows"
+        unknown = f"expiry status {status} is unknown to codecfleet"
         return Unavailable(Absence.NOT_FOUND, EXPIRY_WORDS.get(str(status), unknown))
     day = f"{expiry.year:04d}-{expiry.month:02d}-{expiry.day:02d}"
     return f"{day} {expiry.hour:02d}:{expiry.min:02d}:{expiry.sec:02d}"

@@ -45,7 +45,7 @@ class Licence:
         if self.state is LicenceState.EXPIRED:
             return f"the licence for {self.product} expired at {self.expires_utc} UTC"
         if self.state is LicenceState.MISSING:
-            return "no licence was given to it"
+            return "it has no licence"
         ends = "" if isinstance(self.expires_utc, Unavailable) else f" until {self.expires_utc} UTC"
         return f"licensed for {self.product}{ends}"
 

@@ -30,7 +30,7 @@ class VgpuType:
     device_id: Maybe[NvmlValues]  # the four PCI numbers: vendor, device, subvendor, subsystem
     framebuffer_bytes: Maybe[int]
     display_heads: Maybe[int]
-    resolution_max: Maybe[tuple[int, int]]  # in pixels of a display head
+    resolution_max: Maybe[tuple[int, int]]  # the most pixels of a display head
     licence: Maybe[str]
     frame_rate_limit_fps: Maybe[int]
     instances_max: Maybe[int]  # how many fit on an empty GPU
@@ -66,7 +66,7 @@ class VgpuProcess:
     use: VgpuUse
 
 
-NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not say how many processes it remembers at most")
+NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many processes its accounting keeps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class AccountingStats:
     memory_percent: Maybe[int]
     memory_max_bytes: Maybe[int]
     active_ms: int
-    started_us: int  # on the host's clock, since its epoch
+    started_us: int  # when the process started, on the host's clock since its epoch
     is_running: bool
 
 

@@ -32,7 +32,7 @@ class NoAnswer(Exception):
 async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
     """Return a backend's answer.
 
-    Raises NoAnswer: the call failed, or took longer than ``limit_s``; ``late`` is the reason in that case.
+    Raises NoAnswer: the call failed, or took longer than ``limit_s``. ``late`` is the reason for a timeout.
     """
     try:
         async with asyncio.timeout(limit_s):
@@ -44,7 +44,7 @@ async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
 
 
 class ClusterBackend(ABC):
-    """Carries out effects. Methods may be called concurrently, and raise errors as they are.
+    """Carries out effects. Methods may be called concurrently, and do not wrap errors.
 
     The defaults suit a single machine that no other program uses, where nothing outlives this process.
     """
@@ -55,7 +55,7 @@ class ClusterBackend(ABC):
         """Wait until ``look`` returns every GPU that can be found without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait until a node's probe is worth starting Ray for, however long that takes."""
+        """Wait, without a time limit, until a node's probe justifies starting Ray."""
 
     def want_gpus(self) -> None:
         """Allow probes of GPUs to start, because a job may use GPUs."""
@@ -131,7 +131,7 @@ class ClusterBackend(ABC):
         """Store a value that outlives this supervisor."""
 
     async def kept(self, key: str) -> bytes | None:
-        """Return the value that was stored last; None if nothing."""
+        """Return the value that was stored last; None if there is none."""
         del key
         return None
 

@@ -47,7 +47,7 @@ class MachineBackend(ClusterBackend):
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[NodeId], KnownGpus] | None",
     ) -> None:
-        self.polls = False  # until Ray is up, because its agent does the polling
+        self.polls = False  # False until Ray is up: its agents poll the GPUs
         self._node = node
         self._start_process = start_process
         self._start_ray = start_ray
@@ -65,7 +65,7 @@ class MachineBackend(ClusterBackend):
             await listing.wait()
 
     def _list_gpus(self) -> SharedCall | None:
-        """Ask NVML once; return that call, or None on a machine without GPUs."""
+        """Return the only call that lists the GPUs through NVML; None on a machine without GPUs."""
         if self._listing is None and self._gpus is not None:
             self._listing = SharedCall(self._list(self._gpus), "listing of GPUs")
         return self._listing
@@ -75,7 +75,7 @@ class MachineBackend(ClusterBackend):
 
         try:
             self._listed = await asyncio.to_thread(gpus, self._node.node)
-        except Exception as error:  # noqa: BLE001 - the edge: any failure to ask is an answer
+        except Exception as error:  # noqa: BLE001 - any error means that the GPUs cannot be listed
             self._listed = listed(self._node.node, Unavailable(Absence.FAILED, first_line(error)))
 
     async def _known(self) -> "KnownGpus":
@@ -87,7 +87,7 @@ class MachineBackend(ClusterBackend):
     async def look(self) -> tuple[RayNode, ...]:
         """Return this machine, with its GPUs once they are known.
 
-        Once Ray is up, it is looked at too: it counts the GPUs even without NVML, and may have lost its node.
+        Once Ray is up, its node is read too: Ray counts GPUs even without NVML, and may have lost the node.
         """
         self._list_gpus()
         seen = () if self._ray is None else await self._ray.look()
@@ -110,7 +110,7 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return what the tables know of the GPUs; if that is not enough, or ``again``, start Ray to probe them."""
+        """Return the GPUs from the tables; if these do not list them all, or ``again``, start Ray to probe them."""
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 
@@ -133,7 +133,7 @@ class MachineBackend(ClusterBackend):
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
         if not order.worker.station.has_device:
-            # On this thread, which lives as long as the process: a child ends with the thread that started it.
+            # Started on this thread, which never ends: a child ends with the thread that started it.
             process = self._processes[order.worker] = ChildWorker(self._start_process())
             return await process.begin(order.slots, reserved.cores)
         ray = await self._with_ray()
@@ -186,7 +186,7 @@ class MachineBackend(ClusterBackend):
         return self._processes.get(worker) or self._on_ray(worker).handle(worker)
 
     def send(self, content: bytes) -> bytes:
-        return content  # Ray takes bytes as they are, too
+        return content  # Ray accepts plain bytes too
 
     def world_is_gone(self) -> str:
         """Return why Ray is lost; "" while it runs or was never started."""

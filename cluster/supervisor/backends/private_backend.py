@@ -59,7 +59,7 @@ class PrivateBackend(RayCalls):
     async def _described(self, node: dict[str, Any]) -> RayNode:
         self._ray_id = NodeId(node["NodeID"])
         cores = self._slots or int(node["Resources"].get("CPU", 0))
-        if self._known is None:  # looked up once, before the first work, so that short jobs have them too
+        if self._known is None:  # asked once, before the first job, so that short jobs can use GPUs too
             has_any = node["Resources"].get("GPU", 0) > 0
             self._known = await self._gpus() if has_any else NO_GPUS
         return RayNode(
@@ -75,7 +75,7 @@ class PrivateBackend(RayCalls):
         )
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return what the tables know of the GPUs, or probe GPUs that they do not list."""
+        """Return the GPUs from the tables, or probe them if the tables do not list them all."""
         seen = next(seen for seen in await self.look() if seen.node == node)
         if not again and seen.knows_its_gpus:
             return seen.unprobed()

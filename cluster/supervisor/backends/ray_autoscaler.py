@@ -16,7 +16,7 @@ from ...worker_names import NodeId
 from ..state.events import Resize
 
 REASON: Final = "codecfleet has no work for it"
-SILENT_S: Final = 60.0  # Ray's autoscaler looks at the cluster every 5 s; without a look for this long it is dead
+SILENT_S: Final = 60.0  # Ray's autoscaler looks every 5 s; if it has not looked for this long, it is dead
 
 
 class RayAutoscaler:
@@ -33,7 +33,7 @@ class RayAutoscaler:
         return knows_labels()
 
     def report(self) -> AutoscalerReport | None:
-        """Return Ray's report on it; None if unknown."""
+        """Return Ray's report on its autoscaler; None if unknown."""
         return autoscaler_report()
 
     def ask(self, wanted: Iterable[WantedNodes]) -> None:
@@ -48,7 +48,7 @@ class RayAutoscaler:
     def resize(self, order: Resize) -> None:
         """Request an order's nodes unless the last request was the same, and end the nodes that it names.
 
-        Raises FleetUnavailable: there is no such autoscaler, it has stopped looking, or it refused the request.
+        Raises FleetUnavailable: Ray has no such autoscaler, or it has stopped, or refused the request.
         """
         if not self.knows_labels():
             raise FleetUnavailable("this Ray has no autoscaler that supports labels", _START_IT)
@@ -57,7 +57,7 @@ class RayAutoscaler:
         if standing != wanted:
             self.ask(order.wanted)
         self._asked = wanted
-        for node in order.ended:  # after the request without them, so that no replacement starts
+        for node in order.ended:  # after the smaller request, so that Ray starts no replacement
             self.end(node)
         if report is not None:
             self._check(report, is_known=standing == wanted)
@@ -73,7 +73,7 @@ class RayAutoscaler:
 
 
 def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
-    """Return a request for these nodes as Ray describes it: for each node a bundle that fills it."""
+    """Return Ray's form of a request for these nodes: for each node, one bundle that fills it."""
     asked: Asked = Counter()
     for group in wanted:
         asked[frozenset(group.resources.items()), frozenset(group.labels.items())] += group.count

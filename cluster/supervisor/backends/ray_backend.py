@@ -32,10 +32,10 @@ from .ray_calls import RayCalls, share_of_gpu
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
 MARKET_LABEL, SPOT = "ray.io/market-type", "spot"
-"""Ray's label of a node that its cloud may take away at any moment."""
+"""Ray's label, and its value for a node that the cloud may take away at any moment."""
 ADOPT_LIMIT_S = 5.0
 ADOPTED_AT_ONCE = 64
-"""How many workers are asked at a time after a restart, so that each has ``ADOPT_LIMIT_S`` to answer."""
+"""How many workers are queried at a time after a restart, so that each has ``ADOPT_LIMIT_S`` to answer."""
 NEVER_MS = 1 << 52
 
 
@@ -73,9 +73,9 @@ class RayBackend(RayCalls):
             async with self._adopting:
                 self._actors[worker] = ActorWorker(await asyncio.to_thread(named_actor, WORKER_PREFIX + worker))
                 facts = await asyncio.wait_for(self.facts(worker), ADOPT_LIMIT_S)
-        except Exception as error:  # noqa: BLE001 - it is dead, unresponsive or of another version: not adopted
+        except Exception as error:  # noqa: BLE001 - a dead, unresponsive or incompatible worker is not adopted
             if await self.newest_term() <= self._term:
-                line = f"worker {worker} of an earlier supervisor is ended, not adopted: {first_line(error)}"
+                line = f"worker {worker} of an earlier supervisor could not be adopted: {first_line(error)}"
                 log(LogAction.WORKER_LOST, line, LogIds(worker=worker))
                 await self._kill(worker)
             return None
@@ -169,7 +169,7 @@ def _live_workers() -> list[WorkerId]:
 
 def live_nodes() -> tuple[RayNode, ...]:
     """Return the live nodes of the cluster, with their unreserved CPUs."""
-    free = free_resources_by_node()  # has only nodes that Ray reports on; the others count as unused
+    free = free_resources_by_node()  # nodes that Ray leaves out count as unused
     draining = draining_nodes()
     return tuple(
         RayNode(

@@ -47,7 +47,7 @@ class RayCalls(ClusterBackend):
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
         if worker not in self._actors:
-            raise ConnectionError(f"worker {worker} was stopped meanwhile")
+            raise ConnectionError(f"worker {worker} was stopped during the call")
         return await self._actors[worker].heartbeat(self._term)
 
     async def abandon(self, worker: WorkerId, clients: GoneClients) -> None:

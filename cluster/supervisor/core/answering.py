@@ -1,4 +1,4 @@
-"""Answers clients' reports: immediately if their grants have changed, else once they do."""
+"""Answers clients' reports: immediately if their grants have changed, else once they change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without
 def answers(
     state: SupervisorState, books: Iterable[ClientBook], now_s: float, *, at_once: bool = False
 ) -> list[Effect]:
-    """Answer clients' calls. If a placement is due, answer only those that cannot wait for it, or ``at_once`` all."""
+    """Answer clients' calls. If a placement is due, answer only those that cannot wait; ``at_once`` answers all."""
     effects: list[Effect] = []
     waits = state.is_dirty and not state.end and not at_once
     for book in books:
@@ -47,7 +47,7 @@ def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator
     grants, before = grants_for(state, book.client, now_s), book.sent
     is_news = before is None or replace(grants, number=before.number) != before
     ended = [call for call in book.calls if call.sequence < book.sequence or now_s >= call.until_s]
-    if is_news and not ended:  # otherwise the newest call stays open for the next change
+    if is_news and not ended:  # without news the newest call stays open
         ended = [*book.calls]
     book.calls, book.is_owed = tuple(call for call in book.calls if call not in ended), False
     if is_news:

@@ -27,7 +27,7 @@ def assign_slots(
     """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
 
     Ready stations and those where the job holds slots come first. Sessions that fit no station are left out. ``places``
-    has the place of each GPU and slice among Ray's GPUs, by node, because two nodes of one host may list the same GPU.
+    has each node's GPUs and slices with their places among Ray's GPUs; two nodes of one host may list the same GPU.
     """
     books = list(stations)
     claims, groups, assigned = _Claims(books, places), _groups(books), defaultdict[StationId, dict[str, int]](dict)
@@ -73,11 +73,11 @@ class _Group:
 
     def __init__(self, kind: DeviceKind) -> None:
         self.kind = kind
-        self.books: dict[StationId, StationBook] = {}  # those with free slots, ready ones first
+        self.books: dict[StationId, StationBook] = {}  # stations with free slots, ready ones first
         self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
 
     def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
-        """Return the stations in the order in which a lane takes their slots, some twice; its job holds ``held``."""
+        """Return the stations in the order of use for a job that holds ``held``; some stations occur twice."""
         if not held and device not in self.on:
             return [*self.books.values()]
         first = [*self.on.get(device, ()), *(self.books[name] for name in held if name in self.books)]
@@ -150,7 +150,7 @@ def _slots(book: StationBook) -> int:
 
 
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a station's process needs: one per slot, or its lanes' share beside a GPU.
+    """Return how many cores a station's process needs: one per slot, or its lanes' cores if it has a GPU.
 
     ``slots`` are the station's slots by job.
     """

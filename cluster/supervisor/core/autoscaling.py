@@ -75,7 +75,7 @@ def _work(state: SupervisorState, speeds: Speeds, now_s: float) -> list[JobWork]
 
 
 def _nodes(state: SupervisorState, config: AutoscaleConfig, now_s: float) -> list[NodeSeen]:
-    """Return the nodes of all groups, and how long each was idle. None counts as idle while Ray refuses orders."""
+    """Return the nodes of all groups with their idle times; no node counts as idle while Ray refuses orders."""
     seen = []
     here = stations_by_node(state.stations)
     for book in state.nodes:

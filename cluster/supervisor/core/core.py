@@ -35,7 +35,7 @@ _QUIET = (
     *(events.Ticked, events.Renewed, events.NodesSeen, events.Measured, events.RecycleDue, events.Encoding),
     *(events.HealthSeen, events.HealthUnseen, events.Resized),
 )
-"""Frequent events that rarely change anything: their handlers set ``is_dirty``. All others always set it."""
+"""Frequent events that rarely change anything: their handlers may set ``is_dirty``. All other events set it."""
 
 
 class Core:

@@ -52,8 +52,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerId, int]:
     """Return a job's slots by worker.
 
-    Slots that another job holds, or does not yet know to be revoked, are not promised, so that no late message makes
-    jobs exceed a worker's slots.
+    A slot is not promised while another job holds it, or has not acknowledged that it was revoked. So no late message
+    makes jobs exceed a worker's slots.
     """
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
@@ -69,7 +69,7 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
 
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]) -> None:
-    """Withhold new slots while sessions of the job, which move to another worker of the node, still use the cores."""
+    """Withhold new slots while the job's ending sessions on other workers of the node still use the cores."""
     leaving: dict[NodeId, float] = {}
     fewer = {worker: slots - promised.get(worker, 0) for worker, slots in job.occupied.items()}
     for worker in sorted(worker for worker, left in fewer.items() if left > 0 and state.is_live(worker)):

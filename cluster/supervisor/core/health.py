@@ -101,7 +101,7 @@ def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: floa
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
-    """Return the poll of an inventory device, matched by its name there (``gpu_identity``)."""
+    """Return the polled device with the same name as an inventory device (``gpu_identity``)."""
     for seen in devices:
         names = [seen.uuid] if seen.is_slice else [seen.uuid, seen.pci_bus_id, str(seen.index)]
         if device.device in {on_node(device.node, name) for name in names if isinstance(name, str)}:
@@ -112,7 +112,7 @@ def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | 
 def _heed_xids(
     state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], stations: list[StationBook]
 ) -> list[Effect]:
-    """Apply the rules of new Xids; the device's own quarantine is in its condition."""
+    """Apply the rules of new Xids to node and workers; the condition already has the device's quarantine."""
     if not xids:
         return []
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
@@ -174,7 +174,7 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
             system_wide=node.node.system_encoder_sessions_max is not None,
         )
         state.caps = record_cap(state.caps, refused, now_s)
-    # After the refusal, which may be old: an adopted worker repeats its last one, and may have more sessions now.
+    # Last, because the refusal may be old: an adopted worker repeats it, and may have more sessions now.
     seen = SessionsOpen(
         device=device.device,
         node=device.node,
@@ -194,7 +194,7 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
 
 
 def retry_caps(state: SupervisorState, now_s: float) -> None:
-    """Allow one more encoder session where the last refusal was long ago."""
+    """Allow one more encoder session for each cap whose last refusal was long ago."""
     before, state.caps = state.caps, relaxed(state.caps, now_s)
     state.is_dirty |= state.caps != before
 

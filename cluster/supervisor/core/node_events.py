@@ -11,7 +11,7 @@ from .health import forget_xids, learn_refusals
 from .quarantining import end_rests, miss_trials, release_stations, take_trials
 
 HAND_BACK_S = 3.0
-"""How long before a node's end its workers are ended; their clients learn within a second."""
+"""How long before a node's end its workers are ended; their clients learn of it within a second."""
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
@@ -28,7 +28,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
         effects.append(Note(LogAction.NODE_GONE, f"node {book.ray.name} is gone", book.ids))
         names = [name for name in state.stations if name.node == book.ray.node]
         lost = [state.stations.pop(name) for name in names]
-        # Their processes may survive behind a broken network; the reservations must be released in any case.
+        # Processes of a lost node may survive behind a broken network; the reservations must be released anyway.
         effects += [Stop(each.worker) for each in lost if each.state in IN_USE]
     return effects + scale(state, now_s)
 
@@ -47,13 +47,13 @@ def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float)
 
 
 def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
-    """End the workers of nodes that are about to end: their clients learn at once, and run the work elsewhere."""
+    """End the workers of nodes that are about to end: their clients learn of it at once, and run the work elsewhere."""
     leaving = [(book.ray.node, book.leaves_s) for book in state.nodes if book.leaves_s is not None]
     ending = {node for node, leaves_s in leaving if now_s >= leaves_s - HAND_BACK_S}
     effects: list[Effect] = []
     for book in state.stations.values() if ending else ():
         if book.station.node in ending and book.state is StationState.READY:
-            note = state.note(LogAction.WORKER_ENDED, book, "is ended: its node ends")
+            note = state.note(LogAction.WORKER_ENDED, book, "is ended, because its node is leaving")
             book.to(StationState.LEAVING, now_s, "its node ends")
             state.is_dirty = True
             effects += [Stop(book.worker), note]

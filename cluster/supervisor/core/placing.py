@@ -19,7 +19,7 @@ from .effective import effective_nodes, without_late_gpus
 from .granting import needs_gpus
 
 PLACING_SHARE = 0.2
-"""The part of its time that a supervisor may place: the next pass begins five times the last one's duration later."""
+"""The part of its time that a supervisor may spend on placement: after a pass of 1 s, the next one waits 5 s."""
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
@@ -86,7 +86,7 @@ def place_or_refuse(
             for refusal in refused
         ]
         if not refused:  # each can be placed alone, so only their combination fails
-            line = f"defect: the jobs cannot be placed at once: {type(defect).__name__}: {defect}"
+            line = f"defect: the jobs cannot be placed together: {type(defect).__name__}: {defect}"
             notes = [Note(LogAction.DEFECT, line)]
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
@@ -97,7 +97,7 @@ def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, d
 
 
 def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, str]:
-    """Return why jobs that need GPUs could not be placed even alone: {job: reason}. Equal jobs share the answer."""
+    """Return why jobs that need GPUs could not be placed even if no other ran: {job: reason}; equal jobs share it."""
     reasons: dict[str, str] = {}
     found: dict[Demand, str] = {}
     for job in filter(needs_gpus, state.clients.jobs()):

@@ -30,7 +30,7 @@ def preview(state: SupervisorState, demand: Demand, *, nodes_may_join: bool) -> 
         soft_s = _wall_s(replace(demand, encoder=EncoderChoice.SOFTWARE), others, now, planner)
         nvenc_s = state.settings.gpu_start_s + _wall_s(demand, others, inventory, planner)
         found = found if nvenc_s < soft_s else replace(found, encoder_kind=None)
-    # GPUs that are not listed yet are not the same as none.
+    # GPUs that are not listed yet may exist.
     unlisted = next((node.ray.unlisted for node in state.nodes if node.ray.unlisted and not node.gpus), "")
     if not unlisted:
         return found
@@ -65,6 +65,6 @@ def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner:
 
 
 def _has_late_gpus(state: SupervisorState) -> bool:
-    """Return whether the first GPU's worker has yet to start, as after a private Ray's start."""
+    """Return whether no GPU worker has started yet, as in a private Ray's first seconds."""
     ready = (book for book in state.stations.values() if book.state is StationState.READY)
     return state.settings.gpu_start_s > 0 and not any(book.station.kind.takes_gpu for book in ready)

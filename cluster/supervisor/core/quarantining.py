@@ -115,7 +115,7 @@ def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: D
 
 
 def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: DeviceFailure) -> list[Effect]:
-    """Order a trial of a device that several files cast doubt on: only a trial separates bad devices from odd files."""
+    """Order a trial of a device with doubtful results for several files: a trial tells a bad device from odd files."""
     record = with_doubt(book.record_of(device.device), doubt)
     reason = "" if book.is_probing(doubt.at_s) else why_suspect(record)
     if not reason:

@@ -32,7 +32,7 @@ def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s: float) -> list[Effect]:
-    """Reserve empty stations among these where jobs have slots."""
+    """Reserve each of these stations that is empty and has slots for jobs."""
     if state.end or state.is_recovering(now_s):
         return []
     effects: list[Effect] = []

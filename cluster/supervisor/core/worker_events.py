@@ -19,7 +19,7 @@ from .reconcile import reserve_missing
 STEADY_S = 10.0
 """A process that ran this long had started properly, so its death begins a new count."""
 RESTS = Backoff(first_s=0.1, most_s=0.4)
-"""How long a station waits after its second and later deaths in a row; after the first it restarts at once."""
+"""How long a station waits after the second death in a row and each later one; after the first it does not wait."""
 UNRESERVED_REST_S = 0.1
 ORPHANS_S = 30.0
 """After a restart, a client that does not report for this long is dead; a live one may wait 15 s for an answer."""
@@ -35,7 +35,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
-    # closed by their probe, or failed since
+    # GPUs that failed in the probe or later
     avoided = frozenset(
         gpu.device
         for gpu in (node.gpus if station.kind.takes_gpu else ())
@@ -45,7 +45,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Try again soon; if no worker runs at all, without a reservation."""
+    """Retry soon; while no worker runs, a CPU worker starts without a reservation."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -66,19 +66,19 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     book.occupy(event.facts)
     effects = _check_device(state, book, now_s) if book.station.kind.takes_gpu else []
     if book.is_holding and book.facts is not None:
-        # It holds that GPU for a while, so that Ray gives the next worker another one.
+        # The worker keeps that GPU for a while, so that Ray gives the next worker another one.
         book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
         return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
     took = f" on {event.facts.device}" if event.facts.device else ""
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # At once, jobs of a dead process get their slots back, and waiting jobs their first ones.
+    # Jobs of a dead process get their slots back, and waiting jobs their first ones, without another placement.
     clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 
 
 def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
-    """Compare a worker's device with the quarantines: they may have changed while it started."""
+    """Compare a worker's device with the quarantines, which may have changed while the worker started."""
     if book.facts is None:
         return []
     node, trouble = state.node_of(book), book.facts.trouble
@@ -91,7 +91,7 @@ def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> li
 
 
 def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effect]:
-    """Replace the process, at once after a first death; after too many, its device or station is quarantined."""
+    """Replace a dead process: after the first death at once; after too many, quarantine its device or station."""
     book = state.station(event.worker, StationState.STARTING, StationState.READY)
     if book is None:
         return []

@@ -31,7 +31,7 @@ class LossCause(Enum):
     START = "start"  #: it did not start
     DIED = "died"  #: it ended, or does not answer
     HUNG = "hung"  #: a driver reports that its work makes no progress
-    NODE = "node"  #: its node leaves or is gone; without warning, the process usually goes first
+    NODE = "node"  #: its node leaves or is gone; workers of a crashed node mostly count as ``DIED``
 
 
 class FaultVerdict(Enum):
@@ -50,7 +50,7 @@ class DemandPhase(Enum):
 
 
 class SessionOwner(Enum):
-    """Whose use of a device it is."""
+    """Who uses a device."""
 
     OURS = "ours"
     OTHERS = "others"
@@ -86,7 +86,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """A gauge's value, what a counter grows by, or one observation of a histogram; ``labels`` in the metric's order."""
+    """A gauge's value, a counter's increment, or one observation of a histogram; ``labels`` in the metric's order."""
 
     metric: Metric
     value: float
@@ -121,7 +121,7 @@ NODES_WANTED: Final = Metric(
 )
 DEVICES: Final = Metric(
     "codecfleet_devices",
-    "GPUs, slices and vGPUs; a node's state or Ray makes them `draining` or `cordoned`",
+    "GPUs, slices and vGPUs; their node or Ray can make them `draining` or `cordoned`",
     {
         "kind": _values(kind for kind in DeviceKind if kind.takes_gpu),
         "state": _values(DeviceState),
@@ -134,7 +134,7 @@ WORKERS: Final = Metric(
 )
 SLOTS: Final = Metric(
     "codecfleet_slots",
-    "segments and sound tracks that ready workers can run at a time; 64 for a GPU's, though placement uses fewer",
+    "segments and sound tracks that ready workers can run at a time; a GPU worker has 64, but placement uses fewer",
     _ENGINE,
 )
 SLOTS_IN_USE: Final = Metric(
@@ -145,7 +145,9 @@ SPEED: Final = Metric(
 )
 CLIENTS: Final = Metric("codecfleet_clients", "drivers that use the cluster")
 JOBS: Final = Metric(
-    "codecfleet_jobs", "jobs with a slot, and jobs that wait for their first or next", {"phase": _values(DemandPhase)}
+    "codecfleet_jobs",
+    "jobs with a slot, and jobs that wait for their first or next slot",
+    {"phase": _values(DemandPhase)},
 )
 QUEUE_SEGMENTS: Final = Metric("codecfleet_queue_segments", "unfinished segments of all jobs, running ones included")
 QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of these segments")
@@ -164,7 +166,7 @@ ENCODER_SESSIONS: Final = Metric("codecfleet_encoder_sessions", "open NVENC sess
 FRAMES: Final = Metric(
     "codecfleet_frames_total",
     "source frames done; `codec` is what they are encoded to: `several` if jobs or tracks differ, `none` if nothing "
-    "is encoded; `decoded_by` is what decodes for the worker",
+    "is encoded; `decoded_by` is the decoder that the worker uses",
     {**_ENGINE, "codec": (*_values(MediaCodec), SEVERAL, NONE), "decoded_by": _values(Decoding)},
 )
 WORK_ENDED: Final = Metric(
@@ -181,7 +183,7 @@ WORKER_SECONDS: Final = Metric(
 SLOT_SECONDS: Final = Metric("codecfleet_slot_seconds_total", "time of slots in use", _ENGINE)
 COST: Final = Metric(
     "codecfleet_cost_total",
-    "what nodes of groups with a [price](autoscaling.md) have cost while in the cluster, in the prices' currency; "
+    "cost, in the prices' currency, of nodes in the cluster whose group has a [price](autoscaling.md); "
     "`busy` while work ran on them",
     {"use": _values(NodeUse)},
 )
@@ -204,11 +206,11 @@ DEVICE_FAULTS: Final = Metric(
     {"kind": _values(FaultVerdict)},
 )
 QUARANTINES: Final = Metric(
-    "codecfleet_quarantines_total", "devices put into quarantine, by what led to it", {"cause": _values(Cause)}
+    "codecfleet_quarantines_total", "devices put into quarantine, by cause", {"cause": _values(Cause)}
 )
 JOB_WAIT: Final = Metric(
     "codecfleet_job_wait_seconds",
-    "how long a job had no slot, recorded when it gets one, to a quarter of a second",
+    "how long a job had no slot, recorded when it gets one, accurate to a quarter of a second",
     bounds=(0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0),
 )
 WORKER_START: Final = Metric(

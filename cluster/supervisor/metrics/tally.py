@@ -56,11 +56,11 @@ class MetricTally:
         self._state = state
         self._looked_s = self._gauges_at_s = now_s
         self._jobs: set[str] = set()  # at the last look
-        self._waiting_since_s: dict[str, float] = {}  # of jobs without a slot
-        # Quarantines already counted; None until the first look, because an earlier supervisor counted what it finds.
+        self._waiting_since_s: dict[str, float] = {}  # since when each job has been without a slot
+        # Quarantines already counted. None before the first look: an earlier supervisor counted the ones found then.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # by worker
-        self._new: set[WorkerId] = set()  # started, without a heartbeat yet; an adopted worker's past does not count
+        self._new: set[WorkerId] = set()  # workers started here, before their first heartbeat
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
         """Yield an event's samples; call it before the core decides, and exhaust it."""
@@ -158,7 +158,7 @@ class MetricTally:
         jobs = self._state.clients.jobs_by_key
         since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if _is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
-            # A job that got its slot between two looks waited too; a job that an earlier supervisor served did not.
+            # A new job that got its slot since the last look has waited too; one of an earlier supervisor has not.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
             if is_new or key in self._waiting_since_s:
                 yield MetricSample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))

@@ -47,8 +47,8 @@ class SupervisorActor:
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        gc.set_threshold(100_000)  # placements create many acyclic values; searching them takes 10 % of the time
-        # Ray calls this on the event loop's thread, also after a restart, when no client may ever call.
+        gc.set_threshold(100_000)  # placements create many values without cycles; the default costs 10 %
+        # Ray calls this on the event loop's thread, so a restarted supervisor needs no client's call to start.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
             "start of the supervisor", self._open(settings, policy)
@@ -117,8 +117,8 @@ async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettin
     here = this_node()
     while runner.idle_s < settings.retire_s or not await runner.leading.leads():
         if runner.leading.over or runner.is_left(here):
-            # Not by Ray's kill, which would end the successor too: for Ray it is the same actor. A draining node waits
-            # for everything that runs there, and Ray restarts the actor on another node.
+            # Ray's kill would end the successor too, because for Ray both are one actor. A draining node waits until
+            # this process exits; Ray then restarts the actor on another node.
             os._exit(FAILED_CODE)
         await asyncio.sleep(RETIRE_LOOK_S)
     if settings.autoscale is not None:
@@ -175,7 +175,7 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Check a supervisor's version of codecfleet. Raises VersionRefused: it is not ours."""
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: it differs from ours."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 

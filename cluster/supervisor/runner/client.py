@@ -13,7 +13,7 @@ from ..status.status import Status
 
 
 class SupervisorClient(ABC):
-    """Carries reports to a supervisor and grants back; errors are raised as they are."""
+    """Carries reports to a supervisor and grants back; errors are not wrapped."""
 
     what_next: ClassVar[str]  # what to do if it cannot be reached
 
@@ -23,7 +23,7 @@ class SupervisorClient(ABC):
 
     @abstractmethod
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Report what the client wants and holds; return what it may use once that changes, or after ``wait_s``."""
+        """Report a client's demands and held slots; return its grants once they change, or after ``wait_s``."""
 
     @abstractmethod
     async def depart(self, client: str) -> None:

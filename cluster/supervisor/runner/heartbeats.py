@@ -15,7 +15,7 @@ from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-SUSPENDED_S = 0.25  # a timeout that comes this much too early on our clock means that this process was suspended
+SUSPENDED_S = 0.25  # if a timeout fires this much too early by our clock, this process was suspended
 _NOTHING_DONE = Heartbeat(0, ())
 
 
@@ -25,13 +25,13 @@ class Heartbeats:
 
     backend: ClusterBackend
     limit_s: float
-    clock: Callable[[], float]  # seconds in which this process ran
+    clock: Callable[[], float]  # monotonic seconds, without the time in which this process was suspended
     feed: Callable[[SupervisorEvent], None]
     note: Callable[[WorkerId, Heartbeat, Heartbeat], None]  # called with a worker's last two heartbeats
     superseded: Callable[[], None]  # called if a worker obeys a newer supervisor
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
-    _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # with the time when it came
-    _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)  # the maximum since it was last taken
+    _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # time and last heartbeat
+    _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's maximum since it was last taken
 
     def forget(self, worker: WorkerId) -> None:
         """Drop a worker that is gone."""

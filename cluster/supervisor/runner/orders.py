@@ -1,4 +1,4 @@
-"""Whether a supervisor may still give orders, and how its orders for workers and nodes are carried out."""
+"""Checks whether a supervisor may still give orders, and carries out its orders for workers and nodes."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -27,8 +27,8 @@ class Leading:
 
     backend: ClusterBackend
     tenure: Tenure
-    limit_s: float  # it counts as cut off if it cannot look for this long
-    clock: Callable[[], float]  # seconds in which this process ran
+    limit_s: float  # a supervisor that cannot read the terms for this long counts as cut off
+    clock: Callable[[], float]  # monotonic seconds, without the time in which this process was suspended
     sleep: Callable[[float], Awaitable[None]]
     _looked_s: float = field(default_factory=time.monotonic)
 
@@ -46,7 +46,7 @@ class Leading:
         return not self.over
 
     async def look(self, older_than_s: float = 0.0) -> None:
-        """Look once, unless the last look was less than ``older_than_s`` ago."""
+        """Read the newest term, unless it was read less than ``older_than_s`` ago."""
         if time.monotonic() - self._looked_s < older_than_s:
             return
         try:
@@ -65,7 +65,7 @@ class Leading:
         was_over = self.tenure.is_over
         self.tenure = after_look(self.tenure, newest, self.clock(), self.limit_s)
         if self.tenure.is_over and not was_over:
-            line = f"this supervisor, of term {self.tenure.term}, is {self.over}: it ends"
+            line = f"this supervisor, of term {self.tenure.term}, is {self.over}, so it ends"
             log(LogAction.SUPERVISOR_REPLACED, line)
 
 
@@ -81,7 +81,7 @@ class WorkerOrders:
     async def reserve(self, effect: Reserve) -> None:
         """Reserve a worker's resources."""
         limit_s = self.settings.reserve_limit_s
-        late = f"other Ray work holds what it needs; waited {limit_s:g} s"
+        late = f"other Ray work holds its cores or GPU; Ray had reserved nothing after {limit_s:g} s"
         try:
             cores = await in_time(self.backend.reserve(effect), limit_s, late)
         except NoAnswer as reason:

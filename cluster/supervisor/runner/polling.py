@@ -41,7 +41,7 @@ class Polling:
                 if not known.is_polled:
                     self.spawn(f"end of polls of {node}", self.backend.stop_polling(node))
                 elif self.clock() >= self._next_s.get(node, 0.0):
-                    self._next_s[node] = inf  # until this poll has ended
+                    self._next_s[node] = inf  # no other poll until this one has ended
                     self.spawn(f"poll of {node}", self._poll(node))
 
     async def _poll(self, node: NodeId) -> None:

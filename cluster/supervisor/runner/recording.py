@@ -17,7 +17,7 @@ COPIED_EVERY: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One event, when it was decided, and what was ordered."""
+    """One event, the time of its decision, and the resulting orders."""
 
     now_s: float
     event: SupervisorEvent
@@ -26,7 +26,7 @@ class Decided:
 
 
 class Recording:
-    """The newest decisions of a core, in its two newest files: pickles of ``Decided`` and of the core."""
+    """The newest decisions of a core, in two files: pickles of ``Decided`` and of the core."""
 
     def __init__(self, core: Core, folder: Path, kept: int = KEPT) -> None:
         self._core = core
@@ -45,7 +45,7 @@ class Recording:
             self._append(self._core)
 
     def packed(self) -> bytes:
-        """Return all that is kept, and the core as it is now."""
+        """Return all kept decisions, and the current core."""
         return b"".join(path.read_bytes() for path in self._files) + pickle.dumps(self._core)
 
     def _append(self, content: Decided | Core) -> None:
@@ -59,7 +59,7 @@ class Recording:
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
-    """Return a core's decision; a defect loses only this decision."""
+    """Return a core's decision; an error loses only this decision."""
     try:
         return Decided(now_s, event, tuple(core.decide(event, now_s)))
     except Exception as error:  # noqa: BLE001 - it must not end the supervisor

@@ -68,13 +68,13 @@ class SupervisorRunner(SupervisorClient):
     """A running supervisor, which clients in this process call.
 
     Args:
-        clock: returns monotonic seconds in which this process ran; the core uses its times.
+        clock: returns monotonic seconds, without the time in which this process was suspended; all times are on it.
         sleep: waits that many seconds.
         take_samples: receives metric samples; None turns metrics off.
         on_failure: called after one of its tasks failed and ended it; ``failure`` says why.
     """
 
-    what_next = "Run it again; `codecfleet doctor` finds problems of this machine."
+    what_next = "Run the command again; `codecfleet doctor` finds problems of this machine."
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class SupervisorRunner(SupervisorClient):
         return preview(self._core.state, demand, nodes_may_join=True)
 
     async def _are_probed(self, until_s: float) -> bool:
-        """Wait until every GPU has been probed; return False if that takes longer than until ``until_s``."""
+        """Wait until every GPU has been probed; return False if ``until_s`` comes first."""
         while not all(node.is_known for node in self._core.state.nodes):
             if self._clock() >= until_s:
                 return False
@@ -277,7 +277,7 @@ class SupervisorRunner(SupervisorClient):
         return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
     def history(self, stations: Iterable[StationId]) -> History:
-        """Return the recent work of these stations and of lost workers, and the speed of all."""
+        """Return the recent work of these stations and of lost workers, and the speed of all workers together."""
         return self._history.of(stations, self._core.state.is_live, self._clock())
 
     def _note_heartbeats(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> None:
@@ -372,7 +372,7 @@ class SupervisorRunner(SupervisorClient):
             if self._clock() >= heartbeat_at_s and not self.leading.over:
                 heartbeat_at_s = self._clock() + HEARTBEAT_S
                 self._history.look(sum(self._heartbeats.fps.values()), self._clock())
-                if not self._keeping.locked():  # one call that waits for Ray is enough
+                if not self._keeping.locked():  # an earlier call may still wait for Ray
                     self._tasks.spawn("keeping of the past", self._keep_past())
                 for worker in self._workers(READY):
                     self._tasks.spawn(f"heartbeat of {worker}", self._heartbeats.read(worker))

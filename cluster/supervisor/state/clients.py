@@ -42,7 +42,7 @@ class JobBook:
     demand: Demand  # its ``job`` is the key
     promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to its client, by worker
     revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots that it may use until it acknowledges
-    occupied: dict[WorkerId, int] = field(default_factory=dict)  # what it may be using, as ``Clients`` counts it
+    occupied: dict[WorkerId, int] = field(default_factory=dict)  # slots it may be using, as counted by ``Clients``
 
     @property
     def held(self) -> dict[WorkerId, int]:
@@ -83,7 +83,7 @@ class Clients:
         self._departed: deque[str] = deque(maxlen=DEPARTED_KEPT)
         self.jobs_by_key: dict[str, JobBook] = {}
         self._slots_at: dict[WorkerId, dict[str, int]] = {}
-        """How many slots of a worker jobs occupy: {worker: {key: slots}}."""
+        """The occupied slots of each worker: {worker: {job's key: slots}}."""
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -166,7 +166,7 @@ class Clients:
         )
 
     def _acknowledge(self, book: ClientBook) -> set[WorkerId]:
-        """Free the slots whose revocation a client knows; return their workers."""
+        """Free a client's revoked slots, which it has acknowledged; return their workers."""
         moved: set[WorkerId] = set()
         for job in book.jobs.values():
             if job.revoked:
@@ -196,7 +196,7 @@ class Clients:
         return self.forget(client)
 
     def forget(self, client: str) -> ClientBook | None:
-        """Remove a client and all its jobs until its next report, and return it."""
+        """Remove and return a client, with all its jobs; its next report brings it back."""
         book = self._clients.pop(client, None)
         for job in () if book is None else book.jobs.values():
             self._end(job)

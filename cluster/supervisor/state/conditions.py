@@ -40,10 +40,10 @@ class LoadBasis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A fraction that placement uses."""
+    """How much of an engine or a memory others use, as placement counts it; it changes after several polls."""
 
     part: float = 0.0
-    away: int = 0  # polls in a row that disagree: positive if they saw more, negative if less
+    away: int = 0  # polls in a row that saw another fraction: positive for more, negative for less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Condition:
 
     @property
     def trouble(self) -> str:
-        """Why its last poll rules out work, or ""; without trouble it may still be in quarantine."""
+        """Why its last poll rules out work, or ""; this does not include its quarantine."""
         return why_unplaceable(replace(self.seen.health, xids=self.xids))
 
 
@@ -98,7 +98,7 @@ def next_condition(
 ) -> Condition:
     """Return a device's condition after one more poll.
 
-    ``xids`` are all that keep it from work; its percentages refer to a whole of which ``part`` is its own.
+    ``xids`` are all Xids that keep it from work. Polled percentages refer to an engine of which it has ``part``.
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)

@@ -148,14 +148,14 @@ class QuarantinesRecalled(SupervisorEvent):
 class Ticked(SupervisorEvent):
     """Time passed: handle what is due, and place everything again if something has changed."""
 
-    pass_s: float = 0.0  # how long the last placement took; the next one may begin five times as long after it
+    pass_s: float = 0.0  # how long the last placement took; the next one waits five times as long
 
 
 @dataclass(frozen=True, slots=True)
 class Measured(_WorkerEvent):
     """A worker's sessions, all for one job, ran at ``fps`` together."""
 
-    job: str  # its driver's name for it
+    job: str  # the job's name in its driver
     sessions: int
     fps: float
     on_device: bool = False  # whether the worker's device decoded
@@ -203,7 +203,7 @@ class Ended(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Resized(SupervisorEvent):
-    """An order of ``Resize`` was carried out; ``trouble`` says why it could not be, "" if it was."""
+    """The result of a ``Resize``; ``trouble`` says why it was not carried out, "" if it was."""
 
     trouble: str = ""
 
@@ -231,8 +231,8 @@ class Start(_WorkerEffect):
 
     station: Station
     slots: int
-    avoided: frozenset[str] = frozenset()  # quarantined devices: given one, the process only holds it
-    search_path: str | None = None  # its LD_LIBRARY_PATH, None for its node's own
+    avoided: frozenset[str] = frozenset()  # quarantined devices: a process that gets one only holds it
+    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for its node's
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +251,11 @@ class Abandon(_WorkerEffect):
 class Resize(Effect):
     """Request these numbers of nodes from Ray's autoscaler, and end nodes that run nothing; Resized follows.
 
-    The order is repeated even if nothing has changed, because one may get lost.
+    The order is repeated even if nothing has changed, because an order may get lost.
     """
 
     wanted: tuple[WantedNodes, ...]
-    ended: tuple[NodeId, ...] = ()  # named again until they are gone
+    ended: tuple[NodeId, ...] = ()  # each order repeats them until they are gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """Update what hosts report on vGPUs, after a poll of a guest or host; a share in the policy overrides theirs."""
+    """Update the hosts' data on vGPUs after a poll of a guest or host; the policy's share overrides the hosts'."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
@@ -30,7 +30,7 @@ def join_guests(state: SupervisorState, polled: NodeBook) -> None:
 
 
 def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
-    """Return how many more vGPUs the cluster's hosts can create, by type (missing: none); None without a host."""
+    """Return how many more vGPUs the cluster's hosts can create, by type; None without a host."""
     polled = [condition.seen for book in state.nodes for condition in book.conditions.values()]
     if not any(seen.vgpus or seen.creatable for seen in polled):
         return None

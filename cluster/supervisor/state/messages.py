@@ -14,7 +14,7 @@ from ...worker_names import NodeId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """One job: what it still wants, and how many of its segments run on each worker."""
+    """One job: its remaining demand, and how many of its segments run on each worker."""
 
     demand: Demand
     held: dict[WorkerId, int] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class Grants:
 
     slots: dict[str, dict[WorkerId, int]]  # {job: {worker: slots}}
     number: int = 0  # grows with every answer, across supervisors
-    dead: frozenset[WorkerId] = frozenset()  # workers it held that are gone
-    capacity_slots: int = 0  # the most that one job could get if it were alone
+    dead: frozenset[WorkerId] = frozenset()  # workers of the client that are gone
+    capacity_slots: int = 0  # the most slots that one job could get if no other ran
     waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots
     refused: dict[str, str] = field(default_factory=dict)  # why these machines can never give a job slots
     too_large: dict[str, str] = field(default_factory=dict)  # why no machine has the memory for a job
@@ -75,14 +75,14 @@ class RayNode:
     cores: int
     free_cores: int  # not reserved by anything
     gpus: int = 0
-    preemptible: bool = False  # it may be taken away at any moment
+    preemptible: bool = False  # whether its cloud may take it away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None  # when the notice of a draining node ends, None if Ray names no time
+    leaves_utc_s: float | None = None  # when a draining node leaves, None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
     shown: ShownGpus | None = None  # the names of its GPUs
     dlas: int = 0
-    memory_bytes: int | None = None  # for workers, without the object store
-    unlisted: str = ""  # why ``gpus`` may not count them all, "" if it does
+    memory_bytes: int | None = None  # memory for workers, without the object store
+    unlisted: str = ""  # why ``gpus`` may be too low, "" if it is not
     labels: dict[str, str] = field(default_factory=dict)  # its labels in Ray
 
     @property

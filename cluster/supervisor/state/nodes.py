@@ -36,18 +36,18 @@ class NodeBook:
     """One live node."""
 
     ray: RayNode
-    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)  # the cluster's, by ``key_of``
+    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)  # shared by all nodes, by ``key_of``
     probed: Node | None = None
     surplus: str = ""  # why the autoscaler keeps new work away, "" if it does not
     ending: str = ""  # why the autoscaler ends it, "" if it does not
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
     has_answered: bool = False  # whether a probe of it has ended, successfully or not
-    conditions: dict[str, Condition] = field(default_factory=dict)  # of its GPUs, by device
+    conditions: dict[str, Condition] = field(default_factory=dict)  # its GPUs after their last polls, by device
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
     lost: str = ""  # the Xid that makes it drain, "" for none
     unseen_polls: int = 0  # failed polls in a row
-    unseen_reason: str = ""  # why the last of them failed
+    unseen_reason: str = ""  # why the last poll failed
     unmatched: frozenset[str] = frozenset()  # devices that only the last probe or only the last poll listed
     leaves_s: float | None = None  # when it ends, None if it stays
     units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
@@ -58,7 +58,7 @@ class NodeBook:
         self._list_stations()
 
     def update(self, ray: RayNode) -> bool:
-        """Apply Ray's view of it; return whether that has changed."""
+        """Apply Ray's view of the node; return whether the view has changed."""
         before, self.ray = self.ray, ray
         if replace(before, free_cores=0) != replace(ray, free_cores=0):
             self._list_stations()
@@ -108,7 +108,7 @@ class NodeBook:
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
         """Return the order for another probe, and note that it is under way.
 
-        ``from_scratch`` bypasses caches; else each GPU decodes one frame, and no NVENC takes a session.
+        ``from_scratch`` bypasses caches; without it each GPU only decodes one frame, and no NVENC session opens.
         """
         self.probing_since_s = now_s
         return Probe(self.ray.node, again=from_scratch)

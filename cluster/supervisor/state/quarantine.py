@@ -21,7 +21,7 @@ FAULT_KEPT_S: Final = 600.0
 FILES_FAILED: Final = 3
 """Sessions that failed for this many different files show that the device is to blame."""
 FILES_WRONG: Final = 2
-"""Wrong results for this many different files show the same."""
+"""Wrong results for this many different files show that the device is to blame."""
 FILES_DOUBTFUL: Final = 3
 """Doubtful results for this many different files are a reason for a trial."""
 
@@ -53,7 +53,7 @@ class Quarantine:
     since_s: float
     rest_until_s: float = 0.0  # no trial happens earlier
     until_uncordon: bool = False  # no trial can clear it: a user must
-    engines: frozenset[Engine] = frozenset()  # that must work in a trial: those that failed or worked before
+    engines: frozenset[Engine] = frozenset()  # engines that must work in a trial: those that failed or worked before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,9 @@ class DeviceRecord:
     times: int = 0  # quarantines and failed trials in a row
     returned_s: float | None = None  # when the last quarantine ended
     faults: tuple[DeviceFailure, ...] = ()
-    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial for doubts
-    suspicion: str = ""  # why it is tried for doubts, until that trial ends
-    tried_s: float | None = None  # when that was last ordered
+    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial that they caused
+    suspicion: str = ""  # the doubts that caused a trial, until the trial ends
+    tried_s: float | None = None  # when doubts last caused a trial
 
 
 CLEAN: Final = DeviceRecord()
@@ -79,7 +79,7 @@ def suspects(records: Iterable[DeviceRecord]) -> frozenset[str]:
 
 
 def key_of(device: str, node: NodeId, host: str) -> str:
-    """Return a device's key in records; a name unique only on its node goes with the host, not with Ray's id."""
+    """Return a device's key in records; a name unique only on its node is prefixed with the host's name."""
     return f"{host}/{device.removeprefix(f'{node}/')}" if device.startswith(f"{node}/") else device
 
 
@@ -129,7 +129,7 @@ def is_due(record: DeviceRecord, now_s: float) -> bool:
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault; it replaces old ones and one of the same file and kind."""
+    """Return the record with one more fault, but without old ones and those of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
@@ -178,7 +178,7 @@ def working_engines(device: Device) -> frozenset[Engine]:
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
-    """Return why a probe does not bring a device back; "" if it decoded, and encoded if it has that engine."""
+    """Return why a probe does not bring a device back; "" if it decoded, and encoded if it has an encoder."""
     if probed is None:
         return "the probe of its node does not list it"
     if probed.state is DeviceState.QUARANTINED:

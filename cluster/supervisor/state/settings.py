@@ -14,7 +14,7 @@ class SupervisorSettings:
 
     idle_release_s: float | None = 30.0  # how long an unused worker keeps its process and reservation; None: for ever
     client_expiry_s: float = 10.0  # a client without a report for this long loses its slots
-    recovery_s: float = 3.0  # after a restart clients have this long to report what they hold; nothing else moves
+    recovery_s: float = 3.0  # after a restart clients have this long to report their slots, which do not change
     node_wait_s: float = 30.0  # how long jobs wait for the first node with a CPU while a cluster starts
     device_wait_s: float = 30.0  # how long a job that only GPUs can serve waits for one
     reserve_limit_s: float = 10.0  # how long Ray may take for a reservation; the next attempt takes what is free
@@ -26,7 +26,7 @@ class SupervisorSettings:
     health_limit_s: float = 30.0  # how long a poll may take; then the polling process is replaced
     retire_s: float = 600.0  # a supervisor without clients and workers ends itself after this long
     bridges: bool = False  # until the workers of a job's GPUs have started, it may use processors instead
-    gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start; a choice of NVENC counts it
+    gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start; the choice of an encoder allows for it
     autoscale: AutoscaleConfig | None = None  # groups of nodes that it resizes; None: others resize the cluster
 
 

@@ -37,7 +37,7 @@ class Planner:
         self.rates = start_rates()
 
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
-        """Return where demands go. Networks use only DLAs, so they do not affect transcodes.
+        """Return the placement of demands. Networks use only DLAs, so they do not affect transcodes.
 
         ``in_full`` also names, for each job, unused devices that could do it.
         """
@@ -52,7 +52,7 @@ class JobPlan:
     """Where one job runs."""
 
     lanes_at: defaultdict[NodeId, list[Lane]] = field(default_factory=lambda: defaultdict(list))  # by node
-    refusals: list[Refusal] = field(default_factory=list)  # why it is nowhere, or not on some devices
+    refusals: list[Refusal] = field(default_factory=list)  # why the job is on no device, or not on some
     slots: dict[StationId, int] = field(default_factory=dict)  # by station
 
     @property
@@ -107,7 +107,7 @@ class Scaling:
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether nodes are requested or ending, so that their supervisor must stay."""
+        """Whether nodes are requested or ending, so the supervisor must stay."""
         return bool(self.sent and (self.sent.ended or any(each.count for each in self.sent.wanted)))
 
 
@@ -127,7 +127,7 @@ class SupervisorState:
     planner: Planner  # the policy, and rates with workers' measurements
     speeds: Speeds | None  # how fast the nodes of each group are; None if the cluster is not resized
     epoch: int  # number of the newest process; grows by one with each start
-    recovering_until_s: float  # until then clients keep the slots that they report, and nothing else moves
+    recovering_until_s: float  # until then clients keep the slots that they report, and no others are granted
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
     granted: int  # number of the newest grants
@@ -136,15 +136,15 @@ class SupervisorState:
     placed_s: float | None = None  # when everything was last placed
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
-    clients: Clients = field(default_factory=Clients)  # their jobs and open calls
+    clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
-    capacity_slots: int = 0  # the cores of open nodes: what one job could get if it were alone
-    unservable: dict[str, str] = field(default_factory=dict)  # why a job could not be placed even alone, by its key
+    capacity_slots: int = 0  # the cores of open nodes: the most slots of one job if no other ran
+    unservable: dict[str, str] = field(default_factory=dict)  # by job, why even an idle cluster cannot run it
     stranded: dict[str, Stranded] = field(default_factory=dict)  # jobs that wait for GPUs that may never appear, by key
     caps: KnownCaps = field(default_factory=dict)  # caps on encoder sessions, learnt from refusals
     scaling: Scaling = field(default_factory=Scaling)  # how many nodes there should be
     orphans_due_s: float | None = None  # when adopted workers drop the work of clients that have not reported
-    end: str = ""  # why everything has ended; "" while it runs
+    end: str = ""  # why the supervisor has ended; "" while it runs
 
     @property
     def is_idle(self) -> bool:
@@ -177,5 +177,5 @@ class SupervisorState:
 
     def note(self, action: LogAction, book: StationBook, what: str) -> Note:
         """Return a log entry about a station's process."""
-        name = f"worker {self.nodes.title(book.station.node)}/{book.station.station.local}"
-        return Note(action, f"{name} {what}", book.ids)
+        node, station = self.nodes.title(book.station.node), book.station.station
+        return Note(action, f"worker {node}/{station.local} {what}", book.ids)

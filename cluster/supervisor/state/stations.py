@@ -13,9 +13,9 @@ from ...probes.report.gpu_identity import Units, on_node
 from ...worker_names import NO_WORKER, NodeId, StationId, WorkerId
 
 DEATHS_IN_A_ROW_MAX = 5
-"""A station is quarantined after this many deaths that each came soon after a start."""
+"""A station is quarantined after this many deaths in a row, each soon after a start."""
 TOOK_KEPT = 4
-"""How many earlier processes of a station clients' reports may still name."""
+"""How many earlier processes of a station a client's report may still name."""
 GPU_SLOTS = 64
 """The most sessions of a GPU's process; placement decides how many it gets."""
 
@@ -33,13 +33,13 @@ class StationState(Enum):
 
 
 NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationState.RESTING})
-"""States without a time limit; a process that starts answers or dies in time."""
+"""States before the start of a station's next process."""
 IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
 """States in which a station may have a process or a reservation."""
 
+# The states that can follow each state. A station whose node goes is dropped in any state.
 EDGES: dict[StationState, frozenset[StationState]] = {
-    # A station whose node goes is dropped in any state.
-    # A job wants its device, or a worker of an earlier supervisor was found in it.
+    # A job wants the station's device, or an earlier supervisor's worker was found in the station.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
     # Ray reserved its bundle, or did not.
     StationState.RESERVING: frozenset({StationState.STARTING, StationState.RESTING}),
@@ -49,7 +49,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
     # Its process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
-    # It has rested after a death.
+    # It has waited after a death.
     StationState.RESTING: frozenset({StationState.EMPTY}),
     # Its device passed a probe.
     StationState.QUARANTINED: frozenset({StationState.EMPTY}),
@@ -58,7 +58,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. Ray chooses its GPU, which stations for slices of it share."""
+    """The place of one worker process. Ray chooses its GPU; stations for slices of one GPU share it."""
 
     station: StationId  # its name: node, seat and number
     slots: int
@@ -83,7 +83,7 @@ class Station:
 
 @dataclass(slots=True)
 class StationBook:
-    """A station's state; messages about another process than the current one are ignored."""
+    """A station's state; messages about any process but the current one are ignored."""
 
     station: Station
     state: StationState = StationState.EMPTY
@@ -95,7 +95,7 @@ class StationBook:
     reserved_cores: int = 0
     unreserved_next: bool = False  # its next process shares cores that other Ray work has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
-    outgoing: bool = False  # its process gets no more work and goes once idle: cores are free, or it is due
+    outgoing: bool = False  # its process gets no more work and ends once idle, because it will be replaced
     deaths_in_a_row: int = 0
     quarantines: int = 0
     rest_until_s: float = 0.0
@@ -103,7 +103,7 @@ class StationBook:
     reason: str = ""  # of its last change
     recycle_due: str = ""  # why its process will be replaced once idle
     encoding: int = 0  # its encoder sessions
-    refused_at: int | None = None  # how many were open at a refusal that cannot be applied before its device is known
+    refused_at: int | None = None  # sessions open at a refusal, until its device is known
     story: list[str] = field(default_factory=list)  # its last changes, for error messages
     took: dict[int, str] = field(default_factory=dict)  # the devices of its last processes, by epoch
 
@@ -114,8 +114,8 @@ class StationBook:
     def to(self, state: StationState, now_s: float, reason: str = "") -> None:
         """Change to ``state``. Raises ValueError: no such edge; the message lists the station's last transitions."""
         if state not in EDGES[self.state]:
-            message = f"station {self.station.station} cannot go from {self.state.value} to {state.value}: {self.story}"
-            raise ValueError(message)
+            name = self.station.station
+            raise ValueError(f"station {name} cannot go from {self.state.value} to {state.value}: {self.story}")
         self.story = [*self.story[-7:], f"{self.state.value} -> {state.value} {reason}".rstrip()]
         self.state, self.since_s, self.reason = state, now_s, reason
         if state is not StationState.READY:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 TERMS_KEY: Final = "codecfleet/term/"
-"""The prefix of the keys under which supervisors claim their terms: each belongs to the first that stores it."""
+"""The prefix of the keys under which supervisors claim their terms: a key belongs to the first one to store it."""
 EPOCHS_PER_TERM: Final = 10**9
 """More processes than one supervisor ever starts, so that an epoch contains its supervisor's term."""
 
@@ -39,7 +39,7 @@ class Tenure:
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after a look at the newest term, None if unreadable: after ``limit_s`` it is cut off."""
+    """Return the tenure after reading the newest term; it is cut off if that was None, unreadable, for ``limit_s``."""
     if tenure.is_over:
         return tenure
     if newest is None:

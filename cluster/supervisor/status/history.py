@@ -10,13 +10,13 @@ from typing import Final
 from ....actors.device.pieces import ReportedPiece
 from ...worker_names import NodeId, StationId, WorkerId
 
-KEPT_S: Final = 900.0  # how far back it goes, unless the counts below are reached first
+KEPT_S: Final = 900.0  # how far back the history goes, unless a count below is reached first
 EACH_MAX: Final = 240  # the most work items that are kept of one station
 TOTAL_MAX: Final = 60_000
 """The most work items of all stations together, at about 300 bytes each; every station may keep an equal share."""
 EACH_LEAST: Final = 8
-SPEEDS_MAX: Final = 450  # one every 2 s, for ``KEPT_S``
-GONE_MAX: Final = 24  # the most lost stations that are included unasked
+SPEEDS_MAX: Final = 450  # the most speeds: one every 2 s, for ``KEPT_S``
+GONE_MAX: Final = 24  # the most lost stations that are included besides the requested ones
 SLACK_S: Final = 0.02
 """Work may seem to begin this long before its predecessor ends: heartbeats take time."""
 RUNNING: Final = "running"
@@ -29,8 +29,8 @@ class PieceSeen:
 
     job: str
     label: str
-    lane: int  # its row if several run at the same time
-    began_s: float  # in a ``History`` seconds before now; in a ``WorkHistory`` on its clock
+    lane: int  # its row, if several items run at the same time
+    began_s: float  # in a ``History``, seconds before now; in a ``WorkHistory``, a time on its clock
     ended_s: float | None  # likewise; None while it runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
 
@@ -63,7 +63,7 @@ class _Station:
         self.free_s[ended.lane] = ended_s
 
     def lose(self, still: Collection[str] = ()) -> None:
-        """End the pieces that are not ``still`` running, as of the last heartbeat."""
+        """End the work items that are not ``still`` running, as of the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
                 self.end(run, max(kept.began_s, self.beat_s), LOST)
@@ -130,7 +130,7 @@ class WorkHistory:
         return tuple(self._speeds)
 
     def recall(self, speeds: Iterable[tuple[float, float]], now_s: float) -> None:
-        """Begin with the speeds that an earlier supervisor saw, oldest first."""
+        """Begin with the speeds that an earlier supervisor recorded, oldest first."""
         earlier = (each for each in speeds if now_s - KEPT_S <= each[0] <= now_s)
         self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
 

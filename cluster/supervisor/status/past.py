@@ -1,6 +1,6 @@
-"""Keeps the newest events, the nodes and the speeds for a supervisor's successor.
+"""Keeps the newest events, the nodes and the speeds for a supervisor's successor, without clock or I/O.
 
-Without clock or I/O. Times are in UTC: clocks differ between processes. The successor skips what it cannot read.
+Times are in UTC, because clocks differ between processes. The successor skips what it cannot read.
 """
 
 import math
@@ -19,9 +19,9 @@ SPEEDS_KEY: Final = "codecfleet/speeds"
 NODES_KEY: Final = "codecfleet/nodes"
 NODES_NAMED: Final = 4  # the most lost nodes that one event names
 EVENTS_MAX: Final = 1000  # the most events of a supervisor
-EVENTS_KEPT: Final = 200  # the most that are kept for a successor
-EVENTS_KEPT_S: Final = 86_400.0  # for how long; only their time of day is shown
-LINE_MAX: Final = 400  # the most characters kept of each
+EVENTS_KEPT: Final = 200  # the most events kept for a successor
+EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only its time of day is shown
+LINE_MAX: Final = 400  # the most characters kept of each event
 EVERY_S: Final = 5.0  # how often changes are kept
 
 Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
@@ -60,7 +60,7 @@ class Past:
         return bool(earlier)
 
     async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
-        """Keep the changes since the last time, at most once in ``EVERY_S``.
+        """Keep the changes since the last call, at most once in ``EVERY_S``.
 
         ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """

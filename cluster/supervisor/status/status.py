@@ -85,7 +85,7 @@ class JobStatus:
 
     @property
     def name(self) -> str:
-        """Its name without its driver's."""
+        """Its name without its driver's prefix."""
         return self.job.rpartition("/")[2]
 
 
@@ -106,7 +106,7 @@ class AutoscalingStatus:
     """The sizes and prices of a cluster's groups; prices are exact decimals."""
 
     groups: tuple[GroupStatus, ...]
-    price_per_hour: str  # of all nodes that are wanted
+    price_per_hour: str  # the price of all wanted nodes
     price_per_hour_max: str | None
     late: tuple[str, ...]  # which jobs will be late, and why
     trouble: str  # why Ray refuses orders, "" if it does not

@@ -76,7 +76,7 @@ def test_a_segment_that_can_never_fit_is_refused_with_both_figures() -> None:
     job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
     sessions, reasons, is_too_large = _one(job, processor_of("n", "n", 16, 23 * GB))
     assert (sessions, is_too_large) == (0, True)
-    assert reasons[0] == "one segment of it needs 46.0 GB of memory, and this machine has 23.0 GB for work"
+    assert reasons[0] == "one segment of the job needs 46.0 GB of memory, and this machine has 23.0 GB for work"
 
 
 def test_another_node_with_enough_memory_takes_it() -> None:

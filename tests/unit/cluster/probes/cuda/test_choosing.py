@@ -81,7 +81,11 @@ def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason
         (replace(SYSTEM, is_tegra=True), {}, ""),
         (SYSTEM, {"CODECFLEET_CUDA_COMPAT": "never"}, "CODECFLEET_CUDA_COMPAT forbids compat packages"),
         (replace(SYSTEM, runtimes=()), {}, "it supports every CUDA runtime here, so no compat package is needed"),
-        (replace(SYSTEM, devices=(device(name="NVIDIA GeForce RTX 4090"),)), {}, "compat packages are not for GeForce"),
+        (
+            replace(SYSTEM, devices=(device(name="NVIDIA GeForce RTX 4090"),)),
+            {},
+            "compat packages do not support GeForce",
+        ),
         (
             replace(SYSTEM, compat_libraries=(replace(COMPAT_590, note=ForwardNote("13.1", (535,))),)),
             {},
@@ -165,7 +169,7 @@ def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded:
     model.parent.mkdir(parents=True)
     model.write_text("Model: \t\t NVIDIA GeForce RTX 4090\nIRQ:   \t\t 42\n")
     on_geforce = workers_driver(60, root=tmp_path, environ={"LD_LIBRARY_PATH": str(system.folder)})
-    assert on_geforce == DriverChoice(reason="compat packages are not for GeForce")
+    assert on_geforce == DriverChoice(reason="compat packages do not support GeForce")
     if is_loaded:
         assert choice.search_path == f"{package}{os.pathsep}{system.folder}"
     else:

@@ -10,7 +10,7 @@ from codecfleet.cluster.probes.tegra.dla import DlaDevice, DlaReport, ask_cudla,
 from ...maybe import missing
 
 ONE, TWO = DlaDevice(0, 2, unified_addressing=True), DlaDevice(1, 2, unified_addressing=False)
-ABSENT = Unavailable(Absence.NO_LIBRARY, "cuDLA cannot be asked: no libcudla")
+ABSENT = Unavailable(Absence.NO_LIBRARY, "cuDLA cannot be queried: no libcudla")
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def features(*, is_licensed: bool, expires: Maybe[str] = FOR_EVER, supported: bo
             LicenceState.EXPIRED,
             "the licence for vWS expired at 2026-04-01 00:00:00 UTC",
         ),
-        (features(is_licensed=False), LicenceState.MISSING, "no licence was given to it"),
-        (LicensableFeatures(licensing_supported=True, features=()), LicenceState.MISSING, "no licence was given to it"),
+        (features(is_licensed=False), LicenceState.MISSING, "it has no licence"),
+        (LicensableFeatures(licensing_supported=True, features=()), LicenceState.MISSING, "it has no licence"),
     ],
 )
 def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceState, sentence: str) -> None:

@@ -86,7 +86,7 @@ def test_jobs_that_fail_only_together_are_placed() -> None:
     placement, effects = place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
     assert [lane.job for lane in placement.lanes] == ["j"]
     assert [each.line for each in effects if isinstance(each, Note)] == [
-        "defect: the jobs cannot be placed at once: ZeroDivisionError: of all together"
+        "defect: the jobs cannot be placed together: ZeroDivisionError: of all together"
     ]
 
 
