@@ -195,7 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("film")
     parser.add_argument("--frames", type=int, default=10_000, help="number of frames for each consumer")
-    parser.add_argument("--memory-mib", type=int, default=400, help="how much is decoded ahead")
+    parser.add_argument("--memory-mib", type=int, default=400, help="memory for frames that are decoded ahead")
     parser.add_argument("--threads", type=int, default=2, help="segments decoded at once")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS, help="consumers")
     parser.add_argument("--two-devices", action="store_true", help="decode on two devices of this process at once")

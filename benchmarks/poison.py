@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--poison", type=Path, required=True, metavar="FILE", help="a stream that breaks NVDEC")
     add("--good", type=Path, nargs="+", required=True, metavar="FILE", help="streams that NVDEC decodes")
-    add("--preset", type=int, choices=range(1, 8), default=1, help="of x264 (default: 1, the fastest)")
+    add("--preset", type=int, choices=range(1, 8), default=1, help="x264's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="length of segments (default: 4)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: what the machine has room for)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
@@ -144,7 +144,7 @@ def _problems(rows: Sequence[dict[str, Any]], lost: dict[str, Any]) -> list[str]
     problems += [f"{row['file']}: not the bytes of --device cpu" for row in ended if not row["equals_device_cpu"]]
     problems += [f"{row['file']}: {failed}" for row in ended for failed in row["failed_checks"]]
     good = [row for row in ended if row["role"] == "good"]
-    problems += [f"{row['file']}: not decoded by NVDEC alone" for row in good if set(row["decoded_by"]) != {"nvdec"}]
+    problems += [f"{row['file']}: not decoded entirely by NVDEC" for row in good if set(row["decoded_by"]) != {"nvdec"}]
     count = len(lost["workers"]) + lost["alone"]
     if count > LOST_MAX:
         problems.append(f"{count} processes were lost, more than {LOST_MAX}: {lost}")

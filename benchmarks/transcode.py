@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     default = " ".join(CASES_BY_DEFAULT)
     add("--cases", nargs="+", choices=CASES, default=list(CASES_BY_DEFAULT), help=f"encoders (default: {default})")
     ways = [contender.value for contender in Contender]
-    add("--contenders", nargs="+", choices=ways, default=ways, help="who runs (default: all)")
+    add("--contenders", nargs="+", choices=ways, default=ways, help="contenders to run (default: all)")
     add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="run codecfleet once for each of these")
     add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet repeats its job (1)")
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--fan-out-threads", type=int, default=2, metavar="N", help="encoder threads of each process (0: its default)")
     add("--preset", type=int, choices=range(1, 8), help="codecfleet's preset, not FFmpeg's; for experiments")
     add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet only; for experiments")
-    add("--container", default="mp4", choices=("mp4", "mov", "mkv"), help="of every output (default: mp4)")
+    add("--container", default="mp4", choices=("mp4", "mov", "mkv"), help="container of every output (default: mp4)")
     add("--no-quality", action="store_true", help="skip PSNR, SSIM and VMAF")
     add("--vmaf-every", type=int, default=5, metavar="N", help="VMAF of every Nth picture; 0 for none (default: 5)")
     add("--quality-grid", action="store_true", help="compare quality at equal bitrate instead of speed")

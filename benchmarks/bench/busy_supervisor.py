@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 TICK_S = 0.25
 BUSY_S = 20.0
 HAPPENS_EVERY_S = 1.0
-"""How often a worker dies, and how often a job arrives."""
+"""Time between two worker deaths, and between two new jobs."""
 DIES_S = 0.5
-"""How long after each job."""
+"""Time from a new job to the next worker death."""
 
 
 class Busy:
-    """Segments end and drivers report it, workers die, jobs arrive.
+    """A period in which segments end, drivers report them, workers die, and jobs arrive.
 
-    The clock is CPU time: events that come meanwhile wait.
+    Its clock is CPU time: events that arrive during a decision wait.
     """
 
     def __init__(self, world: World, drivers: Sequence[Driver], segment_s: float) -> None:

@@ -21,14 +21,14 @@ from codecfleet.jobs.batch.pacing import PlannedFiles, wants_file
 
 ROUNDING: Final = 1e-9
 FILES_AT_ONCE: Final = 64
-"""As ``--files-at-once`` has it."""
+"""The default of ``--files-at-once``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of work: for each group, a node's source frames per second and concurrent segments.
 
-    A group that is not named cannot do it.
+    Groups without an entry cannot do this work.
     """
 
     fps: Mapping[str, float]
@@ -39,7 +39,7 @@ class Kind:
 class Arrival:
     """An arriving job: ``within_s`` is its user's deadline, None for the configuration's.
 
-    With several ``files`` it is a batch: each file is such a job, and arrives when the batch has room for it.
+    With several ``files`` it is a batch: each file is a job with these values, and arrives when the batch has room.
     """
 
     at_s: float
