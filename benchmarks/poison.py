@@ -138,7 +138,7 @@ def _lost(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _problems(rows: Sequence[dict[str, Any]], lost: dict[str, Any]) -> list[str]:
-    """Return the deviations from what is expected."""
+    """Return the deviations from the expected results."""
     problems = [f"{row['file']}: {row['outcome']}" for row in rows if row["exit_code"]]
     ended = [row for row in rows if not row["exit_code"]]
     problems += [f"{row['file']}: not the bytes of --device cpu" for row in ended if not row["equals_device_cpu"]]

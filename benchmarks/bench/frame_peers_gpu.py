@@ -92,11 +92,11 @@ class Simple(_Package):
 
 
 class Threaded(_Package):
-    """ThreadedDecoder, which decodes ahead in a thread of its own; it reads in order only, from a number on."""
+    """ThreadedDecoder, which decodes ahead in a separate thread; it reads only in order, from a given number on."""
 
     def random(self, film: str, indices: Sequence[int], *, kept: bool) -> Iterator[Any]:
         """Refuse: ThreadedDecoder would have to restart for every picture."""
-        raise NotImplementedError("ThreadedDecoder reads in order only")
+        raise NotImplementedError("ThreadedDecoder reads only in order")
 
     def every(self, film: str, step: int) -> Iterator[Any]:
         """Decode all pictures, and yield every ``step``-th."""
