@@ -22,7 +22,7 @@ from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.report.report import Report
 
 LOST_MAX: Final = 2
-"""How many processes one bad stream may kill: a shared one, and its own."""
+"""How many processes one bad stream may kill: a shared one, and the one in which it runs alone."""
 IN_A_SHARED_PROCESS: Final = ("lost", "suspect")
 IN_ITS_OWN: Final = ("guilty", "killed")
 

@@ -20,7 +20,7 @@ SIDE = 224
 
 
 def read_part(source: str, start_s: int, end_s: int | None) -> Iterator[Block]:
-    """Yield the frames of a part in blocks of rows; parts that adjoin neither repeat nor miss a frame."""
+    """Yield the frames of a part in blocks of rows; adjacent parts neither repeat nor miss a frame."""
     rows: list[dict[str, Any]] = []
     with codecfleet.frames(source, start_s=start_s, end_s=end_s, pix_fmt="rgb24", size=(SIDE, SIDE)) as frames:
         for frame in frames:

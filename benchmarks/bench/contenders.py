@@ -118,7 +118,7 @@ class Run:
 
     ``start_up_s`` is the cost per process, not per second of film; see ``run_fleet``. ``measured`` covers the whole
     process, which for codecfleet on a named device runs several ``jobs``: there ``wall_s`` and ``cpu_s`` end with the
-    first.
+    first job.
     """
 
     entrant: Entrant

@@ -17,7 +17,7 @@ def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:
     if found.frames != wanted.frames:
         return f"{found.frames} frames of {wanted.frames}"
     together = wanted.distinct_times - found.distinct_times
-    return f"{together} of {found.frames} frames have the time of another" if together > 0 else ""
+    return f"{together} of {found.frames} frames share their time with another" if together > 0 else ""
 
 
 def other_sizes(records: Sequence[dict[str, Any]]) -> list[str]:
