@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--good", type=Path, nargs="+", required=True, metavar="FILE", help="streams that NVDEC decodes")
     add("--preset", type=int, choices=range(1, 8), default=1, help="x264's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="length of segments (default: 4)")
-    add("--workers", type=int, metavar="N", help="segments in flight (default: what the machine has room for)")
+    add("--workers", type=int, metavar="N", help="segments in flight (default: as many as fit on the machine)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
     add("--no-verify", action="store_true", help="do not verify the outputs")
     add("--save", metavar="NAME", help="write benchmarks/results/NAME.json")
