@@ -69,9 +69,9 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy, bool]]:
         "one job, any encoder": ([_demand("job", segments)], Policy(), False),
         "one job, software": ([_demand("job", segments, EncoderChoice.SOFTWARE)], Policy(), False),
         "a hundred jobs, any encoder": (hundred, Policy(), False),
-        "one job, processors alone": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU})), False),
+        "one job, only CPUs": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU})), False),
         f"400 different jobs, {FULL_NODES} nodes": (_different(EncoderChoice.AUTO), Policy(), True),
-        f"400 on NVENC alone, {FULL_NODES} full nodes": (
+        f"400 only on NVENC, {FULL_NODES} full nodes": (
             _different(EncoderChoice.NVENC),
             Policy(sessions_per_device=1),
             True,

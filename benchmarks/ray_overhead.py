@@ -67,8 +67,8 @@ def _measure(options: argparse.Namespace) -> None:
         print(line)
     idle = Phase("a second without work", "idle", round(SECONDS_IDLE))
     phases = (
-        Phase("a piece of work", "empty", options.pieces),
-        Phase("one with a result of 1 MiB", "full", options.results),
+        Phase("a work item", "empty", options.pieces),
+        Phase("a result of 1 MiB", "full", options.results),
         Phase("a small call of a worker", "call", options.calls),
     )
     os.environ["CODECFLEET_IDLE_S"] = "3600"  # the workers stay

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cases", nargs="+", choices=CASES, default=list(CASES_BY_DEFAULT), help=f"encoders (default: {default})")
     ways = [contender.value for contender in Contender]
     add("--contenders", nargs="+", choices=ways, default=ways, help="contenders to run (default: all)")
-    add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="run codecfleet once for each of these")
+    add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="run codecfleet once for each device")
     add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet repeats its job (1)")
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--fan-out-threads", type=int, default=2, metavar="N", help="encoder threads of each process (0: its default)")
     add("--preset", type=int, choices=range(1, 8), help="codecfleet's preset, not FFmpeg's; for experiments")
-    add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet's encoder only; for experiments")
+    add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet only; for experiments")
     add("--container", default="mp4", choices=("mp4", "mov", "mkv"), help="container of every output (default: mp4)")
     add("--no-quality", action="store_true", help="skip PSNR, SSIM and VMAF")
     add("--vmaf-every", type=int, default=5, metavar="N", help="VMAF of every Nth picture; 0 for none (default: 5)")

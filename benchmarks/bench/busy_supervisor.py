@@ -58,9 +58,9 @@ class Busy:
         return {
             "busy: part of a core": round(self._used_s / BUSY_S, 3),
             "busy: placements a second": passes / BUSY_S,
-            "busy: the median from a death to new grants, s": median(self._replaced_s or [0.0]),
-            "busy: the longest from a death to new grants, its worker replaced, s": max(self._replaced_s, default=0.0),
-            "busy: the longest from a new job to its place, s": max(self._begun_s, default=0.0),
+            "busy: median time from a death to new grants, s": median(self._replaced_s or [0.0]),
+            "busy: longest time from a death to new grants and a new worker, s": max(self._replaced_s, default=0.0),
+            "busy: longest time from a new job to its placement, s": max(self._begun_s, default=0.0),
         }
 
     def _push(self, at_s: float, what: str, which: int = 0) -> None:
