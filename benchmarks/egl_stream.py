@@ -1,4 +1,4 @@
-"""Frames through an EGLStream, and pixels of EGLImages, on this machine's GPU: rules, bytes, and speed against a copy.
+"""Test EGLStreams and EGLImages on this machine's GPU: rules, bytes, and speed compared with a copy.
 
 ``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate process:
 some show what the driver does to programs that break a rule.

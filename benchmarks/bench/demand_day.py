@@ -109,7 +109,7 @@ class Day:
     """The results of a day.
 
     ``cost`` is that of the nodes; ``counts`` are (time, requested nodes by group) after changes. ``broken`` names each
-    violation: of limits, and of nodes that were ended with work.
+    violation: of limits, and of nodes that were ended while they had work.
     """
 
     cost: float = 0.0
@@ -243,7 +243,7 @@ class Cluster:
 
     def _end_segment(self, node: _Node, job: _Job, now_s: float) -> None:
         if node.name not in self._nodes:
-            self.day.broken.append(f"{node.name} was ended with work at {now_s:.0f} s")
+            self.day.broken.append(f"{node.name} was ended while it had work, at {now_s:.0f} s")
             return
         job.running -= 1
         node.running[job.arrival.kind] -= 1
@@ -314,7 +314,7 @@ class Cluster:
         for order in decision.drain:
             node = self._nodes.pop(order.node)
             if node.is_busy:
-                self.day.broken.append(f"{node.name} was to end with work at {now_s:.0f} s")
+                self.day.broken.append(f"{node.name} was to be ended while it had work, at {now_s:.0f} s")
             self._pay(node, now_s)
         resting = {order.node for order in decision.surplus}
         for node in self._nodes.values():
