@@ -57,16 +57,16 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--jobs", type=int, default=1000, metavar="N", help="approximate number of jobs a day (default: 1000)")
-    add("--segments", type=int, default=900, metavar="N", help="approximate number of segments a job (default: 900)")
+    add("--jobs", type=int, default=1000, metavar="N", help="approximate number of jobs per day (default: 1000)")
+    add("--segments", type=int, default=900, metavar="N", help="approximate number of segments per job (default: 900)")
     add("--look-seconds", type=float, default=30.0, metavar="S", help="time between decisions (default: 30)")
-    add("--plot", type=Path, metavar="FILE.svg", help="also draw the nodes over the day whose load is a wave")
+    add("--plot", type=Path, metavar="FILE.svg", help="also draw the nodes over the day with a wave of load")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 
 
 def large_config() -> AutoscaleConfig:
-    """Return the example's groups, with 1,000 nodes in all, no limit to their price, and an hour for each job."""
+    """Return the example's groups with 1,000 nodes at most, without a price limit, and with an hour for each job."""
     config = load_autoscale(FILE)
     groups = tuple(replace(group, nodes_max=NODES[group.name]) for group in config.groups)
     return replace(

@@ -36,7 +36,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--killed-after", type=int, default=2000, metavar="N", help="kill each run after N files (default: 2000)")
     add("--files", type=int, default=1000, metavar="N", help="small files to encode (default: 1000; 0: none)")
     add("--film", type=Path, metavar="FILE", help="cut the small files from this film, half a second each")
-    add("--rounds", type=int, default=1, metavar="N", help="rounds; in each, both do all files (default: 1)")
+    add(
+        "--rounds",
+        type=int,
+        default=1,
+        metavar="N",
+        help="rounds; in each, both contenders encode all files (default: 1)",
+    )
     add("--processes", type=int, default=os.cpu_count(), metavar="N", help="concurrent FFmpegs (default: one per core)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")

@@ -1,4 +1,4 @@
-"""Frames through an EGLStream, and pixels of EGLImages, on this machine's GPU: rules, bytes, and speed against a copy.
+"""Test EGLStreams and EGLImages on this machine's GPU: rules, bytes, and speed compared with a copy.
 
 ``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate process:
 some show what the driver does to programs that break a rule.
@@ -53,26 +53,26 @@ def part_rules() -> Iterator[tuple[str, Any]]:
     ends = Ends(keeps_last=True)
     yield "states", [ends.stream.state.name]
     ends.put(1)
-    yield "a frame is there", ends.stream.state.name
-    yield "it is taken, then again after a time-out", [ends.take(0.05), ends.take(0.05)]
-    yield "and is old then", ends.stream.state.name
-    yield "it is kept: frames out, all seen", [ends.producer.out, ends.producer.drain()]
+    yield "a new frame is available", ends.stream.state.name
+    yield "the frame is acquired, and again after a time-out", [ends.take(0.05), ends.take(0.05)]
+    yield "the frame is then old", ends.stream.state.name
+    yield "the last frame is kept: frames out, all seen", [ends.producer.out, ends.producer.drain()]
     ends.put(2)
-    yield "a mailbox gives the newest", [ends.put(3), ends.take()]
+    yield "a mailbox gives the newest frame", [ends.put(3), ends.take()]
     yield (
         "a consumer holds one frame",
         refusal(lambda: (ends.put(4), ends.consumer.acquire(1), ends.consumer.acquire(1))),
     )
     ends.producer.close()
-    yield "what is held outlives its producer", ends.consumer.state.name
+    yield "a held frame outlives its producer", ends.consumer.state.name
     ends.consumer.close()
     yield "closed", [ends.producer.state.name, ends.consumer.state.name]
     ends = Ends(fifo_frames=4)
     yield (
-        "without reuse no frame is given twice",
+        "without reuse no frame is acquired twice",
         [ends.put(5), ends.take(0.05), ends.take(0.05), ends.stream.state.name],
     )
-    yield "and the last one comes back", [ends.producer.drain(), ends.producer.out]
+    yield "the last frame then comes back", [ends.producer.drain(), ends.producer.out]
     yield "a FIFO keeps the order", [[ends.put(value) for value in (6, 7, 8)], [ends.take() for _ in range(3)]]
     ends.put(9)
     ends.producer.close()
@@ -89,7 +89,7 @@ def part_rules() -> Iterator[tuple[str, Any]]:
     )
     large = VideoFrame(LARGE.width, LARGE.height, LARGE.pix_fmt)
     yield "a picture of another size", refusal(lambda: ends.calls.filling(SMALL, large))
-    yield "the device goes on", Ends().put(1)
+    yield "the device still works", Ends().put(1)
 
 
 def part_most() -> Iterator[tuple[str, Any]]:
@@ -99,7 +99,7 @@ def part_most() -> Iterator[tuple[str, Any]]:
     count = 0
     while refusal(lambda: ends.put(1)) == "":
         count += 1
-    yield "frames that are presented and not taken", count
+    yield "frames presented and not acquired", count
 
 
 def part_formats() -> Iterator[tuple[str, Any]]:
@@ -232,7 +232,7 @@ def part_processes() -> Iterator[tuple[str, Any]]:
             count += 1
             ended_s = time.perf_counter()
         child.wait(15)
-    yield "a descriptor once an end is connected", refusal(stream.descriptor)
+    yield "a descriptor is refused once an end is connected", refusal(stream.descriptor)
     yield "the first bytes", got
     yield "frames", count
     yield "fps of 1080p NV12, 1 copy a frame", round(count / (ended_s - began_s)) if count > 1 else 0
@@ -298,7 +298,7 @@ def part_consumer_dies() -> Iterator[tuple[str, Any]]:
         yield f"{name}: frames presented until its consumer was gone", count
         yield f"{name}: states, exit code", [producer.state.name, stream.state.name, child.returncode]
         yield f"{name}: closed", [refusal(producer.close), producer.state.name]
-    yield "the device goes on", Ends().put(1)
+    yield "the device still works", Ends().put(1)
 
 
 def part_images() -> Iterator[tuple[str, Any]]:

@@ -35,7 +35,7 @@ REORDERED: Final = 16
 
 
 def repeated(film: str, path: Path, *, frames: int) -> None:
-    """Write a film's packets again and again, as one film of at least ``frames`` frames: decoding begins once."""
+    """Repeat a film's packets in one film of at least ``frames`` frames, so that decoding starts only once."""
     with av.open(film) as source, av.open(str(path), "w") as output:
         track = source.streams.video[0]
         packets = [packet for packet in source.demux(track) if packet.size and packet.pts is not None]
@@ -71,7 +71,7 @@ def device_frames(film: str, *, frames: int, **options: Any) -> Iterator[Frame]:
 
 
 class Consumer:
-    """Sums frames on a stream of its own, behind matrix products, and waits only at the end."""
+    """Sums frames on its own stream, after matrix products, and waits only at the end."""
 
     def __init__(self, frames: int, device: int = 0) -> None:
         import torch  # noqa: PLC0415 - imported where it is needed
@@ -91,7 +91,7 @@ class Consumer:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Make its stream the current one."""
+        """Make the consumer's stream the current one."""
         with self._torch.cuda.stream(self._stream):
             yield
 
@@ -195,7 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("film")
     parser.add_argument("--frames", type=int, default=10_000, help="number of frames for each consumer")
-    parser.add_argument("--memory-mib", type=int, default=400, help="how much is decoded ahead")
+    parser.add_argument("--memory-mib", type=int, default=400, help="memory for frames that are decoded ahead")
     parser.add_argument("--threads", type=int, default=2, help="segments decoded at once")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS, help="consumers")
     parser.add_argument("--two-devices", action="store_true", help="decode on two devices of this process at once")
@@ -220,7 +220,7 @@ def is_bad(row: dict[str, Any]) -> bool:
 
 
 def measured(film: str, wanted: list[int], given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run every consumer, print what it found, and return it."""
+    """Run every consumer; print and return the results."""
     options = {"memory_bytes": given.memory_mib << 20, "threads": given.threads}
     rows = []
     for way in given.ways:

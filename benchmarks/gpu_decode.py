@@ -251,9 +251,9 @@ class _On:
 
 
 def _there(value: ResultT | None) -> ResultT:
-    """Return a part that the chosen ways need, and that therefore exists."""
+    """Return a part that exists because a chosen way needs it."""
     if value is None:
-        message = "a chosen way lacks the part it runs on"
+        message = "a part that a chosen way needs is missing"
         raise LookupError(message)
     return value
 

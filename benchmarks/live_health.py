@@ -168,7 +168,7 @@ class _Load:
 
 @contextmanager
 def _raw_load(film: Film, threads: int) -> Iterator[_Load]:
-    """Let another process decode with PyNvVideoCodec alone, without a pause, until the block ends."""
+    """Let another process decode with plain PyNvVideoCodec, without a pause, until the block ends."""
     load, stop = _Load(), threading.Event()
     children = DecodeChildren([_gpu()], film)
 

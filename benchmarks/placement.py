@@ -69,9 +69,9 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy, bool]]:
         "one job, any encoder": ([_demand("job", segments)], Policy(), False),
         "one job, software": ([_demand("job", segments, EncoderChoice.SOFTWARE)], Policy(), False),
         "a hundred jobs, any encoder": (hundred, Policy(), False),
-        "one job, processors alone": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU})), False),
+        "one job, only CPUs": ([_demand("job", segments)], Policy(engines=frozenset({Engine.CPU})), False),
         f"400 different jobs, {FULL_NODES} nodes": (_different(EncoderChoice.AUTO), Policy(), True),
-        f"400 on NVENC alone, {FULL_NODES} full nodes": (
+        f"400 only on NVENC, {FULL_NODES} full nodes": (
             _different(EncoderChoice.NVENC),
             Policy(sessions_per_device=1),
             True,
@@ -80,7 +80,7 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy, bool]]:
 
 
 def _different(encoder: EncoderChoice) -> list[Demand]:
-    """Return jobs that share no cached results and cannot replace each other unexamined."""
+    """Return jobs that all differ, so that placement cannot reuse one's results for another."""
     found = []
     for index in range(400):
         demand, width = _demand(f"job-{index:03d}", 25, encoder), 1920 + 2 * index

@@ -22,7 +22,7 @@ from codecfleet.errors import CodecfleetError
 from codecfleet.jobs.report.report import Report
 
 LOST_MAX: Final = 2
-"""How many processes one bad stream may kill: a shared one, and its own."""
+"""How many processes one bad stream may kill: a shared one, and the one in which it runs alone."""
 IN_A_SHARED_PROCESS: Final = ("lost", "suspect")
 IN_ITS_OWN: Final = ("guilty", "killed")
 
@@ -45,9 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--poison", type=Path, required=True, metavar="FILE", help="a stream that breaks NVDEC")
     add("--good", type=Path, nargs="+", required=True, metavar="FILE", help="streams that NVDEC decodes")
-    add("--preset", type=int, choices=range(1, 8), default=1, help="of x264 (default: 1, the fastest)")
+    add("--preset", type=int, choices=range(1, 8), default=1, help="x264's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="length of segments (default: 4)")
-    add("--workers", type=int, metavar="N", help="segments in flight (default: what the machine has room for)")
+    add("--workers", type=int, metavar="N", help="segments in flight (default: as many as fit on the machine)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
     add("--no-verify", action="store_true", help="do not verify the outputs")
     add("--save", metavar="NAME", help="write benchmarks/results/NAME.json")
@@ -138,13 +138,13 @@ def _lost(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _problems(rows: Sequence[dict[str, Any]], lost: dict[str, Any]) -> list[str]:
-    """Return the deviations from what is expected."""
+    """Return the deviations from the expected results."""
     problems = [f"{row['file']}: {row['outcome']}" for row in rows if row["exit_code"]]
     ended = [row for row in rows if not row["exit_code"]]
     problems += [f"{row['file']}: not the bytes of --device cpu" for row in ended if not row["equals_device_cpu"]]
     problems += [f"{row['file']}: {failed}" for row in ended for failed in row["failed_checks"]]
     good = [row for row in ended if row["role"] == "good"]
-    problems += [f"{row['file']}: not decoded by NVDEC alone" for row in good if set(row["decoded_by"]) != {"nvdec"}]
+    problems += [f"{row['file']}: not decoded entirely by NVDEC" for row in good if set(row["decoded_by"]) != {"nvdec"}]
     count = len(lost["workers"]) + lost["alone"]
     if count > LOST_MAX:
         problems.append(f"{count} processes were lost, more than {LOST_MAX}: {lost}")

@@ -67,8 +67,8 @@ def _measure(options: argparse.Namespace) -> None:
         print(line)
     idle = Phase("a second without work", "idle", round(SECONDS_IDLE))
     phases = (
-        Phase("a piece of work", "empty", options.pieces),
-        Phase("one with a result of 1 MiB", "full", options.results),
+        Phase("a work item", "empty", options.pieces),
+        Phase("a result of 1 MiB", "full", options.results),
         Phase("a small call of a worker", "call", options.calls),
     )
     os.environ["CODECFLEET_IDLE_S"] = "3600"  # the workers stay
@@ -77,7 +77,7 @@ def _measure(options: argparse.Namespace) -> None:
         resting = _phase(job, idle, {})
         took = {idle.name: resting, **{phase.name: _phase(job, phase, resting) for phase in phases}}
     document |= {"workers": options.workers, **began, "cpu_ms_each": took}
-    print(f"\n{options.workers} workers; the first piece took {began['first_piece_s']} s from a cluster without any.\n")
+    print(f"\n{options.workers} workers; the first item took {began['first_piece_s']} s, with no worker up.\n")
     rows = [[name, *(number(row[side], 3) for side in SIDES), number(row["per_s"], 0)] for name, row in took.items()]
     print("\n".join(table_lines(("CPU milliseconds for", *SIDES, "each s"), rows)))
     if options.save:

@@ -43,16 +43,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("films", type=Path, nargs="*", metavar="FILE", help="films (default: makes two of 1080p, of GOP 250 and 48)")
-    add("--gpu", action="store_true", help="on the first GPU, beside PyNvVideoCodec")
+    add("--gpu", action="store_true", help="read on the first GPU, and compare with PyNvVideoCodec")
     add("--peers", metavar="PYTHON", help="the interpreter that has the peers' packages (default: this one)")
     add("--readers", nargs="*", choices=(*ON_HOST, *ON_GPU), metavar="NAME", help="the peers (default: all)")
     add("--cases", nargs="+", choices=[case.value for case in Case], metavar="CASE", help="cases (default: all)")
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--indices", type=int, default=64, metavar="N", help="random pictures (default: 64)")
     add("--clips", type=int, default=1000, metavar="N", help="clips of 2 s (default: 1000)")
-    add("--files", type=int, default=200, metavar="N", help="short files that clips are from (default: 200)")
+    add("--files", type=int, default=200, metavar="N", help="short files from which clips are read (default: 200)")
     add("--workers", type=int, default=os.cpu_count(), metavar="N", help="threads that read clips (default: the cores)")
-    add("--seconds", type=int, default=40, metavar="S", help="length of the films that are made (default: 40)")
+    add("--seconds", type=int, default=40, metavar="S", help="length of the generated films (default: 40)")
     add("--size", default="1920x1080", metavar="WxH", help="their size (default: 1920x1080)")
     add("--work", type=Path, metavar="DIR", help="where films are made and kept (default: a temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
@@ -81,7 +81,7 @@ def _compare(options: argparse.Namespace, folder: Path, records: list[dict[str, 
 
 
 def _jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Job]]:
-    """Yield the name of a film and what is read of it; all readers get the same."""
+    """Yield each film's name and a job on it; all readers get the same jobs."""
     cases = [Case(case) for case in options.cases or (GPU_CASES if options.gpu else HOST_CASES)]
     chosen = random.Random(1)  # noqa: S311 - the same numbers each time
     width, height = map(int, options.size.split("x"))
@@ -113,7 +113,7 @@ def _truth(film: Path) -> Any:
 def _measured(
     readers: Sequence[ReaderProcess], film: str, job: Job, options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """Look at the pictures of each reader, which also warms it up; then run the readers in turn (A B C A B C)."""
+    """Check the pictures of each reader, which also warms it up; then run the readers in turn (A B C A B C)."""
     likeness: dict[str, dict[str, int]] = {}
     for reader in readers:
         try:

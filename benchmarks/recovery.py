@@ -101,7 +101,7 @@ def measure(cluster: RayCluster, kill: Callable[[RayCluster, random.Random], Non
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5, help="for each kind of death")
+    parser.add_argument("--runs", type=int, default=5, help="runs for each kind of death (default: 5)")
     parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.drive:

@@ -36,9 +36,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("files", nargs="+", type=Path, metavar="FILE", help="what to transcode; the smallest goes first")
-    add("--device", nargs="+", choices=("auto", "gpu"), default=["auto"], help="compared with cpu (default: auto)")
-    add("--codec", choices=[codec.value for codec in Codec], default="h264", help="of the outputs (default: h264)")
-    add("--preset", type=int, choices=range(1, 8), default=1, help="of the encoder (default: 1, the fastest)")
+    add(
+        "--device",
+        nargs="+",
+        choices=("auto", "gpu"),
+        default=["auto"],
+        help="devices to compare with cpu (default: auto)",
+    )
+    add(
+        "--codec", choices=[codec.value for codec in Codec], default="h264", help="codec of the outputs (default: h264)"
+    )
+    add("--preset", type=int, choices=range(1, 8), default=1, help="the encoder's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(1), metavar="S", help="length of segments (default: 1)")
     add("--jobs", type=int, default=4, metavar="N", help="files at once (default: 4)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: one per core)")

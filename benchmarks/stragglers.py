@@ -60,10 +60,10 @@ def _compare(options: argparse.Namespace) -> None:
     for line in described_lines(document):
         print(line)
     cases = (
-        Case("without it", options.workers - 1, 0, 25),
-        Case("with it, at full speed", options.workers, 0, 25),
-        Case("with it, slowed", options.workers, 1, 25),
-        Case("the same, nothing runs twice", options.workers, 1, 0),
+        Case("without the slow worker", options.workers - 1, 0, 25),
+        Case("with that worker at full speed", options.workers, 0, 25),
+        Case("with that worker slowed", options.workers, 1, 25),
+        Case("with that worker slowed, no second runs", options.workers, 1, 0),
     )
     runs: dict[str, list[dict[str, Any]]] = {case.name: [] for case in cases}
     document |= {"segments": options.segments, "segment_s": FRAMES * FRAME_S, "slower": options.slower, "runs": runs}

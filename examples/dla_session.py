@@ -1,4 +1,4 @@
-"""Run a network on a DLA through a session of your own; here on the shipped fakes, so it needs no DLA.
+"""Run a network on a DLA through your own session; here on the shipped fakes, so it needs no DLA.
 
     python examples/dla_session.py
 

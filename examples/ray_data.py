@@ -1,4 +1,4 @@
-"""A Ray Data source of frames: one read task for each part of a film, and a GPU for each task if asked.
+"""A Ray Data source of frames: one read task for each part of a film, and a GPU for each task if requested.
 
 python examples/ray_data.py film.mkv --part-seconds 10 --gpus 1
 """
@@ -20,7 +20,7 @@ SIDE = 224
 
 
 def read_part(source: str, start_s: int, end_s: int | None) -> Iterator[Block]:
-    """Yield the frames of a part in blocks of rows; parts that adjoin neither repeat nor miss a frame."""
+    """Yield the frames of a part in blocks of rows; adjacent parts neither repeat nor miss a frame."""
     rows: list[dict[str, Any]] = []
     with codecfleet.frames(source, start_s=start_s, end_s=end_s, pix_fmt="rgb24", size=(SIDE, SIDE)) as frames:
         for frame in frames:
@@ -38,7 +38,7 @@ def block(rows: list[dict[str, Any]]) -> Block:
 
 
 class FramesDatasource(Datasource):
-    """Frames of films, in parts of some seconds."""
+    """Frames of films, in parts of ``part_s`` seconds."""
 
     def __init__(self, sources: list[str], part_s: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -50,10 +50,10 @@ class FramesDatasource(Datasource):
             self._parts += [(source, start, None if start == starts[-1] else start + part_s) for start in starts]
 
     def estimate_inmemory_data_size(self) -> None:
-        """Say that the size is unknown."""
+        """Return None: the size is unknown."""
 
     def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[ReadTask]:  # noqa: ARG002 - as Ray calls it
-        """Return a task for each part, however many Ray asks for: a part is decoded in parallel itself."""
+        """Return one task per part, regardless of how many Ray asks for: each part is decoded in parallel anyway."""
         nothing_known = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [ReadTask(partial(read_part, *part), nothing_known) for part in self._parts]
 
@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Read films as a Ray dataset.")
     parser.add_argument("films", nargs="+")
     parser.add_argument("--part-seconds", type=int, default=10)
-    parser.add_argument("--gpus", type=float, default=0, help="of each read task")
+    parser.add_argument("--gpus", type=float, default=0, help="GPUs for each read task")
     arguments = parser.parse_args()
     source = FramesDatasource(arguments.films, arguments.part_seconds)
     dataset = ray.data.read_datasource(source, num_gpus=arguments.gpus or None)

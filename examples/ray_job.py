@@ -26,7 +26,7 @@ async def convert(source: str, output: str, workers: int | None) -> None:
 
 
 def main() -> None:
-    """Read the command line; the job's exit code tells the kind of error, if any."""
+    """Read the command line; the job's exit code shows the kind of error, if any."""
     parser = argparse.ArgumentParser(description="Transcode one file on the cluster this script runs on.")
     parser.add_argument("source")
     parser.add_argument("output")

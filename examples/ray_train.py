@@ -18,7 +18,7 @@ from codecfleet import ClipDataset, TensorFormat, clips_at_random_indices
 
 
 class TorchClips(ClipDataset, IterableDataset):  # type: ignore[misc]  # PyTorch is not installed where types are checked
-    """Clips as PyTorch's loader takes them."""
+    """A dataset of clips that PyTorch's loader accepts."""
 
 
 def train(config: dict[str, Any]) -> None:

@@ -12,11 +12,11 @@ from codecfleet import ClipDataset, TensorFormat, clips_at_random_indices
 
 
 class TorchClips(ClipDataset, IterableDataset):  # type: ignore[misc]  # PyTorch is not installed where types are checked
-    """Clips as PyTorch's loader takes them."""
+    """A dataset of clips that PyTorch's loader accepts."""
 
 
 def main() -> None:
-    """Read the command line, and what a training loop would read in two epochs."""
+    """Read the command line, then the clips that a training loop would read in two epochs."""
     parser = argparse.ArgumentParser(description="Read random clips of films in batches.")
     parser.add_argument("films", nargs="+")
     arguments = parser.parse_args()

@@ -13,7 +13,7 @@ Days = Mapping[str, Callable[[], list[Arrival]]]
 
 
 def days(kinds: Sequence[str], jobs: int, segments: int, seed: int = 1) -> Days:
-    """Return days by name: about ``jobs`` jobs of about ``segments`` segments each, of kinds at random."""
+    """Return days by name: about ``jobs`` jobs of about ``segments`` segments each, of random kinds."""
 
     def random() -> Random:
         return Random(seed)  # noqa: S311 - a repeatable choice

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 TICK_S = 0.25
 BUSY_S = 20.0
 HAPPENS_EVERY_S = 1.0
-"""How often a worker dies, and how often a job arrives."""
+"""Time between two worker deaths, and between two new jobs."""
 DIES_S = 0.5
-"""How long after each job."""
+"""Time from a new job to the next worker death."""
 
 
 class Busy:
-    """Segments end and drivers report it, workers die, jobs arrive.
+    """A period in which segments end, drivers report them, workers die, and jobs arrive.
 
-    The clock is CPU time: events that come meanwhile wait.
+    Its clock is CPU time: events that arrive during a decision wait.
     """
 
     def __init__(self, world: World, drivers: Sequence[Driver], segment_s: float) -> None:
@@ -58,9 +58,9 @@ class Busy:
         return {
             "busy: part of a core": round(self._used_s / BUSY_S, 3),
             "busy: placements a second": passes / BUSY_S,
-            "busy: the median from a death to new grants, s": median(self._replaced_s or [0.0]),
-            "busy: the longest from a death to new grants, its worker replaced, s": max(self._replaced_s, default=0.0),
-            "busy: the longest from a new job to its place, s": max(self._begun_s, default=0.0),
+            "busy: median time from a death to new grants, s": median(self._replaced_s or [0.0]),
+            "busy: longest time from a death to new grants and a new worker, s": max(self._replaced_s, default=0.0),
+            "busy: longest time from a new job to its placement, s": max(self._begun_s, default=0.0),
         }
 
     def _push(self, at_s: float, what: str, which: int = 0) -> None:

@@ -35,7 +35,7 @@ __all__ = [
 _VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
 _TIMES_KEPT = ("-fps_mode", "passthrough")
 _FROM_ZERO = ("-bsf:v", "setts=pts=PTS-STARTPTS:dts=DTS-STARTPTS")
-"""Not the filter setpts: after it FFmpeg 7.0 has no picture rate, and x265 then spends half the bits."""
+"""Not the filter setpts: FFmpeg 7.0 has no picture rate after it, so that x265 would spend half the bits."""
 
 
 class Contender(StrEnum):
@@ -118,7 +118,7 @@ class Run:
 
     ``start_up_s`` is the cost per process, not per second of film; see ``run_fleet``. ``measured`` covers the whole
     process, which for codecfleet on a named device runs several ``jobs``: there ``wall_s`` and ``cpu_s`` end with the
-    first.
+    first job.
     """
 
     entrant: Entrant

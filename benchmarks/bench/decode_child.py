@@ -1,4 +1,4 @@
-"""Decoding in separate processes, one for each GPU: by PyNvVideoCodec alone, and by our sessions without a fleet."""
+"""Decoding in separate processes, one for each GPU: by PyNvVideoCodec only, and by our sessions without a fleet."""
 
 import multiprocessing
 import threading
@@ -142,7 +142,7 @@ def _decode(ranges: Sequence[Any], decoder: Any) -> int:
 
 
 class _Raw:
-    """PyNvVideoCodec by itself: warm sessions, fed from memory, flushed after each film."""
+    """PyNvVideoCodec without codecfleet: warm sessions, fed from memory, flushed after each film."""
 
     def __init__(self, film: Film, cuda: Any, *, on_device: bool) -> None:
         import PyNvVideoCodec  # noqa: PLC0415 - not before the device is chosen

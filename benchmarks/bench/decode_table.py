@@ -52,9 +52,13 @@ def targets(
         at = f", {gpus} GPU" if gpus == 1 else f", {gpus} GPUs"
         raw = _best(rows, ChildWay.RAW, gpus)
         stream = _best(rows, FleetWay.HOST, gpus)
-        add(f"on the device, of the best raw{at}", _share(_best(rows, FleetWay.DEVICE, gpus), raw), DEVICE_SHARE)
-        add(f"in host memory, of the best raw{at}", _share(stream, raw), HOST_SHARE)
-        add(f"2 s segments, of one stream{at}", _share(_best(rows, FleetWay.SEGMENTS, gpus), stream), SEGMENT_SHARE)
+        add(f"on the device, share of the best raw{at}", _share(_best(rows, FleetWay.DEVICE, gpus), raw), DEVICE_SHARE)
+        add(f"in host memory, share of the best raw{at}", _share(stream, raw), HOST_SHARE)
+        add(
+            f"2 s segments, share of one stream{at}",
+            _share(_best(rows, FleetWay.SEGMENTS, gpus), stream),
+            SEGMENT_SHARE,
+        )
     fewest = min((row["gpus"] for row in rows), default=1)
     for gpus in sorted({row["gpus"] for row in rows} - {fewest}):
         for way in (ChildWay.RAW, *FleetWay):

@@ -21,14 +21,14 @@ from codecfleet.jobs.batch.pacing import PlannedFiles, wants_file
 
 ROUNDING: Final = 1e-9
 FILES_AT_ONCE: Final = 64
-"""As ``--files-at-once`` has it."""
+"""The default of ``--files-at-once``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of work: for each group, a node's source frames per second and concurrent segments.
 
-    A group that is not named cannot do it.
+    Groups without an entry cannot do this work.
     """
 
     fps: Mapping[str, float]
@@ -39,7 +39,7 @@ class Kind:
 class Arrival:
     """An arriving job: ``within_s`` is its user's deadline, None for the configuration's.
 
-    With several ``files`` it is a batch: each file is such a job, and arrives when the batch has room for it.
+    With several ``files`` it is a batch: each file is a job with these values, and arrives when the batch has room.
     """
 
     at_s: float
@@ -109,7 +109,7 @@ class Day:
     """The results of a day.
 
     ``cost`` is that of the nodes; ``counts`` are (time, requested nodes by group) after changes. ``broken`` names each
-    violation: of limits, and of nodes that were ended with work.
+    violation: of limits, and of nodes that were ended while they had work.
     """
 
     cost: float = 0.0
@@ -243,7 +243,7 @@ class Cluster:
 
     def _end_segment(self, node: _Node, job: _Job, now_s: float) -> None:
         if node.name not in self._nodes:
-            self.day.broken.append(f"{node.name} was ended with work at {now_s:.0f} s")
+            self.day.broken.append(f"{node.name} was ended while it had work, at {now_s:.0f} s")
             return
         job.running -= 1
         node.running[job.arrival.kind] -= 1
@@ -314,7 +314,7 @@ class Cluster:
         for order in decision.drain:
             node = self._nodes.pop(order.node)
             if node.is_busy:
-                self.day.broken.append(f"{node.name} was to end with work at {now_s:.0f} s")
+                self.day.broken.append(f"{node.name} was to be ended while it had work, at {now_s:.0f} s")
             self._pay(node, now_s)
         resting = {order.node for order in decision.surplus}
         for node in self._nodes.values():

@@ -1,6 +1,7 @@
 """Plain process fan-out: run the commands of a job file, several at a time, then the command that joins their outputs.
 
-Run as a separate program (``python -I -S fan_out.py JOB.json``), so that all of it is measured, as for the others.
+Run as a separate program (``python -I -S fan_out.py JOB.json``), so that all of it is measured, as in the
+other contenders.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A film to decode: packets in memory for PyNvVideoCodec alone, ranges of the file for codecfleet."""
+"""A film to decode: packets in memory for PyNvVideoCodec, ranges of the file for codecfleet."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction

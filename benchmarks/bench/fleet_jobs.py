@@ -1,6 +1,7 @@
-"""The same job several times on one fleet: the first finds it closed, the others find it open and warm.
+"""The same job several times on one fleet: the first job opens the fleet, the others find it open and warm.
 
-Run as a separate program (``python -m bench.fleet_jobs ORDER.json``), so that all of it is measured, as for others.
+Run as a separate program (``python -m bench.fleet_jobs ORDER.json``), so that all of it is measured, as in the
+other contenders.
 """
 
 import asyncio

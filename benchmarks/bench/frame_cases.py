@@ -1,4 +1,4 @@
-"""The work that readers of frames are compared in."""
+"""The cases in which frame readers are compared."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ __all__ = ["MEAN", "STD", "Case", "Clip", "Job"]
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-"""Of ImageNet, by which most networks want values of 0 to 1 normalised."""
+"""ImageNet's mean and standard deviation, by which most networks expect values of 0 to 1 to be normalised."""
 
 
 class Case(StrEnum):
@@ -34,21 +34,21 @@ class Clip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a reader is asked for; fields apply to the cases that need them."""
+    """A job for a reader; a field applies only to the cases that need it."""
 
     case: Case
     films: tuple[str, ...] = ()
     indices: tuple[int, ...] = ()
     pictures: int = 0
-    """Of a batch or clip."""
+    """Number of pictures in a batch or clip."""
     side: int = 0
-    """Of the square that batches are resized to."""
+    """Side of the square to which batches are resized."""
     step: int = 0
     clips: tuple[Clip, ...] = ()
     workers: int = 1
     """How many threads read clips."""
     looks: bool = False
-    """Whether small pictures are returned, and no times."""
+    """Whether to return small pictures instead of times."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -56,7 +56,7 @@ class Job:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the job that ``to_dict`` gave."""
+        """Return the job with the values from ``to_dict``."""
         clips = tuple(Clip(**clip) for clip in values["clips"])
         lists = {name: tuple(values[name]) for name in ("films", "indices")}
         return cls(**{**values, **lists, "case": Case(values["case"]), "clips": clips})

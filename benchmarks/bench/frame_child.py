@@ -36,7 +36,7 @@ class Batch(Protocol):
 
 
 class Reader(Protocol):
-    """A library that reads frames. Methods yield tensors of pictures (pictures, ...), in the order asked for."""
+    """A library that reads frames. Methods yield tensors of pictures (pictures, ...), in the requested order."""
 
     def random(self, film: str, indices: Sequence[int], *, kept: bool) -> Iterator[Batch]:
         """Yield the pictures of these numbers; ``kept`` uses the film that an earlier call opened."""

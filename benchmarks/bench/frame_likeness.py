@@ -13,9 +13,9 @@ __all__ = ["CELLS", "TOLERANCE", "Likeness", "likeness_of", "thumbnails", "true_
 CELLS = 16
 """The rows and columns of a small picture: each cell is the mean brightness of a part."""
 TOLERANCE = 3.0
-"""How far, in steps of 255, a picture may be from the truth in the mean, before its colours count as others."""
+"""Largest mean difference from the true picture, in steps of 255; above it the picture has "other colours"."""
 CLEARLY = 0.5
-"""How much nearer another picture must be, before the picture counts as a wrong one."""
+"""How much closer another picture must be for the picture to count as wrong."""
 _SAMPLES = 256
 _WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
 _CHANNELS = 3
@@ -23,7 +23,7 @@ _CHANNELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How many pictures are wrong: another one of the film; or have other colours; or are missing."""
+    """Numbers of pictures that are wrong (another picture of the film), have other colours, or are missing."""
 
     wrong: int = 0
     other_colours: int = 0
@@ -38,7 +38,7 @@ class Likeness:
 def thumbnails(
     pictures: NDArray[Any], scale: tuple[Sequence[float], Sequence[float]] | None = None
 ) -> NDArray[np.float32]:
-    """Return (pictures, ``CELLS``, ``CELLS``) of RGB pictures, channels first or last.
+    """Return small pictures, (pictures, ``CELLS``, ``CELLS``), of RGB pictures with channels first or last.
 
     ``scale`` is the (mean, standard deviation) of each channel by which values of 0 to 1 were normalised.
     """
@@ -58,7 +58,7 @@ def thumbnails(
 
 
 def true_thumbnails(path: Path) -> NDArray[np.float32]:
-    """Return the small pictures of a film, decoded from its beginning by PyAV alone."""
+    """Return the small pictures of a film, decoded from its beginning by plain PyAV."""
     import av  # noqa: PLC0415 - the peers' interpreter has none
 
     with av.open(str(path)) as container:
@@ -68,7 +68,7 @@ def true_thumbnails(path: Path) -> NDArray[np.float32]:
 
 
 def likeness_of(found: NDArray[np.float32], truth: NDArray[np.float32], numbers: Sequence[int]) -> Likeness:
-    """Compare small pictures with those of the numbers that they should have."""
+    """Compare small pictures with the true ones of these numbers."""
     wrong = other_colours = 0
     for picture, number in zip(found, numbers, strict=False):
         distances = np.abs(truth - picture).mean(axis=(1, 2))

@@ -59,7 +59,7 @@ class Ours:
             yield from self._tensors(frames[clip.first : clip.first + pictures].batches(pictures))
 
     def wait(self) -> None:
-        """Wait for the GPU, on which batches may still be made."""
+        """Wait until the GPU has finished all batches."""
         if self._is_device:
             import torch  # noqa: PLC0415 - the host needs none
 

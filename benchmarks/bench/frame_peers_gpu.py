@@ -25,12 +25,12 @@ def open_reader(name: str, place: str) -> "Simple | Threaded":
 
 
 def stacked(frames: Sequence[Any]) -> Any:
-    """Return frames in one tensor: a frame's own memory is used again by the next call."""
+    """Return frames as one tensor, a copy, because the next call reuses the frames' memory."""
     return torch.stack([torch.from_dlpack(frame) for frame in frames])
 
 
 class _Package(ABC):
-    """What both have in common."""
+    """The common part of both readers."""
 
     def __init__(self) -> None:
         self.version = f"PyNvVideoCodec {version('PyNvVideoCodec')}"
@@ -52,7 +52,7 @@ class _Package(ABC):
 
     @abstractmethod
     def _in_order(self, film: str, pictures: int) -> Iterator[Any]:
-        """Yield all pictures, in tensors of that many."""
+        """Yield all pictures, in tensors of ``pictures`` each."""
 
 
 class Simple(_Package):
@@ -92,14 +92,14 @@ class Simple(_Package):
 
 
 class Threaded(_Package):
-    """ThreadedDecoder, which decodes ahead in a thread of its own; it reads in order only, from a number on."""
+    """ThreadedDecoder, which decodes ahead in a separate thread; it reads only in order, from a given number on."""
 
     def random(self, film: str, indices: Sequence[int], *, kept: bool) -> Iterator[Any]:
-        """Refuse: it would start again for every picture."""
-        raise NotImplementedError("ThreadedDecoder reads in order only")
+        """Refuse: ThreadedDecoder would have to restart for every picture."""
+        raise NotImplementedError("ThreadedDecoder reads only in order")
 
     def every(self, film: str, step: int) -> Iterator[Any]:
-        """Yield every ``step``-th picture of all."""
+        """Decode all pictures, and yield every ``step``-th."""
         number = 0
         for batch in self._in_order(film, BATCH):
             yield batch[(-number) % step :: step]

@@ -16,11 +16,11 @@ __all__ = ["ReaderFailed", "ReaderProcess", "ratios", "reader_processes"]
 
 
 class ReaderFailed(Exception):
-    """A reader did not do its job."""
+    """A reader's process failed or ended."""
 
 
 class ReaderProcess:
-    """A reader in a process of its own, whose interpreter has its packages."""
+    """A reader in its own process, run by the interpreter that has its packages."""
 
     def __init__(self, name: str, place: str, python: str) -> None:
         command, environment = module_command("frame_child", name, place, python=python)
@@ -68,7 +68,7 @@ class ReaderProcess:
 
 
 def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -> list[ReaderProcess]:
-    """Start the readers that start, and name those that do not."""
+    """Start the readers; leave out those that fail to start, with a message."""
     started = []
     for name, python in zip(names, pythons, strict=True):
         try:
@@ -79,7 +79,7 @@ def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return codecfleet's pictures a second over each peer's, of the same case and film; above 1 is faster."""
+    """Return codecfleet's pictures a second divided by each peer's, for the same case and film; above 1 is faster."""
     found = []
     for ours in records:
         for peer in records:

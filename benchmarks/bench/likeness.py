@@ -17,7 +17,7 @@ def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:
     if found.frames != wanted.frames:
         return f"{found.frames} frames of {wanted.frames}"
     together = wanted.distinct_times - found.distinct_times
-    return f"{together} of {found.frames} frames have the time of another" if together > 0 else ""
+    return f"{together} of {found.frames} frames share their time with another" if together > 0 else ""
 
 
 def other_sizes(records: Sequence[dict[str, Any]]) -> list[str]:
@@ -25,7 +25,7 @@ def other_sizes(records: Sequence[dict[str, Any]]) -> list[str]:
     ours = {r["case"]: r["video_bytes"] for r in records if r["contender"].startswith(Contender.FLEET.value)}
     parts = [(r, r["video_bytes"] / ours[r["case"]]) for r in records if r["case"] in ours]
     return [
-        f"{r['case']} {r['contender']}: its video has {part:.2f} times codecfleet's bytes, so it did other work"
+        f"{r['case']} {r['contender']}: its video has {part:.2f} times codecfleet's bytes, so it did different work"
         for r, part in parts
         if not 1 / SIZE_FACTOR <= part <= SIZE_FACTOR
     ]

@@ -29,7 +29,7 @@ class LocalCluster:
 
     @contextmanager
     def program(self, module: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-        """Run a module of this package against the cluster; end it at the end."""
+        """Run a module of this package against the cluster; end it when the block ends."""
         command, _ = module_command(module, *arguments)
         pipe = subprocess.PIPE
         started = subprocess.Popen(command, env=self.environment, stdin=pipe, stdout=pipe, text=True)

@@ -59,7 +59,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one run of a command cost, all its processes together.
+    """The cost of one run of a command, for all its processes together.
 
     ``wall_s`` ends with the command itself. ``peak_by_role_bytes`` holds each role's own peak; the peaks need not
     coincide. ``sampled_cpu_s`` is the part of ``cpu_s`` that comes from samples, not from the kernel's final count.
@@ -153,7 +153,7 @@ def measure(
     """Run ``command`` until it and everything it started have ended, and return the cost.
 
     Raises:
-        CommandFailed: it ended with another status than 0; the message holds the end of what it printed to stderr.
+        CommandFailed: it ended with a status other than 0; the message has the end of its stderr.
     """
     with _adopting_orphans(), tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         without = frozenset(process.key for process in ProcessTree(os.getpid()).look())

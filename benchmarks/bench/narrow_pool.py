@@ -42,7 +42,7 @@ def only_these(devices: Sequence[str]) -> Iterator[None]:
 async def open_narrow_pool(
     devices: Sequence[str], *, polls: bool = True
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
-    """Return a started pool on a private Ray with these devices, the connection to close after it, its supervisor.
+    """Return a started pool on a private Ray with these devices, the connection to close after it, and its supervisor.
 
     ``polls``: the supervisor polls the devices' health.
     """

@@ -33,7 +33,7 @@ def module_command(module: str, *arguments: str, python: str = sys.executable) -
 def run_in_folder(work: Callable[[Path], None], parent: Path | None) -> int:
     """Do the work in a temporary folder, in ``parent`` if given, and return the exit code.
 
-    However it ends, its commands are ended and the folder is removed. Commands keep their compiled modules, as for a
+    On every exit its commands are ended and the folder is removed. Commands keep their compiled modules, as for a
     user; otherwise each process would compile all of them.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,7 +1,7 @@
 """The similarity of an output to its source: PSNR, SSIM and VMAF, by FFmpeg's filters.
 
 Pictures are matched by number, not by time: containers round times differently, so matching by time could compare a
-picture with its neighbour. An output with another number of pictures is therefore not compared at all.
+picture with its neighbour. An output with another number of pictures is therefore not compared.
 """
 
 import json

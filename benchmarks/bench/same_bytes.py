@@ -52,8 +52,8 @@ class Verdict(StrEnum):
     SAME = "same bytes"
     DIFFERENT = "DIFFERENT"
     REFUSED = "refused alike"  #: with the same error on every device
-    NO_GPU = "GPU refused"  #: ``--device gpu`` alone was refused, with its reason
-    OTHER_ENCODER = "another encoder"  #: a GPU's own encoder wrote one, whose bytes are its own
+    NO_GPU = "GPU refused"  #: only ``--device gpu`` was refused
+    OTHER_ENCODER = "another encoder"  #: NVENC wrote one of the outputs, so their bytes differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,19 +111,19 @@ class FileCheck:
         return told
 
     def _unsupported_reason(self, spec: TranscodeSpec) -> str:
-        """Return why no GPU was used at all; "" if one could have been, but processors were quicker."""
+        """Return why no GPU could be used; "" if one could, but CPUs were faster."""
         demand = demand_of(plan_transcode(spec))
         return demand.software_decode or gpu_unsupported_reason(demand, self.gpus)
 
 
 def known_gpus() -> tuple[Device, ...]:
-    """Return this machine's GPUs, with the abilities from the tables."""
+    """Return this machine's GPUs, with the capabilities that the tables list."""
     nvml = probe_nvml_in_child(NVML_LIMIT_S).nvml
     return () if isinstance(nvml, Unavailable) else documented_devices(nvml, HERE)
 
 
 def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
-    """Return why none of these GPUs would be given a demand; "" if one would."""
+    """Return why none of these GPUs can serve a demand; "" if one can."""
     if not gpus:
         return "this machine has no GPU"
     processor = processor_of(HERE, HERE, cores())
@@ -135,7 +135,7 @@ def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
 
 
 def decoding_of(report: Report) -> dict[str, Any]:
-    """Return which decoders, and how often, decoded a job's segments, why not a device, and the source's codec."""
+    """Return how many of a job's segments each decoder decoded, why software did, and the source's codec."""
     codecs = [track.codec for track in report.tracks if track.action == "encoded" and track.kind == "video"]
     return {
         "source_codec": codecs[0] if codecs else "",

@@ -24,7 +24,7 @@ AS_JOBS = "codecfleet, as jobs"
 
 @dataclass(frozen=True)
 class Loop:
-    """How both encode: FFmpeg in this many processes, with the name of an x264 preset; codecfleet with its number."""
+    """How both encode: FFmpeg's number of processes, x264's preset and its number in codecfleet, and the quality."""
 
     ffmpeg: str
     processes: int

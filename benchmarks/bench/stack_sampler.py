@@ -35,7 +35,7 @@ STAGES = {
     "convert/unpacking": "copy",
     "surfaces/host_pictures": "copy",
 }
-"""By our module, with its folder. The innermost one counts: a copy within a session counts as a copy."""
+"""Stages by module, named with its folder. The innermost module counts: a copy within a session counts as a copy."""
 
 
 @dataclass(slots=True)

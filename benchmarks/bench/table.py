@@ -37,7 +37,7 @@ def table_lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
 
 
 def save_results(name: str, document: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write results as JSON under a name, complete or not at all."""
+    """Write results as JSON under a name; the file appears only when it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     partial = path.with_suffix(".partial")

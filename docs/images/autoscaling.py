@@ -60,9 +60,9 @@ def _legend() -> Iterator[str]:
     y = HEIGHT - 12
     yield f'<text x="{LEFT - 40}" y="22">nodes beside the head</text>'
     yield f'<rect class="there" x="{LEFT}" y="{y - 11}" width="24" height="12"/>'
-    yield f'<text x="{LEFT + 32}" y="{y}">there</text>'
+    yield f'<text x="{LEFT + 32}" y="{y}">running</text>'
     yield f'<line class="wanted" x1="{LEFT + 110}" x2="{LEFT + 134}" y1="{y - 4}" y2="{y - 4}"/>'
-    yield f'<text x="{LEFT + 142}" y="{y}">asked for</text>'
+    yield f'<text x="{LEFT + 142}" y="{y}">requested</text>'
     yield f'<circle class="file" cx="{LEFT + 252}" cy="{y - 4}" r="4"/>'
     yield f'<text x="{LEFT + 264}" y="{y}">a file is done</text>'
 

@@ -54,7 +54,7 @@ TEMPLATE = """\
 
 
 async def main() -> None:
-    """Run the demo's job, and draw it stands when enough of it is done."""
+    """Run the demo's job, and draw the terminal once enough of it is done."""
     screen = Console(
         width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
     )

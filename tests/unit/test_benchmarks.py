@@ -110,7 +110,7 @@ def test_other_work_is_named() -> None:
     film = [Fraction(n, 25) for n in range(10)]
     assert other_pictures(facts([time + 1 for time in film]), facts(film)) == ""
     assert other_pictures(facts(film[1:]), facts(film)) == "9 frames of 10"
-    assert other_pictures(facts([*film[1:], film[1]]), facts(film)) == "1 of 10 frames have the time of another"
+    assert other_pictures(facts([*film[1:], film[1]]), facts(film)) == "1 of 10 frames share their time with another"
     (named,) = other_sizes([record("codecfleet", 1, 167), record("ffmpeg", 1, 160), record("fan-out", 1, 91)])
     assert named.startswith("x264 fan-out")
 
