@@ -189,11 +189,19 @@ class KeptSources:
 
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
         """Close the sources that have been idle for longer."""
+        latest_s = self._clock() - longer_than_s
+        self._close(lambda _, last_s: last_s <= latest_s)
+
+    def forget(self, source: str) -> None:
+        """Close a source where it is idle."""
+        self._close(lambda key, _: key[0] == source)
+
+    def _close(self, is_over: Callable[[_Key, float], bool]) -> None:
+        """Close the idle sources of which ``is_over(key, when it was last used)`` holds."""
         with self._lock:
-            latest_s = self._clock() - longer_than_s
-            closing = [each for each in self._idle if each.idle_since_s <= latest_s]
-            self._idle = [each for each in self._idle if each.idle_since_s > latest_s]
-            self._openings = {key: each for key, each in self._openings.items() if each.last_s > latest_s}
+            closing = [each for each in self._idle if each.key and is_over(each.key, each.idle_since_s)]
+            self._idle = [each for each in self._idle if each not in closing]
+            self._openings = {key: each for key, each in self._openings.items() if not is_over(key, each.last_s)}
         for each in closing:
             each.close()
 

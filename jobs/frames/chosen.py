@@ -94,7 +94,7 @@ class Film:
             readers = tuple(self._readers)
         for reader in readers:
             self.end(reader)
-        KEPT.close_idle(0)
+        KEPT.forget(self._request.absolute_source)
         self._release()
 
     def _open(self) -> tuple[FrameSource, EntryProofs]:

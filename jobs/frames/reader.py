@@ -97,7 +97,7 @@ class FrameReader:
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join()
-        KEPT.close_idle(0)
+        KEPT.forget(self._source.stamp.source)
 
     async def _run(self) -> None:
         try:

@@ -187,6 +187,18 @@ def test_of_threads_that_open_a_source_at_once_one_decodes(
     bench.kept.close_idle(0)
 
 
+def test_only_a_forgotten_source_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the frames of one film leaves the files of others open."""
+    bench = Bench(monkeypatch, str(make_clip(tmp_path / "film.mp4", FILM)))
+    opened = []
+    for forgotten in ("another.mp4", bench.source, bench.source):
+        bench.packets(bench.index.access_points[2], 5)
+        opened.append(bench.opened.total())
+        bench.kept.forget(forgotten)
+    assert opened == [1, 1, 2]
+    bench.kept.close_idle(0)
+
+
 @pytest.mark.parametrize("name", CLIPS | OPENED_EACH_TIME)
 def test_a_kept_source_gives_the_packets_of_a_fresh_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
