@@ -18,13 +18,13 @@ _NO_END: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLimits:
-    """The most that a source may have. docs/security.md has the reason for each default."""
+    """Limits on a source's header and packets. docs/security.md has the reason for each default."""
 
     max_pixels: int = 16_384 * 8_704  # of one picture: the most of any level of H.264, HEVC (7.2) and AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
     max_duration_s: int = 100 * 3600  # from the first picture of a video track to the end of its last one
     max_tracks: int = 1_000  # of all kinds together
-    max_packets: int = 50_000_000  # of one track; of video, each takes 40 bytes of memory
+    max_packets: int = 50_000_000  # of one track; each video packet takes 40 bytes of memory
     max_attachment_bytes: int = 64 << 20  # of one attached file, such as a font
     max_pixels_per_byte: int = 20_000_000  # of all pictures of a video track, per byte of the source
 

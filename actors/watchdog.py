@@ -28,7 +28,7 @@ CALL_S: Final = 60.0
 OPENING_S: Final = 180.0
 """Drivers open one session at a time on a whole host, and a machine of many GPUs may take a minute to start."""
 _MISSING: Final = object()
-_ADVICE: Final = "Its process has to be ended; codecfleet doctor shows whether the device is healthy."
+_ADVICE: Final = "Restart its process; codecfleet doctor shows whether the device is healthy."
 
 
 def wait_for(future: "Future[Any]", seconds: float) -> bool:
@@ -150,7 +150,7 @@ class CallWatch:
         return WatchedCall(self, who, what, self.call_s)
 
     def opening(self, who: str, what: str) -> WatchedCall:
-        """Return the same for a call that opens something."""
+        """Return a context that watches a call that opens a device or a session."""
         return WatchedCall(self, who, what, self.opening_s)
 
     def begin(self, call: WatchedCall) -> None:

@@ -26,7 +26,7 @@ _HEVC_HEADER_BYTES: Final = 2
 
 
 class UnreferencedPackets:
-    """Judges a track's packets in demux order; of codecs other than H.264 and HEVC, every packet is needed.
+    """Judges a track's packets in demux order; for codecs other than H.264 and HEVC, every packet is needed.
 
     Each packet must show one whole picture.
     """
@@ -70,7 +70,7 @@ class UnreferencedPackets:
 
 
 def _h264_unit(unit: bytes | memoryview) -> bool | None:
-    """Return whether a unit is a slice without references to it; None if it is neither that nor needed."""
+    """Return True for a slice that no picture refers to, False for another needed unit, None for one not needed."""
     kind, is_referred_to = unit[0] & 0x1F, bool(unit[0] & 0x60)
     if kind in _H264_SLICES:
         return not is_referred_to

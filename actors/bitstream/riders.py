@@ -56,7 +56,7 @@ _SCALABLE: Final = 0x80
 """svc_extension_flag: the unit extends a picture in resolution, not by a view."""
 _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
-"""The kind of registered messages, both of SEI and of AV1's metadata."""
+"""The type of registered messages, the same in SEI and in AV1's metadata."""
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
@@ -185,7 +185,7 @@ _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The first bytes of the units that are read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""The first bytes of slices, which are read only in layer 1; the layer is in the last bit and the next byte."""
+"""The first bytes of slices, which are read only in layer 1. This byte's last bit and the next byte have the layer."""
 
 
 _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {

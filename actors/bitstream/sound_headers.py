@@ -52,7 +52,7 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 class SoundHeader:
     """The configuration of a packet's decoder, which changes if and only if the header does."""
 
-    sample_rate: int  # coded, which a decoder may double (spectral band replication); 0 if not stated
+    sample_rate: int  # the coded rate, which a decoder may double (spectral band replication); 0 if not stated
     layout: str  # FFmpeg's name; "" if not stated
     detail: tuple[int, ...] = ()  # other fields of the configuration
 

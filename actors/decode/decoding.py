@@ -76,7 +76,7 @@ class DecodeRange:
     nominal_ticks: Fraction
     tick_divisor: int = 1
     entry: AccessPoint | None = None  # None decodes from the first packet
-    last_packet: int | None = None  # before flushing, None for the end of the file
+    last_packet: int | None = None  # the last one before flushing, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
     expected_packets: int | None = None  # from ``entry`` on, None if the index did not count
@@ -85,11 +85,11 @@ class DecodeRange:
     version: Hashable | None = None  # the version that the source must have (``version_anywhere``), None for any
     shipment: Shipment | None = None  # how a machine that does not see a local source reads it, None if it cannot
     span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if not known
-    part: FilePart | None = None  # the part of a fragmented file that is enough
+    part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
     """The packets from which the colours change, whatever a decoder says; empty if the decoder's are right."""
-    wanted: WantedPictures | None = None  # all other pictures are left out, None for all pictures
+    wanted: WantedPictures | None = None  # the only pictures to return, None for all
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None keeps the decoder's."""
@@ -119,7 +119,7 @@ class DecodeTally:
 
 @dataclass(frozen=True, slots=True)
 class PictureHash:
-    """One source picture at one time: what both sides of a cut must agree on."""
+    """A picture's time and hash; the segments on both sides of a cut must agree on them."""
 
     ticks: int
     digest: bytes
@@ -133,7 +133,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     for number, plane in enumerate(frame.planes):
         row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
-        # Negative where rows are stored bottom up, and hashed so; 0 for a palette, which has no rows.
+        # Negative if rows are stored, and so hashed, bottom up; 0 for a palette, which has no rows.
         pitch_bytes = abs(plane.line_size) or plane.buffer_size
         if len(view) >= plane.height * pitch_bytes:
             rows = np.frombuffer(view, np.uint8, plane.height * pitch_bytes).reshape(plane.height, pitch_bytes)
@@ -149,7 +149,7 @@ class OpenTrack(NamedTuple):
 
     stream: VideoStream
     context: VideoCodecContext
-    wanted: WantedPictures | None = None  # a decoder may leave out all others, None for all pictures
+    wanted: WantedPictures | None = None  # the only pictures that a decoder must return, None for all
 
 
 class PictureDecoder(ABC, Generic[PictureT]):
@@ -209,8 +209,8 @@ def decode_range(
 ) -> Generator[tuple[int, PictureT]]:
     """Yield (ticks, picture) in presentation order, from the entry through the last packet, flushed.
 
-    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``. If
-    pictures are wanted, only those come, and decoding ends with the last of them.
+    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``. If the
+    range names wanted pictures, only those are yielded, and decoding ends with the last one.
 
     ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode this,
     or its pictures may be wrong.
@@ -301,7 +301,7 @@ def _counted(
         tally.packets += 1
         yield number, packet
         if range_.last_packet is not None and number >= range_.last_packet:
-            break  # without asking for the next one, for which a remote source would be read further
+            break  # asking for the next packet would read a remote source further
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
@@ -311,7 +311,7 @@ def _counted(
 def decode_packet(
     context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
-    """Yield (packet number, picture) of what a context gives for a packet; for None, what is left at the end."""
+    """Decode a packet, or flush the decoder for None; yield (packet number, picture) for each picture."""
     began = time.perf_counter()
     try:
         frames = context.decode(packet)
@@ -352,7 +352,7 @@ def _ways(range_: DecodeRange) -> Iterator[_Way]:
 def _packets(
     source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
 ) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the numbered packets from ``entry`` on; None if the seek, or the part, does not arrive there."""
+    """Return the numbered packets from ``entry`` on; None if the seek misses it, or the part lacks it."""
     demuxed = partial(_demux, source, stream)
     if counted:
         return islice(enumerate(demuxed()), entry.packet if entry else 0, None)

@@ -59,7 +59,7 @@ class Crop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rider:
-    """A kind of data that rides on a track's pictures, and when: times are after the first picture, None if unknown."""
+    """Side data of one kind on a track's pictures; times are relative to the first picture, None if unknown."""
 
     kind: str
     """FFmpeg's name of the pictures' side data, or one of ``actors/bitstream/riders.py``."""
@@ -76,7 +76,7 @@ class Rider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """What a track has beside its pictures and an encoder cannot know; bytes are FFmpeg's side data of that name."""
+    """A track's properties that encoders do not carry over; ``bytes`` are FFmpeg's side data of that name."""
 
     display_matrix: tuple[int, ...] | None = None
     """ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity."""
@@ -87,11 +87,11 @@ class StreamExtras:
     stereo3d: bytes | None = None
     """How two views are arranged."""
     crop: Crop | None = None
-    """What the container says is not shown (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for nothing."""
+    """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for none."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
-    """The first field by ``field_order``, used if the pictures do not say themselves that they have fields."""
+    """The first field by ``field_order``, used if no flag of the pictures says that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
     """The kinds of side data of the first picture, and of all others once ``riders`` are known; FFmpeg's names."""
     riders: tuple[Rider, ...] = ()
@@ -128,7 +128,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     returned, empty, as ``VIEW_ID`` or ``KIND_`` and its number.
     """
     try:
-        # Typed as a mapping, it iterates over its values.
+        # PyAV types it as a mapping, but it iterates over the values.
         entries = list(cast("Iterable[SideData]", frame.side_data))
     except ValueError as error:
         number = str(error).partition(" ")[0]
@@ -169,7 +169,7 @@ def _is_bottom_first(frame: "VideoFrame | None", stated: FieldOrder) -> bool:
 
 
 def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedPicture:
-    """Return what a picture states, as its decoder reads it; the decoder must have no other source for it."""
+    """Return a picture's properties as its decoder reads them; the decoder must not know the container's values."""
     return StatedPicture(
         width=frame.width,
         height=frame.height,
@@ -227,7 +227,7 @@ def _static_hdr(of_stream: Mapping[str, bytes], of_frame: Mapping[str, bytes]) -
 
 
 def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> StreamExtras:
-    """Return what a stream has beside its pictures, completed by the first decoded one where given."""
+    """Return a stream's extras, completed from ``first_frame``, if given."""
     of_stream = side_data(stream)
     of_frame = frame_side_data(first_frame) if first_frame is not None else {}
     has_alpha = first_frame is not None and any(component.is_alpha for component in first_frame.format.components)

@@ -1,4 +1,4 @@
-"""What a decoder's pictures hold before it writes them: black, never the remains of an earlier picture.
+"""Makes every picture of a decoder begin as black, never as the remains of an earlier picture.
 
 FFmpeg reuses buffers, so lost parts of pictures, mostly unflagged, would depend on where decoding began
 (docs/timeline.md). The two lowest bits of a buffer's first plane get a pattern: a block that has it was never decoded.

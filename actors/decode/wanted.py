@@ -1,4 +1,4 @@
-"""The pictures of a range that somebody needs: a decoder may leave out all others."""
+"""The pictures of a range that the caller needs: a decoder may leave out all others."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

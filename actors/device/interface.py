@@ -40,7 +40,7 @@ class SessionCounts:
 
 
 class PictureMover(ABC):
-    """Moves pictures from the host to a device and back, exactly. Used by one thread at a time."""
+    """Copies pictures between the host and a device without changing a sample. Used by one thread at a time."""
 
     @abstractmethod
     def to_device(self, picture: "VideoFrame") -> "DevicePicture":

@@ -17,7 +17,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 class Waiting(Enum):
-    """How a thread waits for a device (3.5): the values are CUDA's flags of a context."""
+    """How a thread waits for a device (3.5): the values are CUDA's context flags."""
 
     AUTO = 0  #: CUDA chooses by platform (since CUDA 10.1)
     SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: returns at once, at the cost of a busy core
@@ -40,7 +40,7 @@ class Often(Enum):
 
 
 class Memory(Enum):
-    """A kind of memory, by Table 1."""
+    """A kind of memory (Table 1)."""
 
     DEVICE = "device"  #: ``cuMemAlloc``: only for the device
     PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it in place, uncached
@@ -58,7 +58,7 @@ class Attach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferUse:
-    """The use of a buffer."""
+    """A buffer's size, who writes and reads it, and how often."""
 
     size_bytes: int
     writers: Party

@@ -1,4 +1,4 @@
-"""Picture streams between programs, and pictures that other APIs hold: their interfaces for jobs."""
+"""The interfaces by which jobs use picture streams between programs, and pictures that other APIs hold."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ class StreamConsumer(ABC):
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> "VideoFrame":
-        """Copy a picture from the device, from any thread; ``DeviceError`` if that failed."""
+        """Copy a picture from the device to the host, in any thread; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The unit of work that a worker runs, its context, and bytes that many units share: nothing here knows media."""
+"""The unit of work that a worker runs, its context, and bytes that many units share. None of it depends on media."""
 
 import hashlib
 import threading

@@ -81,7 +81,7 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return the numbers of levels 1 to 6 by name: 10 * ``unit`` times the level; ``minors`` counts minor levels."""
+    """Return levels' numbers by name: 10 * ``unit`` times the level; ``minors`` has each level's minor levels."""
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)

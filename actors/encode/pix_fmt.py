@@ -12,7 +12,7 @@ from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
 _SAMPLINGS: Final = {(1, 1): "420", (1, 0): "422"}
-"""FFmpeg's numbers for chroma shifts; for other shifts all chroma is kept."""
+"""FFmpeg's names of samplings by chroma shifts; a format with other shifts is replaced by one with all chroma."""
 _USUAL: Final = "Use yuv420p, which nearly every player supports."
 
 

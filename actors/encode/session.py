@@ -50,7 +50,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     extradata: bytes
     """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
     reorder_frames: int
-    """The largest difference of decoding and presentation order, in pictures; equal in every segment."""
+    """The largest difference between decoding and presentation order, in pictures; equal in every segment."""
     _state = SessionState.OPEN
     _last_pts_ticks: int | None = None
     _packets_out = 0
@@ -84,7 +84,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
         """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield the packets of ``finish`` as they become ready: the last pictures take an encoder long."""
+        """Yield the packets of ``finish`` as they become ready: encoding the last pictures takes long."""
         yield from self.finish()
 
     @abstractmethod

@@ -109,7 +109,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._rate = wanted
 
     def _encoder_pts(self, pts: int) -> int:
-        """Return the pts for the encoder: the picture's, or the nearest one after the last."""
+        """Return the pts for the encoder: the picture's, or the smallest one above the previous pts."""
         if self._time_base == self._settings.time_base:
             return pts
         own = floor(pts * self._settings.time_base / self._time_base)
@@ -217,7 +217,7 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
-    """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated`` (annex E.2.1).
+    """Return the reorder depth that the encoder's parameter sets state (annex E.2.1), else ``unstated``.
 
     AV1's and VP9's packets come in presentation order: a packet includes any pictures that are not shown.
     """

@@ -55,7 +55,7 @@ class FieldOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoParameters:
-    """What a container says about one video track."""
+    """The properties of a video track that its container states."""
 
     width: int
     height: int
@@ -104,7 +104,7 @@ def set_extradata(stream: "Stream", data: bytes) -> None:
 
 
 def video_parameters(stream: "Stream") -> VideoParameters:
-    """Return what the container (or its demuxer) says about a video stream, without decoding."""
+    """Return the properties of a video stream that its container or demuxer states, without decoding."""
     head, parameters = structures(stream)
     name = ffmpeg().av_get_pix_fmt_name(parameters.format)
     return VideoParameters(

@@ -173,7 +173,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note what another opening of a local source found, before it reads on: the next one decodes nothing for it.
+        """Note the facts found by another opening of a local source, before it reads on; the next opening reuses them.
 
         ``version`` is the ``source_version`` from before the opening.
         """

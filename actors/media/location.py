@@ -40,7 +40,7 @@ _ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
 class HeldSource(str):
-    """The location of bytes or an open file that the caller holds; as text its name for messages.
+    """The location of bytes or an open file that the caller holds; ``str`` gives its name for messages.
 
     It equals only itself. Its data can be read until ``release``, by several threads, each with its own position.
     """
@@ -138,7 +138,7 @@ def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and se
 
 
 def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and seek
-    """Return a function that reads a file that has one position, for one thread at a time."""
+    """Return a function that reads at any position of a file, one thread at a time: the file has one position."""
     lock = threading.Lock()
 
     def read_at(position: int, size: int) -> bytes:
@@ -166,7 +166,7 @@ class HeldFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the caller's data as they are."""
+        """Do nothing: the data stay the caller's."""
 
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes, b"" at the end. Raises InputUnreadable."""

@@ -41,7 +41,7 @@ ResultT = TypeVar("ResultT")
 OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
 """The bytes that were read to open one version of a remote source, by (offset, requested length)."""
 _Part: TypeAlias = tuple[int, bytes]
-"""The bytes read at a position."""
+"""A position, and the bytes read there."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class RemoteFile:
         return self._ahead.held(self._position, size)
 
     def _is_within(self) -> bool:
-        """Return whether the current position is in the wanted part, and not on the way to it."""
+        """Return whether reading has reached the wanted part."""
         span_bytes = self._wanted.span_bytes
         return self._opening is None and (span_bytes is None or self._position >= span_bytes[0])
 
@@ -198,14 +198,14 @@ class _Ahead:
         return tuple(self._parts)
 
     def held(self, position: int, size: int) -> bytes:
-        """Return the bytes held among ``size`` bytes from ``position``."""
+        """Return the bytes held from ``position`` on, at most ``size``."""
         for begin, data in reversed(self._parts):
             if begin <= position < begin + len(data):
                 return data[position - begin : position - begin + size]
         return b""
 
     def missing_bytes(self, position: int, size: int) -> int:
-        """Return how many of ``size`` bytes from ``position``, whose first byte is missing, precede the bytes held."""
+        """Return how many bytes from ``position`` on are not held, at most ``size``; the first one is not."""
         return min((begin - position for begin, _ in self._parts if begin > position), default=size)
 
     def goes_on(self, position: int, near_bytes: int) -> bool:

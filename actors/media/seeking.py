@@ -1,4 +1,4 @@
-"""Finds a packet where decoding may begin, by seeking, if that leads to it unambiguously."""
+"""Seeks to a packet where decoding may begin, if seeking leads to it unambiguously."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -34,7 +34,7 @@ class AccessPoint:
 
     @property
     def seek_ticks(self) -> int | None:
-        """The timestamp to seek to, so that no demuxer arrives after the packet, whichever clock it compares."""
+        """The timestamp to seek to, so that no demuxer arrives after the packet, whether it compares PTS or DTS."""
         return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
     @property

@@ -21,7 +21,7 @@ _CUT_OFF_ERRNOS: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
 )
 _UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
-"""The names of these classes in Python, aiohttp and botocore; the latter two may not be installed."""
+"""The names of error classes of Python, aiohttp and botocore; the latter two may not be installed."""
 _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
@@ -80,7 +80,7 @@ def reason(error: BaseException) -> str:
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, tried at most ``ATTEMPTS`` times; raise its last error, or a permanent one."""
+    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; raise the last error, or a permanent one."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()

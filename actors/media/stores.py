@@ -228,7 +228,7 @@ def _known_mark(source: str, version: Hashable) -> str:
 
 
 def content_mark(source: str) -> str:
-    """Return a digest of a local file at ``MARK_PLACES`` places: size and time of change can agree by chance."""
+    """Return a digest of a local file's bytes at ``MARK_PLACES`` places: files of equal size and time may differ."""
     digest = hashlib.blake2b(digest_size=16)
     with local_path(source).open("rb") as file:
         last = max(0, file.seek(0, 2) - _PLACE_BYTES)

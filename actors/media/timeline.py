@@ -34,7 +34,7 @@ LARGEST_DENOMINATOR = 1_000_000_000
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 MOST_HELD_FRAMES = 3 * REORDER_FRAMES
-"""The most pictures that are held to sort a track that is more out of order than that."""
+"""The most pictures held to sort a track whose disorder exceeds ``REORDER_FRAMES``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class TimestampRepair(Generic[FrameT]):
     def _pass_expected(self, ticks: int, *, with_one: bool) -> None:
         while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
             self._next_expected += 1
-        # One entry per frame: another frame with the same time is still to come. A frame without a PTS has no entry.
+        # Each frame with a PTS passes one entry: another frame with the same time may still come.
         if with_one and self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 

@@ -78,13 +78,13 @@ class PictureSize:
 
     @property
     def display_area(self) -> Fraction:
-        """The picture's area, in square samples as high as its own samples."""
+        """The picture's area, counted in square samples of the picture's sample height."""
         return self.width * self.height * (self.sample_aspect_ratio or Fraction(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedPicture:
-    """What a picture states in its bitstream, without the values that only the container states."""
+    """The properties that a picture's bitstream states, without those that only the container states."""
 
     width: int
     height: int

@@ -71,7 +71,7 @@ class OpenedGpu:
     converts: bool  # whether ``converter`` has kernels
     is_shared: bool = False  # half is left to a second process of its worker
     movers: deque[CudaMover] = field(default_factory=deque)
-    """The idle ones: opening a stream takes longer than copying a picture."""
+    """The idle movers: opening a stream takes longer than copying a picture."""
 
 
 class Gpu(WorkerDevice):
@@ -254,7 +254,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # The first count starts the monitoring, so it comes before any decoding.
     opened = _opened(wrong_picture_counter(StdoutTap), lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
-    # Modules stay. Collecting them again and again costs a tenth of the pictures.
+    # Modules are never freed; scanning them in every collection costs a tenth of the speed.
     gc.collect()
     gc.freeze()
     return opened

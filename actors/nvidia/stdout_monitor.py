@@ -72,7 +72,7 @@ class StdoutTap:
             text = self._tail + data
             self._count += text.count(_ERROR_LINE)
             self._tail = text[-len(_ERROR_LINE) + 1 :]
-            # The file is memory: hours of output would not fit.
+            # The file is in memory, where hours of output would not fit.
             _libc.fallocate(self._written, _PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(self._read_bytes))
             _write_all(self._original, data)
 

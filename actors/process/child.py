@@ -14,7 +14,7 @@ ServerT = TypeVar("ServerT")
 ReplyT = TypeVar("ReplyT")
 
 _ENDING_S: Final = 1.0
-"""How long a process that has closed its end may take to end."""
+"""How long a process may take to exit after it has closed its end of the channel."""
 
 
 class ChildDied(ConnectionError):
@@ -40,7 +40,7 @@ class Child(Generic[ServerT]):
         return await self._channel.call(request)
 
     def tell(self, request: Request[ServerT, None]) -> None:
-        """Send a request without waiting for it; ignored if the process is gone. An error of the request ends it."""
+        """Send a request without waiting for it; ignored if the process is gone. A failed request ends the process."""
         self._channel.tell(request)
 
     async def death(self) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from .running import UNLIMITED, Limits, Prints, Running, start_command
 
 _PROGRAM: Final = (
-    # Imports create many lasting objects, which garbage collection would search for nothing.
+    # Imports create many lasting objects, which garbage collection would search in vain.
     "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )
@@ -26,7 +26,7 @@ class StartedProcess(NamedTuple):
     end: socket.socket  #: this process's end
     kill: Callable[[], object]
     ended: Callable[[], str]  #: waits a few seconds for its end, and returns how it ended; called once
-    death: int | None = None  #: readable once it is dead; None if only ``end`` shows that
+    death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows it
     warm_fleet: int | None = None  #: the warm fleet's process, if this is only a connection to it
     note: str = ""  #: for a job's report
 

@@ -46,7 +46,7 @@ class Prints(Enum):
 
 
 class Running(subprocess.Popen[bytes]):
-    """A started process, whose standard input is its end of a pair of sockets. Thread-safe, but for ``ended``."""
+    """A started process, whose standard input is its end of a pair of sockets. Thread-safe, except for ``ended``."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Running(subprocess.Popen[bytes]):
         return None
 
     def reaped(self, status: int) -> None:
-        """Take its status from another waiter."""
+        """Set its exit status, which another waiter received."""
         self.returncode = os.waitstatus_to_exitcode(status)
 
     def last_words(self) -> str:

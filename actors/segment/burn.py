@@ -25,7 +25,7 @@ _ONE: Final = 1 << 12
 """The sum of a sample's weights; positions are rounded to 1/4096 of a sample."""
 _BYTE: Final = 255
 OWN_BYTES, LAID_BYTES = 48, 60
-"""Bytes per sample, its own and laid out. Measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB."""
+"""Bytes per sample, stored and scaled. Measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB."""
 
 Samples: TypeAlias = NDArray[np.uint8]
 
@@ -54,7 +54,7 @@ class Subtitle:
     y: int
     width: int
     height: int
-    sha256: str  # of the rows as stored
+    sha256: str  # the digest of the rows as stored
     packed: bytes = field(repr=False)  # rows of R, G, B and alpha, compressed
 
     @property
@@ -89,7 +89,7 @@ class BurntSubtitles:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that burning the largest subtitle takes, for its own and its scaled samples."""
+        """The memory that burning the largest subtitle takes, for its stored and its scaled samples."""
         largest = max(self.subtitles, key=lambda each: each.width * each.height, default=None)
         if largest is None:
             return 0

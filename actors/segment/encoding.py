@@ -79,7 +79,7 @@ class EncodeSegment(Work[EncodedSegment]):
 
     @property
     def may_wait(self) -> bool:
-        """Return True: its track's encoder is settled."""
+        """Return True: the track's encoder is chosen and cannot change any more."""
         return True
 
     @property
@@ -115,7 +115,7 @@ class EncodeSegment(Work[EncodedSegment]):
             context.start_over(frames_done)
             faults.extend([error.message] if isinstance(error, EngineFailed) else [])
 
-        # Work that runs alone tests its effect on a device.
+        # Work that runs alone shows whether it harms a device, so it must use one.
         require_device = self.require_device or self.constraints.alone
         with encode_paths(
             context.device,
@@ -257,7 +257,7 @@ class _Run(Generic[PictureT]):
             raise EncoderFailed(message, "Please report it with the input.")
 
     def _due(self) -> list[int]:
-        """Return the times that must come out: those that went in; with a rate all of its pictures, or none."""
+        """Return the times that must come out: those that went in; with a rate, all picture numbers or none."""
         taken, numbers = self._walk.taken, self._work.numbers
         if numbers is None:
             return taken

@@ -43,7 +43,7 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""bwdif uses one frame before and one after; the second is a margin for its field history."""
+"""bwdif uses one frame before and one after; one more is a margin for its field history."""
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 """Bit-exact on every processor: swscale's fast paths round differently at each SIMD level."""

@@ -77,7 +77,7 @@ class Overlay:
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def kept_bytes(self, step: Size) -> int:
-        """Return its memory if ``step`` luma samples, across and down, share a chroma sample."""
+        """Return how many bytes it takes if ``step`` luma samples, across and down, share a chroma sample."""
         across, down = step
         pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
         return 8 * (pixels + 2 * chroma) + 4 * pixels

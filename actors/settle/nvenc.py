@@ -64,7 +64,7 @@ class EncoderCapabilities:
         return self.most("num_max_bframes", 0)
 
     def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
-        """Raise ``EngineUnfit``, naming what is missing, if the device cannot encode such pictures so."""
+        """Raise ``EngineUnfit``, naming what is missing, if the device cannot encode pictures in this way."""
         least = (self.most("width_min", 1), self.most("height_min", 1))
         most = (self.most("width_max", width), self.most("height_max", height))
         if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
@@ -103,7 +103,7 @@ class NvencRequest:
     preset: int = 4
     options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); they override ours
     single_session: bool = False  # one session encodes the whole output
-    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
+    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
 
 _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
@@ -115,7 +115,7 @@ _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
     {"preset": Preset.P6, "bf": 3, "multipass": Multipass.FULL, "lookahead": 16, "aq": 0},
     {"preset": Preset.P7, "bf": 4, "multipass": Multipass.FULL, "lookahead": 24, "aq": 0},
 )
-"""The settings of our presets 1 to 7, for devices that have them."""
+"""The settings of our presets 1 to 7, for devices that support the settings."""
 
 
 def nvenc_request(
@@ -225,7 +225,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Apply a single session's settings, and those of ours that do not contradict them."""
+    """Return the settings of a single session: the given ones, and ours if they do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP

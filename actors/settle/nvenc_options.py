@@ -33,11 +33,11 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         ("num_unit_in_ticks", "timescale"),
         ("it is half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
     ),
-    "gpuid": (_DROPPED, "A worker sees one GPU, which is number 0."),
-    "gpu_id": ("a worker sees one GPU, which is number 0", "CUDA_VISIBLE_DEVICES chooses it."),
+    "gpuid": (_DROPPED, "Leave it out: a worker sees one GPU, which is number 0."),
+    "gpu_id": ("a worker sees one GPU, which is number 0", "Set CUDA_VISIBLE_DEVICES to choose the GPU."),
     "cudacontext": ("the worker has its own", _OURS),
     "cudastream": ("the worker has its own", _OURS),
-    "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
+    "max_res": ("PyNvVideoCodec cannot change the size of an open encoder", "Leave it out."),
     "colorspace": (
         "the range to which the GPU converts RGB is not documented",
         "Give RGB frames and a matrix to codecfleet.encode, which converts them exactly.",
@@ -117,7 +117,7 @@ def _number(text: str) -> int:
 
 def _strength(text: str) -> int:
     if text == "0":
-        raise ValueError(f"the package would switch it on; {_AUTOMATIC} does that by name")
+        raise ValueError(f"the package takes 0 as automatic; write {_AUTOMATIC} for that")
     return 0 if text == _AUTOMATIC else _number(text)
 
 

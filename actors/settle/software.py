@@ -52,9 +52,9 @@ class SoftwareRequest:
     preset: int = 4
     options: Options = ()  # by FFmpeg's names, overriding ours; ``x264-params`` and the like (``a=1:b=2``) are merged
     dolby_vision: bool = False  # keeps the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
-    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
+    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # writes closed captions, if pictures have any and the codec can carry them
-    segments: int | None = None  # how many pictures the track has; None if unknown
+    segments: int | None = None  # how many segments the track has; None if unknown
 
 
 def software_request(
@@ -143,7 +143,7 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
 
 
 def _threads(request: SoftwareRequest, rate: RateControl, height: int) -> int:
-    """Return a session's threads if the bytes depend on them: one if two of the library's threads race."""
+    """Return how many threads a session has if the bytes depend on them: one if the library's threads race."""
     if request.codec is Codec.AV1:
         return _av1_threads(rate)
     if request.codec is not Codec.H264:

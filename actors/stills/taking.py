@@ -126,12 +126,12 @@ class Painter:
         self._chain = FilterChain(settings, 1 / ANY_RATE)
 
     def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a picture as (rows, columns, 3) samples of RGB, as shown; ``Unsupported`` if FFmpeg cannot."""
+        """Return a picture as (rows, columns, 3) samples of RGB, as shown; ``Unsupported`` if FFmpeg refuses."""
         ((_, picture),) = self._chain.push(0, frame)
         return turned(np.asarray(picture.to_ndarray(format=RGB), dtype=np.uint8), self._look.turn)
 
     def draw(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a picture's file, or its samples if no file is wanted; ``Unsupported`` or ``EncoderFailed``."""
+        """Return a picture's file, or its samples if no file is wanted; raises ``Unsupported`` or ``EncoderFailed``."""
         rgb, look = self.paint(frame), self._look
         if look.format is None:
             return rgb.ravel()

@@ -24,7 +24,7 @@ class SeenSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether decoding from further back could not recover anything."""
+        """Whether nothing is missing that decoding from further back might recover."""
         return True
 
 

@@ -23,7 +23,7 @@ THREADS_STREAM: Final = 2
 _WHOLE_NUMBERS: Final = (0, 1)
 """DLDataTypeCode of signed and unsigned whole numbers; many libraries have no unsigned 16 bits."""
 _WHOLE_KINDS: Final = ("i", "u")
-"""The same in the array interface's type strings."""
+"""The letters of signed and unsigned whole numbers in the array interface's type strings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,5 +100,5 @@ def _foreign(tensor: object) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each framework raises errors of its own
-        message = f"a {type(tensor).__name__} does not say where its samples lie: {error}"
+        message = f"a {type(tensor).__name__} does not say where its samples are: {error}"
         raise EncoderFailed(message, "Give a plain tensor (detach()), a device frame, or planes.") from error

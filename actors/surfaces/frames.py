@@ -29,7 +29,7 @@ class Frame:
     tensor; name other streams that read it with ``record_stream``.
 
     A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
-    planes one below the other (NV12 and its kin: chroma in pairs; more than 8 bits in the upper bits of 16).
+    planes one below the other (NV12 and similar formats: chroma in pairs; more than 8 bits in the upper bits of 16).
     ``__cuda_array_interface__`` is the same, and frames on the host have none.
     """
 
@@ -75,7 +75,7 @@ class Frame:
 
     @property
     def on_device(self) -> bool:
-        """Whether its samples lie on the GPU."""
+        """Whether its samples are on the GPU."""
         return isinstance(self._picture, DevicePicture)
 
     @property
@@ -93,9 +93,9 @@ class Frame:
     def record_stream(self, stream: int) -> None:
         """Note that another CUDA stream, given by its handle, reads the frame's memory.
 
-        Once the frame and its tensors are dropped, the memory is reused after all that is then in the stream. CUDA's
-        legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on the
-        host.
+        Once the frame and its tensors are dropped, the memory is reused after all work that is then in the stream.
+        CUDA's legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on
+        the host.
         """
         if not isinstance(self._picture, DevicePicture):
             raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
@@ -108,7 +108,7 @@ class Frame:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How many bytes lie between neighbours on each axis."""
+        """The distance in bytes between neighbours on each axis."""
         tensor = self._tensor
         if isinstance(tensor, DeviceArray):
             return tuple(prod(tensor.shape[axis + 1 :]) * tensor.item_bytes for axis in range(len(tensor.shape)))
@@ -210,7 +210,7 @@ def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
 def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
     """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) if they alternate.
 
-    ``Unsupported`` if samples share bytes, or some components are rarer than others.
+    ``Unsupported`` if samples share bytes, or the components in a plane have different numbers of samples.
     """
     layout = picture.format
     planes = {component.plane for component in layout.components}

@@ -138,7 +138,7 @@ class DeviceArray:
 
         ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
         and 1 are the legacy default stream, 2 the calling thread's; -1 does not name it. When the consumer has dropped
-        the tensor, the memory is reused after that stream's work of that time. ``BufferError`` if a copy, another
+        the tensor, the memory is reused after all work that is then in that stream. ``BufferError`` if a copy, another
         device, or an ambiguous stream is requested.
         """
         device = self.__dlpack_device__()
@@ -235,6 +235,6 @@ def _destroy(
 
 _DELETE: Final = _Deleter(_delete)
 _DESTROY: Final = _Destructor(_destroy)
-# Never released: capsules and tensors outlive this module, and call these when they go.
+# Never released: capsules and tensors outlive this module, and call these when they are freed.
 for _callback in (_DELETE, _DESTROY):
     _python.Py_IncRef(_callback)

@@ -22,7 +22,7 @@ _COEFFICIENTS: Final = {
 }
 """By matrix: Cr to red, Cb to blue, Cb to green and Cr to green (``ff_yuv2rgb_coeffs``): BT.709, BT.601, BT.2020."""
 _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
-"""The usual matrix is rounded from decimals instead."""
+"""BT.601's weights in thousandths, from which FFmpeg rounds this matrix instead."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
 _CUBIC: Final = 3 * (1 << 24) // 5
 """-a of the cubic, 0.6, as a 24-bit fraction."""

@@ -28,7 +28,7 @@ class ScaleFilter(StrEnum):
 
     BILINEAR = "bilinear"  # a triangle: soft
     BICUBIC = "bicubic"  # the cubic with a = -0.6, swscale's default
-    LANCZOS = "lanczos"  # a sinc under a sinc window of three lobes: the sharpest, rings most
+    LANCZOS = "lanczos"  # a sinc under a sinc window of three lobes: the sharpest, with the most ringing
 
     @property
     def reach(self) -> int:
@@ -62,13 +62,13 @@ class ChromaLocation(Enum):
     BOTTOM = 6
 
     def across(self, *, halved: bool) -> Lattice:
-        """Return where chroma's columns lie."""
+        """Return where chroma's columns are."""
         if not halved:
             return LUMA
         return _ON_EVEN if self in _LEFT else _BETWEEN
 
     def down(self, *, halved: bool) -> Lattice:
-        """Return where chroma's rows lie."""
+        """Return where chroma's rows are."""
         return _DOWN.get(self, _BETWEEN) if halved else LUMA
 
 
@@ -114,9 +114,9 @@ def taps(
 ) -> Taps:
     """Return the taps of an axis's target samples.
 
-    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples lie. Scaling
-    down widens the filter in proportion, so that nothing finer than the target's samples folds into them. Beyond an
-    edge its own sample is repeated.
+    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples are. Scaling
+    down widens the filter in proportion, so that details finer than the target's samples do not alias. Beyond an edge,
+    the edge's sample is repeated.
 
     ``ValueError`` if a size is not a positive multiple of its lattice's spacing.
     """
@@ -135,7 +135,7 @@ def window_taps(
     """Return the taps of ``target_count`` samples that show part of an axis: (its begin, its extent) in luma samples.
 
     ``firsts`` count from the plane's own first sample. Weights sum to ``one``. Only samples whose area is at least
-    partly inside the window are used: at its edges they are repeated.
+    partly inside the window are used: beyond its edges the outermost ones are repeated.
     """
     begin, extent = window
     first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)

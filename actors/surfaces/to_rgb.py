@@ -31,7 +31,7 @@ class RgbRule:
     """Whole-number weights: R = luma x (Y - black) + red_cr x (Cr - middle), and so on, over 2^``WEIGHT_BITS``."""
 
     black: int
-    middle: int  # of Cb and Cr: 128 of 8 bits
+    middle: int  # the neutral value of Cb and Cr: 128 with 8 bits
     luma: int
     red_cr: int
     green_cb: int

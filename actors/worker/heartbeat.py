@@ -10,7 +10,7 @@ from ..device.pieces import Ending, ReportedPiece
 MEDIA_LABEL: Final = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
 MOST: Final = 0.75
-"""With sessions for this fraction of its work, a worker decodes on the device: some has just ended or not begun."""
+"""With sessions for this fraction of its work, a worker decodes on the device: some work has just begun or ended."""
 RECYCLE_S: Final = 6 * 3600.0
 """How long one process may use a GPU; no test ran longer."""
 SESSIONS_MAX: Final = 20_000

@@ -29,7 +29,7 @@ PACE_S: Final = 0.5
 QUIET_S: Final = 20.0
 """The longest silence. A call that holds the GIL stops all threads of a helper, which only its worker can detect."""
 STARTING_S: Final = 300.0
-"""How long it may take to open its GPU, on which the first process works."""
+"""How long it may take to open its GPU, which the first process is using."""
 
 Spawn: TypeAlias = Callable[[int], StartedProcess]
 """Starts a helper's process with a number of slots."""
@@ -71,7 +71,7 @@ class HelperCancel(Request["HelperHost", None]):
 class HelperReport(Request["Helper", None]):
     """Report to the worker, several times a second."""
 
-    state: HelperState | None  #: None: its device is open now
+    state: HelperState | None  #: None only reports that its device is open
 
     async def serve(self, server: "Helper") -> None:
         server.reported(self.state)
@@ -144,7 +144,7 @@ class Helper:
             self._child.tell(HelperCancel(run))
 
     def look(self, now_s: float) -> None:
-        """End it if it no longer reports; to be called every few seconds."""
+        """End it if it no longer reports; call this every few seconds."""
         if self.gone:
             return
         limit_s = QUIET_S if self.has_been_ready else STARTING_S

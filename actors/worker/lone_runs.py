@@ -81,7 +81,7 @@ class LoneRuns:
         except CodecfleetError as error:  # its result did not arrive
             outcome = failed(error)
         if outcome.spoils_process:
-            helper.end("its device does not recover within it")
+            helper.end("its device does not recover within this process")
         return replace(outcome, spoils_process=False)  # the worker's own process is sound
 
     def _death(self, helper: Helper, constraints: Constraints) -> CodecfleetError:
@@ -117,7 +117,7 @@ class LoneRuns:
             helper.cancel(run)
 
     def end_idle(self, now_s: float) -> None:
-        """End the processes that have been idle for ``IDLE_S``, as seen by these calls."""
+        """End the processes that have been idle for ``IDLE_S``, measured from call to call."""
         for helper, since_s in list(self._idle_since_s.items()):
             if since_s is not None and now_s - (since_s or now_s) >= IDLE_S:
                 self._drop(helper)

@@ -88,7 +88,7 @@ class PackedWork(Work[Any]):
         return self.of_file
 
     def run(self, context: WorkContext) -> object:
-        """Unpack the work, and run it; raises what both raise."""
+        """Unpack the work, and run it; raises as both do."""
         return unpack(self.packed, [blob.content for blob in self.blobs]).run(context)
 
 

@@ -60,7 +60,7 @@ def isolate_errors(environment: MutableMapping[str, str]) -> None:
 def require_dlas(mode: DlaMode = DlaMode.HYBRID, *, import_module: Importer = importlib.import_module) -> int:
     """Return how many DLAs this machine has: at least one.
 
-    That the library loads proves nothing: NVIDIA ships it for machines without a DLA too.
+    Loading the library proves nothing: NVIDIA ships it for machines without a DLA too.
 
     ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing.
     """

@@ -48,8 +48,8 @@ class HybridSession(DlaSession):
         self._memory: dict[int, MemoryChoice] = {}
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()  # with work that was not waited for yet
-        self._foreign: set[int] = set()  # those for which the session's own stream does not wait
+        self._streams: set[int] = set()  # streams with work that was not waited for yet
+        self._foreign: set[int] = set()  # those of ``_streams`` for which the session's own stream does not wait
         super().__init__(library, device, timing, host)
 
     @property

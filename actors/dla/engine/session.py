@@ -149,7 +149,7 @@ class DlaSession(Closing):
             held = self._registrations.get(registration.dla_address) is registration
             self._calls.refuse_unless(held, "the memory is not registered in this session")
             self._calls.refuse_unless(
-                self.state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize"
+                self.state is not DlaSessionState.BUSY, "tasks may still use the memory: call synchronize first"
             )
             self._calls.cudla("cudlaMemUnregister", self.handle, registration.dla_address)
             del self._registrations[registration.dla_address]

@@ -5,10 +5,10 @@ from typing import Final
 
 
 class DlaMode(Enum):
-    """The partner of a handle: ``cudlaMode``."""
+    """Whether a device handle works beside CUDA or without it: ``cudlaMode``."""
 
-    HYBRID = 0  #: a GPU: tasks go into CUDA streams
-    STANDALONE = 1  #: nothing: memory and fences are NvSci's
+    HYBRID = 0  #: CUDA: tasks go into its streams
+    STANDALONE = 1  #: no CUDA: memory and fences are NvSci's
 
 
 class DlaSessionState(Enum):

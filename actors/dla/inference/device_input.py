@@ -139,7 +139,7 @@ class TensorFiller:
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Queue the filling of a tensor's ``place``-th picture in a stream; the caller keeps the picture until then."""
+        """Queue the filling of a tensor's ``place``-th picture; keep the picture until the stream is done."""
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)

@@ -97,7 +97,7 @@ class Network:
         return self._lanes.run(memories)
 
     def check_context(self, context: int) -> None:
-        """Refuse (``EngineUnfit``) a GPU, by its CUDA context, whose pictures the network's DLA cannot take."""
+        """Raise ``EngineUnfit`` unless ``context`` is the CUDA context of the network's DLA."""
         if not isinstance(self._session, HybridSession) or self._session.context != context:
             message = "the pictures are decoded on a GPU other than the DLA's"
             raise EngineUnfit(message, "Use --dla-input host.")
@@ -185,7 +185,7 @@ class WarmNetworks:
                 self._idle.append((settings, network))
                 return
         if network is not None:
-            with suppress(CodecfleetError):  # its user has already had the error
+            with suppress(CodecfleetError):  # its user has already received the error
                 network.close()
 
     def _taken(self, settings: NetworkSettings, device: int) -> Network | None:

@@ -113,7 +113,7 @@ class PictureScaler:
 
     def _build(self, frame: VideoFrame) -> av.filter.Graph:
         graph = av.filter.Graph()
-        graph.threads = 1  # other segments have the other cores
+        graph.threads = 1  # other segments use the other cores
         described = (
             f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base=1/1:pixel_aspect=1/1"
             f":colorspace={int(frame.colorspace)}:range={int(frame.color_range)}"

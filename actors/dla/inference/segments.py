@@ -217,7 +217,7 @@ class _Run:
         for descriptor, arrays in zip(self._network.results, self._found, strict=True):
             count = sum(len(array) for array in arrays)
             if count != len(self._walk.taken):
-                message = f"{len(self._walk.taken)} frames gave {count} of the tensor {descriptor.name}"
+                message = f"{len(self._walk.taken)} frames gave {count} entries of the tensor {descriptor.name}"
                 raise EngineFailed(message, "The loadable must have one output for each picture of its input.")
         if not is_increasing(self._walk.taken):
             message = f"segment {self._work.segment}: two frames share one presentation time"

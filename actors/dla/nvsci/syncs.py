@@ -68,7 +68,7 @@ class SciSyncs:
         library = self._library
         own = library.attribute_list(
             (
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has it so
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
                 (_REQUIRED_PERMISSION, ctypes.c_uint64(processor)),
             )
         )

@@ -25,7 +25,7 @@ class FilePart:
 
     skipped_bytes: tuple[int, int]
     end_bytes: int | None  # None: the file's end
-    first: AccessPoint  # the track's first packet there, or where reading begins
+    first: AccessPoint  # the track's first packet in the part, or where reading begins
     mark: bytes  # its ``decoder_mark``
 
     @property

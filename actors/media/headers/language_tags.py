@@ -59,7 +59,7 @@ _PAIRS: Final = (
     "tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol "
     "wa:wln wo:wol xh:xho yi:yid yo:yor za:zha zh:chi zu:zul"
 )
-"""ISO 639-1 codes, and the bibliographic codes of ISO 639-2."""
+"""The bibliographic codes of ISO 639-2 by the codes of ISO 639-1."""
 _CODES: Final = dict(pair.split(":") for pair in _PAIRS.split())
 _LETTERS: Final = 3
 
@@ -73,7 +73,7 @@ class LanguageForm(Enum):
 
 
 class StatedLanguage(NamedTuple):
-    """A track's language as the container states it where FFmpeg does not read it."""
+    """A track's language by BCP 47, which FFmpeg does not read."""
 
     tag: str
     is_alone: bool
@@ -113,7 +113,7 @@ def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
 
 
 def _tracks(read: Read) -> Section | None:
-    """Return the Tracks element, which is before the first cluster or where the seek head points."""
+    """Return the Tracks element, which is before the first cluster, or at the place that the seek head states."""
     heads = {part.kind: part for part in in_segment(read) if part.kind in (_TRACKS, _SEEK_HEAD)}
     segment, head = first(elements(read, 0, None), SEGMENT), heads.get(_SEEK_HEAD)
     position = None if head is None else _sought(read, head)

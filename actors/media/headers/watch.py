@@ -1,4 +1,4 @@
-"""What FFmpeg reads as it opens a file: where its fragments begin, and the bytes of its header."""
+"""Watches what FFmpeg reads as it opens a file: finds where fragments begin, and keeps the header's bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -15,7 +15,7 @@ _TAIL_BYTES: Final = 4
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
 _MOST_BYTES: Final = 1 << 26
-"""Of a larger header, later reads are not kept."""
+"""The most bytes of a header that are kept."""
 
 
 class FragmentWatch:
@@ -36,7 +36,7 @@ class FragmentWatch:
         """Whether the last box seen is a fragment's table."""
         self._tail = 0, b""
         self._probed_bytes = 0
-        """How far packets were read, from the first on."""
+        """The position up to which packets were read; 0 before the first packet."""
 
     def see(self, position: int, data: bytes) -> None:
         """Process what was read at ``position``."""

@@ -140,7 +140,7 @@ class Unpacker:
         self._kernels = Kernels(core, cuda, _SOURCE, _KERNELS.values())
 
     def prepare(self, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64, ctypes.c_uint64]:
-        """Return a launch and its arguments: the addresses of the surface and of ``layout.size_bytes`` for planes."""
+        """Return a launch, and the arguments to set: the addresses of the surface and of ``layout``'s planes."""
         luma, blue, red = layout.luma, layout.blue, layout.red
         surface, planar = ctypes.c_uint64(0), ctypes.c_uint64(0)
         values = (
@@ -198,7 +198,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
-        """Let the device write into host memory; managed memory is attached to the device until then (3.3)."""
+        """Let the device write into host memory; managed memory is attached to the device meanwhile (3.3)."""
         choice = self._memory.choice
         if choice.before_gpu is not None:
             self._cuda.attach(address, choice.before_gpu, stream)

@@ -25,7 +25,7 @@ _IDLE_BYTES: Final = 2 << 30
 
 
 class PooledDeviceBuffer(PooledBuffer):
-    """A buffer on the device ``device``, which returns after the work of its consumers."""
+    """A buffer on the device ``device``; it returns to its pool after the work of its consumers."""
 
     __slots__ = ("_memory", "_users", "device")
 
@@ -49,7 +49,7 @@ class PooledDeviceBuffer(PooledBuffer):
 
 
 class DevicePool(BufferPool):
-    """Device memory that returns after the work in its consumers' streams. Safe from any thread.
+    """A pool of device memory: a buffer returns after the work in its consumers' streams. Safe from any thread.
 
     Buffers are reused in the order in which they returned, so their consumers have usually finished by then. If the
     device has memory pools, memory is allocated and freed in stream order, so neither waits.
@@ -141,7 +141,7 @@ class DevicePool(BufferPool):
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:
-            uses = self._uses.pop(address, ())  # before another thread gets the address
+            uses = self._uses.pop(address, ())  # before another thread can allocate the same address
             self._cuda.free(address)  # waits for the whole device
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return

@@ -1,4 +1,4 @@
-"""Budgets of memory, and pools of buffers that return when their last reference goes."""
+"""Budgets of memory, and pools of buffers that return when their last reference is gone."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
 """Far more than a GPU's sessions use at once: locked memory is lost to everything else on the host."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
-"""Locking the pages of a picture costs a millisecond."""
+"""How much is kept idle: locking the pages of a picture costs a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
 """1080p: the typical size of a buffer."""
 
@@ -27,7 +27,7 @@ ResultT = TypeVar("ResultT")
 
 
 class MemoryBudget:
-    """Counts the bytes taken of a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+    """Counts the bytes taken from a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
     Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of
     ``reclaim_from``. Messages call the memory ``name``.
@@ -94,12 +94,12 @@ class MemoryBudget:
             self._taken_bytes -= self._returned.popleft()
 
     def _reclaim(self) -> bool:
-        # Not under the lock: each has its own locks.
+        # Called without the lock: each callee has its own locks.
         return any(reclaim() for reclaim in self._reclaims)
 
 
 class PooledBuffer:
-    """Memory that returns to its pool when its last reference goes, in any thread.
+    """Memory that returns to its pool when its last reference is gone, in any thread.
 
     At the interpreter's exit nothing returns: the driver may be gone, and frees all memory of the process anyway.
     """
@@ -142,7 +142,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of uninitialised bytes, allocated by ``allocate`` (None: the pool's). ``DeviceError``."""
+        """Return the address of uninitialised bytes from ``allocate`` (None: the pool's); raises ``DeviceError``."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:
@@ -173,7 +173,7 @@ class BufferPool:
         return False
 
     def take_back(self, address: int, size_bytes: int) -> None:
-        """Take a buffer back. Called when its last reference goes, possibly in the middle of a method of this class."""
+        """Take a buffer back. Called when its last reference is gone, possibly within a method of this class."""
         self._keep(address, size_bytes)
         self._trim()
 

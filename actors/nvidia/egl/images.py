@@ -266,5 +266,5 @@ def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | Non
         wanted = (ctypes.c_ssize_t * 3)(_CUDA_EVENT_HANDLE, int(event), NONE)
         return int(display.egl.call("eglCreateSync64KHR", display.handle, _SYNC_CUDA_EVENT, wanted))
     finally:
-        # Destroyed once its work is done; the sync keeps what it needs.
+        # CUDA destroys it once its work is done; the sync does not need it.
         calls.call("cuEventDestroy", event)

@@ -45,7 +45,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "eglClientWaitSyncKHR": (_I, _P, _P, _I, _U64),
     "eglDestroySyncKHR": (_U, _P, _P),
 }
-"""What each function returns and takes. A handle is an address."""
+"""Each function's result type and parameter types. A handle is an address."""
 _NO_DESCRIPTOR: Final = -1
 
 

@@ -25,7 +25,7 @@ from .streams import EglStream, EndSession
 _PAUSE_S: Final = 0.0001
 """The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""
 _MAILBOX_FRAMES: Final = 3
-"""One that the consumer holds, one that waits for the consumer, and one that is being filled."""
+"""One frame that the consumer holds, one that waits for the consumer, and one that is being filled."""
 _SIDE_MOST: Final = 1 << 15
 
 
@@ -73,7 +73,7 @@ class ProducerSession(EndSession):
     def present(self, fill: Fill) -> bool:
         """Fill a free frame and present it; return False if the consumer is gone.
 
-        Waits until there is room: for a frame to come back, and in the FIFO.
+        Waits until a frame is free and the FIFO has room.
 
         Raises:
             UsageError: the session is over.

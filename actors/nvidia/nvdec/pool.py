@@ -19,12 +19,12 @@ from .session import NvdecSession, SessionKey, session_bytes
 PATIENT_OPENINGS: Final = 2
 """A caller with a software fallback waits for this many openings at most: a third of a second."""
 
-WAIT_ADVICE: Final = "--device gpu waits for them."
+WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. Never more than ``wanted_most``, the most wanted at once, are open."""
+    """The counts of one key's sessions. At most ``wanted_most``, the most wanted at once, are open."""
 
     made: int = 0
     closed: int = 0
@@ -46,7 +46,7 @@ class PoolCounts:
 
 @dataclass(slots=True)
 class SessionRequest:
-    """A request for a session that must come soon or not at all. Until ``is_over``, its session is reserved."""
+    """A request that fails if no session is ready soon. Until ``is_over``, its session is reserved."""
 
     is_over: bool = False
 
@@ -70,7 +70,7 @@ class _Opening:
 
     @property
     def is_free(self) -> bool:
-        """Whether the next caller may have it."""
+        """Whether the next caller may claim it."""
         return self.waiter is None and (self.request is None or self.request.is_over)
 
 

@@ -34,7 +34,7 @@ _UNSTATED: Final = (0, 2, 2, 2)
 
 
 class DecodesOn(Protocol[PictureT]):
-    """What a series needs from its decoder."""
+    """The part of a decoder that a series of packets uses."""
 
     @property
     def pool(self) -> NvdecPool:
@@ -42,7 +42,7 @@ class DecodesOn(Protocol[PictureT]):
 
     @property
     def make_reader(self) -> MakeReader[PictureT]:
-        """Makes what reads a session's surfaces."""
+        """Makes a reader of a session's surfaces."""
 
     @property
     def request(self) -> SessionRequest | None:

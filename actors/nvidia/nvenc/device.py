@@ -178,7 +178,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the arguments of ``CreateEncoder`` that differ from its defaults: some keys act whatever their value."""
+    """Return the arguments of ``CreateEncoder`` that differ from its defaults: some keys take effect with any value."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

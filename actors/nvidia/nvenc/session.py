@@ -177,7 +177,7 @@ def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
 
 
 def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
-    """Return the rates after a change; ``ValueError`` or ``TypeError`` if a value does not exist or is not a number."""
+    """Return the rates after a change; ``ValueError`` or ``TypeError`` if a value is unknown or not a number."""
     given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
     if "rc" in given:
         given["rc"] = RateMode(given["rc"])
