@@ -28,7 +28,7 @@ CALL_S: Final = 60.0
 OPENING_S: Final = 180.0
 """Drivers open one session at a time on a whole host, and a machine of many GPUs may take a minute to start."""
 _MISSING: Final = object()
-_ADVICE: Final = "Restart its process; codecfleet doctor shows whether the device is healthy."
+_ADVICE: Final = "Restart this process; codecfleet doctor shows whether the device is healthy."
 
 
 def wait_for(future: "Future[Any]", seconds: float) -> bool:
@@ -78,7 +78,7 @@ class CallThread:
             future, call = request
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
                 future.set_exception(error)
             del request, future, call
 
@@ -94,7 +94,7 @@ class WatchedCall:
         self._what = what
         self._limit_s = limit_s
         self.due_s = math.inf
-        """Its deadline by the watch's clock."""
+        """The call's deadline by the watch's clock."""
 
     @property
     def error(self) -> EngineHung:
@@ -171,7 +171,7 @@ class CallWatch:
             now_s = self.clock()
             late = [call for call in list(self._calls) if call.due_s <= now_s]
             for call in late:
-                if self.end(call):  # it may have ended just now
+                if self.end(call):  # the call may have ended just now
                     for listener in tuple(self._listeners):
                         listener(call.error)
             with self._rest:

@@ -46,8 +46,8 @@ class OpenBitstreamUnit(NamedTuple):
 class PacketHeaders(NamedTuple):
     """Facts from the headers of one packet; damaged headers are not detected."""
 
-    shown: int = 1  # how many pictures it shows
-    sequence: CodedSequence | None = None  # the sequence from there on, None if it states none
+    shown: int = 1  # how many pictures the packet shows
+    sequence: CodedSequence | None = None  # the sequence from the packet on, None if the packet states none
     begins: bool = False  # whether nothing after the packet refers to anything before it
     resizes: bool = False  # whether pictures change their size within a sequence, which decoders handle differently
     has_captions: bool = False

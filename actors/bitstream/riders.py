@@ -86,7 +86,7 @@ class RiderReader:
         # The content of HEVC's layer above the base layer.
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
         self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
-        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}  # whether packets of this codec are read at all
+        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}  # whether packets of this codec are read
 
     def kinds(self, packet: memoryview) -> set[str]:
         """Return the kinds of side data on a packet's pictures."""

@@ -56,7 +56,7 @@ _MOST_BYTES_PER_PIXEL = 16
 
 
 class Decoded(Protocol):
-    """A decoded picture, on the host or a device: its time, and what its decoder adds."""
+    """A decoded picture, on the host or a device: its time, and its decoder's notes."""
 
     pts: int | None
     opaque: object
@@ -67,7 +67,7 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRange:
-    """What to decode, in demux order, and what the index knows about it."""
+    """The packets to decode, in demux order, and the index's facts about them."""
 
     source: str
     stream_index: int
@@ -76,14 +76,14 @@ class DecodeRange:
     nominal_ticks: Fraction
     tick_divisor: int = 1
     entry: AccessPoint | None = None  # None decodes from the first packet
-    last_packet: int | None = None  # the last one before flushing, None for the end of the file
+    last_packet: int | None = None  # the packet after which the decoder is flushed, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
     expected_packets: int | None = None  # from ``entry`` on, None if the index did not count
     untimed: bool = False
     held_frames: int = REORDER_FRAMES  # the most pictures held back to put them in order
     version: Hashable | None = None  # the version that the source must have (``version_anywhere``), None for any
-    shipment: Shipment | None = None  # how a machine that does not see a local source reads it, None if it cannot
+    shipment: Shipment | None = None  # how other machines read a local source, None if they cannot
     span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if not known
     part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
@@ -305,7 +305,7 @@ def _counted(
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
-        raise InputUnreadable(message, "Check the disk or network that it is on, then start the job again.")
+        raise InputUnreadable(message, "Check the disk or network that holds the source, then start the job again.")
 
 
 def decode_packet(

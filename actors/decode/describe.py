@@ -43,7 +43,7 @@ _FALLBACK_FPS = Fraction(25)
 _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
 _SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
-"""Codecs whose pictures each say whether they have fields: FFmpeg takes these streams' field order from them."""
+"""Codecs whose pictures each say whether they have fields, from which FFmpeg takes a stream's field order."""
 _TOP_FIELD_FIRST = 1 << 4  # AV_FRAME_FLAG_TOP_FIELD_FIRST
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
@@ -64,12 +64,12 @@ class Rider:
     kind: str
     """FFmpeg's name of the pictures' side data, or one of ``actors/bitstream/riders.py``."""
     first_s: Fraction | None
-    """When the first picture that has it is shown."""
+    """When the first picture with such data is shown."""
     last_s: Fraction | None
-    """When the last picture that has it is shown."""
+    """When the last picture with such data is shown."""
 
     def is_within(self, start_s: Fraction | None, end_s: Fraction | None) -> bool:
-        """Return whether a picture shown in [start, end) may have it; None means the track's start or end."""
+        """Return whether a picture shown in [start, end) may have such data; None means the track's start or end."""
         ended = start_s is not None and self.last_s is not None and self.last_s < start_s
         return not ended and (end_s is None or self.first_s is None or self.first_s < end_s)
 
@@ -262,7 +262,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return the side data, by kind, with which an output's container repeats what the source's container states."""
+    """Return the side data, by kind, that states the same in an output's container as in the source's."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

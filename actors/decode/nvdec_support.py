@@ -43,7 +43,7 @@ def track_facts(stream: "VideoStream") -> CodedTrack:
 def unsupported_reason(track: CodedTrack) -> str:
     """Return why NVDEC may not decode a track exactly as software does; "" if it may."""
     if track.codec == "mpeg2video":
-        return "MPEG-2 leaves the rounding of its transform open, and NVDEC's differs from software's"
+        return "MPEG-2 leaves the rounding of its transform open, and NVDEC rounds differently from software"
     if track.codec not in CODECS:
         return f"NVDEC does not decode {track.codec}"
     surface = surface_format(track.pix_fmt)

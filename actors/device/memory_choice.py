@@ -35,7 +35,7 @@ class Party(Flag):
 class Often(Enum):
     """How often a party reads or writes the same bytes before they change."""
 
-    ONCE = "once"  #: in one coalesced pass, or in no order that a cache helps
+    ONCE = "once"  #: in one coalesced pass, or in an order for which a cache is useless
     REPEATEDLY = "repeatedly"
 
 
@@ -43,7 +43,7 @@ class Memory(Enum):
     """A kind of memory (Table 1)."""
 
     DEVICE = "device"  #: ``cuMemAlloc``: only for the device
-    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it in place, uncached
+    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads such memory in place, uncached
     MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
     PAGEABLE = "pageable"  #: only for the processor
 
@@ -63,8 +63,8 @@ class BufferUse:
     size_bytes: int
     writers: Party
     readers: Party
-    host: Often = Often.ONCE  # how the processor uses it
-    gpu: Often = Often.ONCE  # how the GPU uses it
+    host: Often = Often.ONCE  # how often the processor uses the same bytes
+    gpu: Often = Often.ONCE  # how often the GPU uses the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Platform:
     """The properties of a machine on which the choice depends."""
 
     integrated: bool  # the GPU and the processor share their memory
-    io_coherent: bool  # its reads are coherent with the processor's caches
+    io_coherent: bool  # the GPU's reads are coherent with the processor's caches
     safety: bool = False  # a safety context: nothing may depend on software timing
 
     @classmethod

@@ -20,12 +20,12 @@ class StreamPicture:
     """A picture that a stream's consumer took. ``pixels`` is a copy; None if it was not wanted."""
 
     number: int  #: as presented, from 1
-    is_new: bool  #: whether it is new to the consumer
+    is_new: bool  #: whether the picture is new to the consumer
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
     width: int  #: in samples
     height: int  #: in samples
-    colour: "Colour"  #: as far as the stream states them
+    colour: "Colour"  #: the colours that the stream states
     size_bytes: int  #: of the copy
 
 
@@ -94,7 +94,7 @@ class PictureStream(ABC):
 
     @abstractmethod
     def open_consumer(self, place: str) -> StreamConsumer:
-        """Open its consumer; copies go to the ``"host"``, the ``"device"``, or where their format fits (``"auto"``).
+        """Open its consumer; copies go to the ``"host"``, the ``"device"``, or (``"auto"``) where the format allows.
 
         ``UsageError`` if it already has a consumer, ``DeviceError`` if the driver refused.
         """

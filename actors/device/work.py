@@ -55,10 +55,10 @@ class WorkContext:
 class Constraints:
     """Where and how work may run; the default leaves it to the pool."""
 
-    alone: bool = False  # in a process that runs nothing else meanwhile
+    alone: bool = False  # whether its process runs nothing else meanwhile
     avoid: frozenset[str] = frozenset()  # stations that run it only if no other station has a free slot
     same_kind_as: str = ""  # the kind of device preferred, if a worker of it comes in time; "": any kind
-    software: str = ""  # why no device may decode it, "" if one may
+    software: str = ""  # why no device may decode the input, "" if one may
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -69,10 +69,10 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str  # names it in progress and errors: (job, label) is unique while it runs
-    apart_from: str = ""  # a label: the station that runs that work of the job must not run this
+    label: str  # the work's name in progress and errors: (job, label) is unique while the work runs
+    apart_from: str = ""  # a label of the job: the station that runs the work so labelled must not run this
     constraints: Constraints = UNCONSTRAINED
-    ships: bool = False  # it reads a file on its submitter's machine, which the pool must serve
+    ships: bool = False  # the work reads a file on its submitter's machine, which the pool must serve
 
     @property
     def may_wait(self) -> bool:

@@ -101,7 +101,7 @@ def _check_size(profile: SoftwareProfile, width: int, height: int) -> None:
     if min(width, height) < profile.shortest_side:
         least = profile.shortest_side
         message = f"{profile.implementation} cannot encode {width}x{height}: no side may be shorter than {least}"
-        raise Unsupported(message, "Scale it up with --scale, or use another --codec.")
+        raise Unsupported(message, "Scale the pictures up with --scale, or use another --codec.")
 
 
 def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> bool:
@@ -112,7 +112,7 @@ def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> b
 
 
 def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
-    """Order formats by what a conversion loses, worst first, then by what it wastes."""
+    """Order formats by what a conversion to them loses, the worst loss first, then by needless samples and bits."""
     depth = target.depth_bits - source.depth_bits
     wanted, given = source.chroma_shifts, target.chroma_shifts
     if wanted is None:

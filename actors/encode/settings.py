@@ -49,7 +49,7 @@ class RateChange:
     bitrate: int | None = None  # average, in bit/s
     maxbitrate: int | None = None  # peak of vbr, in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
-    vbvinit: int | None = None  # its fullness, in bits; 0 lets the driver choose
+    vbvinit: int | None = None  # the buffer's initial fullness, in bits; 0 lets the driver choose
     fps: Fraction | int | None = None  # does not change timestamps
     cq: int | None = None  # target quality of vbr; 0 returns to a bitrate
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
 
-# SVT-AV1 logs to standard error unless this is set before it starts; its errors are returned anyway.
+# SVT-AV1 logs to standard error unless this variable is set before it starts; its errors are returned anyway.
 os.environ.setdefault("SVT_LOG", "0")
 _SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: the encoder's own options too
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""libvpx rounds times down to these ticks (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and to the nearest on output."""
+"""The ticks to which libvpx rounds times down (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), on output to the nearest."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
 """The limit of a time base in libvpx (``g_timebase``, the same file)."""
 _H264_DEEPEST_REORDER = 16
@@ -81,7 +81,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     ) -> list[EncodedPacket]:
         """Encode a picture of the settings' size, pixel format and time base; VP9 has no SEI messages."""
         if sei_messages and self._settings.codec is Codec.VP9:
-            raise Unsupported(f"{self.name} does not write SEI messages", "Leave them out, or use another codec.")
+            raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
         self._check(picture)
         # The decoder's picture type would otherwise force the encoder's.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE

@@ -47,10 +47,10 @@ class HeldSource(str):
 
     __slots__ = ("_read_at", "_sent", "path", "version")
 
-    path: str  #: The file's, "" if it has none; FFmpeg looks at its extension
+    path: str  #: The file's path, "" if it has none; FFmpeg looks at its extension
     version: tuple[int, int, int, int]  #: Like a local file's: device, inode, size, time of change
     _read_at: _ReadAt | None  #: None once released
-    _sent: memoryview | None  #: What is pickled; None if it cannot be
+    _sent: memoryview | None  #: The bytes to pickle; None if the source cannot be pickled
 
     @classmethod
     def of(cls, data: object) -> Self | None:
@@ -93,7 +93,7 @@ class HeldSource(str):
         except CodecfleetError:
             raise
         except Exception as error:  # a caller's file has its own errors
-            raise InputUnreadable(f"{self} cannot be read: {reason(error)}", "Keep it open, and readable.") from error
+            raise InputUnreadable(f"{self} cannot be read: {reason(error)}", "Keep the file open.") from error
         return data
 
     def release(self) -> None:
@@ -109,7 +109,7 @@ class HeldSource(str):
     def __reduce__(self) -> tuple[Callable[[bytes], Self | None], tuple[bytes]]:
         if self._sent is None:
             message = f"{self} can only be read in its own process"
-            raise UsageError(message, "Pickle its path instead, or its content as bytes.")
+            raise UsageError(message, "Pickle the file's path instead, or its content as bytes.")
         data = self._sent.obj
         return type(self).of, (data if isinstance(data, bytes) else bytes(self._sent),)
 
@@ -122,7 +122,7 @@ def release(url: str) -> None:
 
 def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and seek
     """Return a file's size. Raises UsageError: it is not binary, or cannot be sought."""
-    kind, how = type(file).__name__, "Read it whole, and give the bytes: frames(file.read())."
+    kind, how = type(file).__name__, "Read the whole file, and give the bytes: frames(file.read())."
     try:
         can_seek = getattr(file, "seekable", lambda: True)()
         found = file.seek(0, os.SEEK_END) if can_seek else 0

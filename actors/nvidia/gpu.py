@@ -119,7 +119,7 @@ class Gpu(WorkerDevice):
             self._warming.start()
 
     def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return what its NVENC can do."""
+        """Return the capabilities of its NVENC."""
         return self.opened().nvenc.capabilities(codec)
 
     def encoder_package(self) -> str:
@@ -167,7 +167,7 @@ class Gpu(WorkerDevice):
 
         Raises:
             EngineUnfit: it cannot be used here; this is remembered.
-            DeviceError: the driver gives no context just now.
+            DeviceError: the driver gives no context at the moment.
         """
         with self._lock:
             if self._refusal:

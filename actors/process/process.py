@@ -17,7 +17,7 @@ _PROGRAM: Final = (
 _FIRST_WORD_BYTES: Final = 1 << 16
 _FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
 BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
-"""Identifies this installation of the package, even among those of one version."""
+"""Identifies this installation of the package among others, even of the same version."""
 
 
 class StartedProcess(NamedTuple):
@@ -25,9 +25,9 @@ class StartedProcess(NamedTuple):
 
     end: socket.socket  #: this process's end
     kill: Callable[[], object]
-    ended: Callable[[], str]  #: waits a few seconds for its end, and returns how it ended; called once
+    ended: Callable[[], str]  #: waits a few seconds for the process's end, and returns how it ended; called once
     death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows it
-    warm_fleet: int | None = None  #: the warm fleet's process, if this is only a connection to it
+    warm_fleet: int | None = None  #: the id of the warm fleet's process, if this is only a connection to that process
     note: str = ""  #: for a job's report
 
     def first_word(self) -> bytes:

@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 class Limits:
     """Limits of a process and its children; None is this process's own limit."""
 
-    memory_bytes: int | None = None  #: of data (RLIMIT_DATA): above it Python raises MemoryError
-    cpu_s: int | None = None  #: processor time of all threads together: after it the kernel ends the process
+    memory_bytes: int | None = None  #: of data (RLIMIT_DATA): above the limit Python raises MemoryError
+    cpu_s: int | None = None  #: processor time of all threads together: the kernel then ends the process
 
     def impose(self, process: int) -> None:
         """Impose the limits on a process that has just started."""
@@ -40,9 +40,9 @@ UNLIMITED: Final = Limits()
 class Prints(Enum):
     """Where a process's output goes."""
 
-    KEPT = "kept"  #: all of it is kept for its last words
-    SENT = "sent"  #: standard output goes into the channel; standard error is kept
-    ALL_SENT = "all_sent"  #: standard error goes into the channel, too
+    KEPT = "kept"  #: all output is kept for the process's last words
+    SENT = "sent"  #: standard output is sent through the channel; standard error is kept
+    ALL_SENT = "all_sent"  #: standard error is sent through the channel, too
 
 
 class Running(subprocess.Popen[bytes]):

@@ -73,7 +73,7 @@ class BurntSubtitles:
 
     source_index: int  # the track's place in the source
     track: str
-    sha256: str  # of the whole track, even if these are only a part
+    sha256: str  # the digest of the whole track, even if ``subtitles`` are only a part
     screen: Screen
     subtitles: tuple[Subtitle, ...] = field(repr=False)
 

@@ -75,7 +75,7 @@ class EncodeSegment(Work[EncodedSegment]):
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     library: str = ""  # the required version of the encoder's library, since others may give other bytes; "" for any
-    traceparent: str = ""  # the parent of its span
+    traceparent: str = ""  # the parent of the work's span
 
     @property
     def may_wait(self) -> bool:
@@ -254,7 +254,7 @@ class _Run(Generic[PictureT]):
             raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
         if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
-            raise EncoderFailed(message, "Please report it with the input.")
+            raise EncoderFailed(message, "Please report this with the input.")
 
     def _due(self) -> list[int]:
         """Return the times that must come out: those that went in; with a rate, all picture numbers or none."""

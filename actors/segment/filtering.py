@@ -69,7 +69,7 @@ class FilterSettings:
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field shown first in pictures that do not state it; None: they are not deinterlaced."""
+    """The field shown first in pictures that do not state it; None: such pictures are not deinterlaced."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
@@ -242,7 +242,7 @@ class FilterChain:
         pix_fmt, colour = frame.format.name, self._settings.output.colour
         shape = frame.width, frame.height, pix_fmt
         if is_rgb(pix_fmt):
-            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # its own matrix, at full range
+            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # RGB's matrix, at full range
         if self._settings.by_picture:
             levels, matrix = int(frame.color_range) or colour.range, int(frame.colorspace)
             matrix = colour.matrix if matrix == UNSPECIFIED else matrix

@@ -28,7 +28,7 @@ _BAND_ROWS: Final = 64
 """Rows of luma that are blended at once, to save memory; divisible by any subsampling."""
 _INT32_END: Final = 1 << 31
 
-AS_PNG: Final = "Save it as a PNG with 8 bits a channel; transparency is kept."
+AS_PNG: Final = "Save the overlay as a PNG with 8 bits a channel; transparency is kept."
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER_CHUNK: Final = slice(12, 16)
 _HEADER_BYTES: Final = 24
@@ -112,7 +112,7 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
         under[...] = mixed
 
 
-@lru_cache(maxsize=1)  # all segments of a job share it; at most as large as eight of the film's pictures
+@lru_cache(maxsize=1)  # all segments of a job share the result, at most as large as eight of the film's pictures
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
     """Return the blends of an overlay by plane number; ``InputUnreadable`` if its file is not a readable PNG."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)

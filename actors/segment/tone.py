@@ -159,7 +159,7 @@ def mapped(red: Values, green: Values, blue: Values, tone: ToneMap) -> tuple[Val
     else:
         light = _hlg_light(red, green, blue)
     brightest = np.maximum(np.maximum(light[0], light[1]), light[2])
-    # One factor for all three keeps the hue.
+    # One factor for red, green and blue keeps the hue.
     factor = compressed(brightest, tone) / np.maximum(brightest, 1e-6)
     linear = [each * factor for each in light]
     return tuple(

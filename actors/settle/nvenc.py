@@ -29,7 +29,7 @@ _RESERVED: Final[Mapping[str, str]] = {
     "fps": "it follows the picture",
     "repeatspspps": "codecfleet chooses the layout of parameter sets",
 }
-"""The settings that no request may have, and why."""
+"""The settings that no request may have, with the reasons."""
 _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
@@ -101,8 +101,8 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); they override ours
-    single_session: bool = False  # one session encodes the whole output
+    options: tuple[tuple[str, NvencValue], ...] = ()  # the user's, by NVENC's names (docs/nvenc.md); they override ours
+    single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
 
@@ -133,7 +133,7 @@ def nvenc_request(
             raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")
         if key in _OF_ONE_SESSION and not single_session:
             message = f"a job cannot set the NVENC setting {key}: {_OF_ONE_SESSION[key]}"
-            raise Unsupported(message, "Leave it out, or encode frames with codecfleet.encode.")
+            raise Unsupported(message, "Leave the setting out, or encode frames with codecfleet.encode.")
         if key == "lookahead" and keyframe_interval_s is not None:
             message = "NVENC's look-ahead adds keyframes at scene changes, which --keyframe-interval excludes"
             raise Unsupported(message, "Leave lookahead out.")

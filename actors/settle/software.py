@@ -97,7 +97,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
     if request.dolby_vision and (codec is not Codec.HEVC or picture.pix_fmt != "yuv420p10le"):
         message = f"Dolby Vision needs HEVC in yuv420p10le, not {codec} in {picture.pix_fmt}"
-        raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
+        raise Unsupported(message, "Leave Dolby Vision out, or use --codec hevc --pix-fmt yuv420p10le.")
     rate = profile.settled_rate(request.rate)
     interval_s = request.keyframe_interval_s
     if interval_s is not None and codec is Codec.AV1 and rate.bitrate_bps is not None:
@@ -236,7 +236,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
 
 def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
     params: _Params = {}
-    if mastering is not None:  # in the units of its SEI message (H.264 and H.265, annex D)
+    if mastering is not None:  # in the units of the SEI message (H.264 and H.265, annex D)
         units = (lambda x: round(x * _CHROMATICITY_UNITS)), (lambda y: round(y * _LUMINANCE_UNITS))
         params[names[0]] = _mastering(mastering, *units)
     if light is not None:

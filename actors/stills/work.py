@@ -16,7 +16,7 @@ from ..segment.walk import SegmentTally, decode_on_first
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenSegment:
-    """The result of such work."""
+    """The result of work on one segment's pictures."""
 
     segment: int
     frames_decoded: int  # including pictures around the segment

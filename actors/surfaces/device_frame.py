@@ -62,7 +62,7 @@ class DevicePicture:
     pts: int | None = None  # in its track's ticks
     opaque: object = None  # its decoder's notes
     colour: Colour | None = None
-    """Its own colours, in a track whose colours change; None: the track's."""
+    """The picture's colours, in a track whose colours change; None: the track's colours."""
 
     @property
     def address(self) -> int:

@@ -15,7 +15,7 @@ from .frames_dlpack import CUDA, DLTensor
 
 _NAME: Final = b"dltensor"
 _NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
-_ADVICE: Final = "Round and convert them first."
+_ADVICE: Final = "Round and convert the samples first."
 DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
 THREADS_STREAM: Final = 2
@@ -35,7 +35,7 @@ class DeviceTensor:
     strides_bytes: tuple[int, ...] | None  # None: C order
     item_bytes: int
     owner: object = field(repr=False)  # keeps the memory alive
-    streams: tuple[int, ...] = ()  # handles: the samples are complete once these CUDA streams are done
+    streams: tuple[int, ...] = ()  # handles of CUDA streams: the samples are complete once their work is done
     device: int | None = None  # None: not said
 
 
@@ -99,6 +99,6 @@ def _foreign(tensor: object) -> Iterator[None]:
     """Map the errors of a foreign tensor, such as PyTorch's with gradients."""
     try:
         yield
-    except Exception as error:  # each framework raises errors of its own
+    except Exception as error:  # each framework raises its own errors
         message = f"a {type(tensor).__name__} does not say where its samples are: {error}"
         raise EncoderFailed(message, "Give a plain tensor (detach()), a device frame, or planes.") from error

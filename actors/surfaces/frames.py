@@ -34,20 +34,20 @@ class Frame:
     """
 
     index: int
-    """Its number among the requested pictures, from 0."""
+    """The frame's number among the requested pictures, from 0."""
     ticks: int
-    """When it is shown, in ticks of ``time_base``, on the source's own clock."""
+    """When the frame is shown, in ticks of ``time_base``, on the source's own clock."""
     time_base: Fraction
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
     """By FFmpeg's names: those of planar formats, even if a surface holds the samples."""
     source_index: int | None = None
-    """Its number among all pictures of its track, from 0; None if it comes from no file."""
+    """The frame's number among all pictures of its track, from 0; None if it comes from no file."""
     duration_s: Fraction | None = None
-    """How long it is shown: until the track's next picture. None if that is unknown."""
+    """How long the frame is shown: until the track's next picture. None if that is unknown."""
     is_keyframe: bool = False
-    """Whether decoding can start at it, as its track's index says; False if it comes from no file."""
+    """Whether decoding can start at the frame, by its track's index; False if it comes from no file."""
     notes: PictureNotes | None = None
     """NVDEC's notes, if ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
@@ -224,10 +224,10 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
 def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
-        array: object = picture.to_ndarray()  # typed as one array, but for pal8 it is two
+        array: object = picture.to_ndarray()  # PyAV types the result as one array, but for pal8 it is two
     except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises the other error for formats
         message = f"a frame of {layout} is not one array"
-        raise Unsupported(message, "Take its planes, or ask for another pix_fmt, such as rgb24.") from error
+        raise Unsupported(message, "Take the frame's planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):
         raise Unsupported(f"a frame of {layout} is more than one array", "Ask for another pix_fmt, such as rgb24.")
     return array

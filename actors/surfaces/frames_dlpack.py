@@ -167,8 +167,7 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released: by a structure's address, the objects that it needs. Each use is one atomic
-operation.
+"""Exports that were not released: the objects that a structure needs, by its address. Each use is one atomic operation.
 """
 
 
@@ -213,7 +212,7 @@ def exported(
     return _python.PyCapsule_New(place, name, _DESTROY)
 
 
-# These are also called when the interpreter ends and the module has lost its names, so they hold their own references.
+# These functions are also called at the interpreter's exit, without the module's names: they hold references.
 
 
 def _delete(address: int, held: dict[int, tuple[object, ...]] = _held) -> None:

@@ -13,7 +13,7 @@ _SHIFT: Final = 15
 _ROW_ONE: Final = 1 << 12
 ROW_TAPS: Final = 8
 LEAST_HEIGHT: Final = 16
-"""Smaller heights have other taps."""
+"""The smallest height with ``ROW_TAPS`` taps; smaller ones have other taps."""
 _BT601: Final = 6
 _COEFFICIENTS: Final = {
     1: (117489, 138438, 13975, 34925),

@@ -18,9 +18,9 @@ ONE: Final = 1 << WEIGHT_BITS
 
 _FINE_BITS: Final = 48
 _FINE: Final = 1 << _FINE_BITS
-"""The unit in which filters are evaluated."""
+"""One, in the unit in which filters are evaluated."""
 _PI: Final = 884279719003555
-"""Pi in that unit, rounded."""
+"""Pi in units of 1 / ``_FINE``, rounded."""
 
 
 class ScaleFilter(StrEnum):
@@ -86,7 +86,7 @@ class Taps:
     """The source samples of each target sample along an axis.
 
     Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
-    targets have equally many weights, which sum to ``ONE`` (or to what ``window_taps`` was given), and no index lies
+    targets have equally many weights, which sum to ``ONE`` (or to what ``window_taps`` was given), and no index is
     outside the source.
     """
 
@@ -150,7 +150,7 @@ def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: S
     """Return the taps of targets at ``begin``, ``begin + step`` ...; counts are of (sources, targets)."""
     source_count, target_count = counts
     widening = max(Fraction(1), step)
-    # Whole numbers over one denominator: fractions would take longer than all the rest.
+    # Whole numbers over one denominator: fractions would take longer than everything else.
     over = math.lcm(begin.denominator, step.denominator)
     first_place, apart = (each.numerator * (over // each.denominator) for each in (begin, step))
     phases: dict[int, tuple[int, list[int]]] = {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..media.values import Colour
 
 WEIGHT_BITS: Final = 16
-"""A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper ones take 64."""
+"""A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper samples take 64 bits."""
 _FULL: Final = 2
 """FFmpeg's number of full range."""
 _BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (

@@ -92,7 +92,7 @@ class EncodeAudio(Work[EncodedTrack]):
     channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
     loudness_lufs: Fraction | None = None  # the target, for which the track is decoded twice; None: no change
     later: tuple[tuple[str, int], ...] = ()  # later (layout, rate): the output keeps most speakers and the highest rate
-    stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all of the codec's
+    stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all layouts of the codec
     version: Hashable | None = None  # as in ``DecodeRange``
     shipment: Shipment | None = None  # as in ``DecodeRange``
 

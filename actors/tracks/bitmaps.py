@@ -63,7 +63,7 @@ class BitmapDecoder:
         self._context.options = {"max_pixels": str(MOST_PIXELS)}
         self._tick = Fraction(stream.time_base or 1)
         self._size = _DVB_CANVAS if context.codec.canonical_name == "dvb_subtitle" else size
-        self.failed = 0  # packets that could not be decoded, or have no time
+        self.failed = 0  # how many packets could not be decoded, or have no time
 
     def decode(self, packet: "Packet[SubtitleStream]") -> Iterator[Showing]:
         """Yield a packet's showing, if it completes one; ``InputTooLarge`` if the canvas exceeds ``MOST_PIXELS``."""

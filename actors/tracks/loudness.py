@@ -70,7 +70,7 @@ class LoudnessMeter:
                 self._pull()
         except (av.error.FFmpegError, ValueError) as error:
             message = f"the loudness cannot be measured: {error}"
-            raise EncoderFailed(message, "Leave out --loudness, and please report it with the input.") from error
+            raise EncoderFailed(message, "Leave out --loudness, and please report this with the input.") from error
 
     def _pull(self) -> None:
         while True:

@@ -31,9 +31,9 @@ class WorkerFacts:
 
     pid: int
     slots: int
-    device: str = ""  #: the identity of its GPU or slice (``gpu_identity``), "" for none
+    device: str = ""  #: the identity of the worker's GPU or slice (``gpu_identity``), "" for none
     cores: int = 0  #: reserved for it
-    trouble: str = ""  #: why it does not use its device
+    trouble: str = ""  #: why the worker does not use its device
     pyav: str = ""  #: its version of PyAV
 
 
@@ -42,14 +42,14 @@ class Heartbeat:
     """A worker's state. All counts are since the process started."""
 
     frames_done: int  #: only grows
-    running: tuple[tuple[str, str], ...]  #: (job, label) of its work
-    decoding: int = 0  #: its device's decoder sessions in use
+    running: tuple[tuple[str, str], ...]  #: (job, label) of the running work
+    decoding: int = 0  #: decoder sessions in use on the worker's device
     recycle_due: str = ""  #: why the process should be replaced once idle, "" while it should not
     encoding: int = 0  #: open encoder sessions
     refusals: int = 0  #: encoder sessions refused by the driver because too many were open
     refused_at: int = 0  #: how many were open at the last refusal
-    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how much work has ended
-    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the running work, and what ended in the last seconds
+    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many pieces of work have ended
+    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the work that runs, or ended in the last seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the running work, by run
     facts: WorkerFacts = WorkerFacts(0, 0)
 

@@ -14,12 +14,12 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""The most such processes of one worker; on a GPU the context of each takes half a gigabyte."""
+"""The most processes for work alone of one worker; on a GPU the context of each takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"
 _MORE_MEMORY: Final = "Use a smaller --scale, a faster --preset, or a machine with more memory."
-_REPORT: Final = "Please report it, with the input and the options; --keep-evidence saves what the segment reads."
+_REPORT: Final = "Please report this, with the input and the options; --keep-evidence saves what the segment reads."
 
 
 class LoneRuns:
@@ -41,7 +41,7 @@ class LoneRuns:
         self._killed_for_memory = killed_for_memory
         self._room = asyncio.Semaphore(LONE_MAX)
         self._waiting: dict[str, asyncio.Task[bool]] = {}
-        self._idle_since_s: dict[Helper, float | None] = {}  # None while it runs work
+        self._idle_since_s: dict[Helper, float | None] = {}  # since when each helper is idle; None while it runs work
         self._frames_of_gone = 0
 
     async def run(
@@ -78,7 +78,7 @@ class LoneRuns:
         except ChildDied as died:
             helper.over(str(died))
             return Outcome(error=self._death(helper, constraints))
-        except CodecfleetError as error:  # its result did not arrive
+        except CodecfleetError as error:  # the work's result did not arrive
             outcome = failed(error)
         if outcome.spoils_process:
             helper.end("its device does not recover within this process")

@@ -25,7 +25,7 @@ class GoneClients:
     """Clients that are gone: those named, or all but those named."""
 
     names: frozenset[str]
-    are_left: bool = False  #: the names are of the clients that remain
+    are_left: bool = False  #: whether ``names`` are those of the clients that remain
     term: int = 0  #: the supervisor's
 
     def had(self, run: str) -> bool:

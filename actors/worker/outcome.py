@@ -17,7 +17,7 @@ class Outcome(Generic[ResultT]):
 
     result: ResultT | None = None
     error: CodecfleetError | None = None
-    spoils_process: bool = False  #: the process should end: its broken CUDA context, for example, stays broken
+    spoils_process: bool = False  #: whether the process should end: a broken CUDA context, for example, stays broken
 
 
 def failed(error: CodecfleetError) -> Outcome[Any]:

@@ -45,7 +45,7 @@ def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
         raise
     except Exception as error:  # whatever a user's class raises when it is unpickled
         message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
-        advice = "Define its class in a module that is installed where the workers run."
+        advice = "Define the work's class in a module that is installed on every worker's machine."
         raise UsageError(message, advice) from error
     return work
 

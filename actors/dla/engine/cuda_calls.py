@@ -20,7 +20,7 @@ _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
 CONTEXT_ACTIVE: Final = 708
-"""The context was made before this process set its flags; drivers before CUDA 11 then keep the old flags."""
+"""The context already exists, so its flags cannot be set; drivers before CUDA 11 then keep the old flags."""
 
 
 class CudaFailure(Exception):

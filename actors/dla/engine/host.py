@@ -36,7 +36,7 @@ _STANDALONE_NEEDS: Final = (
 )
 Importer = Callable[[str], Any]
 Standalone = tuple[Cudla, Callable[[], NvSci]]
-"""cuDLA, and a function that opens NvSci for one session."""
+"""The libraries of standalone mode: cuDLA, and a function that opens NvSci for one session."""
 AnySession = HybridSession | StandaloneSession
 MakeSession = Callable[[int, Timing, "DlaHost"], AnySession]
 

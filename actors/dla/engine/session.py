@@ -111,9 +111,7 @@ class DlaSession(Closing):
             UsageError: the session already had a loadable.
         """
         with self._turn:
-            self._calls.refuse_unless(
-                not self._has_loaded, "a handle takes one loadable in its life: open another session"
-            )
+            self._calls.refuse_unless(not self._has_loaded, "a session loads only one loadable: open another session")
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
             self._calls.refuse_unless(diagnostics is not bool(loadable), "give either a loadable or FAULT_DIAGNOSTICS")
             self._has_loaded = True
@@ -335,10 +333,10 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Open what the handle requires, before it is created; in the session's thread."""
+        """Open everything that the handle requires, before the handle is created; in the session's thread."""
 
     def _prepare(self) -> None:
-        """Set up what requires the handle."""
+        """Set up everything that requires the handle."""
 
     @abstractmethod
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
@@ -375,4 +373,4 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _end_side(self) -> None:
-        """Close what ``_begin`` opened; in the session's thread."""
+        """Close everything that ``_begin`` opened; in the session's thread."""

@@ -60,7 +60,7 @@ class Registration:
 
     memory: int  # the CUDA pointer that was registered
     size_bytes: int
-    dla_address: int  # its address for the DLA
+    dla_address: int  # the memory's address for the DLA
     access: Access = Access.READ_WRITE
 
 
@@ -87,7 +87,7 @@ class DlaTask:
 class TaskEvents:
     """The fences of a standalone submission (5.1.4): its first task waits, its last one signals."""
 
-    waits: tuple[Fence, ...]  # no two of the same point
+    waits: tuple[Fence, ...]  # fences to wait for, no two of the same point
     semaphore: int  # address of the sync object to signal, for the DLA
     end: Fence  # the fence of that signal; cuDLA fills it in
 

@@ -44,7 +44,7 @@ class PixelRule:
         for numbers in (self.mean, self.scale):
             if len(numbers) not in (1, channels):
                 message = f"{len(numbers)} means or scales were given for an input of {channels} channels"
-                raise UsageError(message, "Give one for all channels, or one for each.")
+                raise UsageError(message, "Give one number for all channels, or one for each.")
         mean, scale = (np.array(numbers, dtype=np.float32) for numbers in (self.mean, self.scale))
         values = (pictures.astype(np.float32) - mean) * scale
         if dtype.kind != "f":

@@ -65,7 +65,7 @@ class InferSegment(Work[InferredSegment]):
     start_ticks: int | None  # None: unbounded
     end_ticks: int | None
     network: NetworkSettings
-    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that it may run on, None for all
+    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that may run the network, None for all
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
     colour: Colour | None = None  # None: each picture's own
@@ -148,7 +148,7 @@ class _GpuInput:
 
     def _fill(self, batch: Sequence[DevicePicture], buffer: DeviceBuffer, stream: int) -> None:
         for place in range(self._network.source.n):
-            # The last one pads the batch.
+            # The last picture pads the batch.
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:

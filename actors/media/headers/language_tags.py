@@ -37,7 +37,7 @@ _STREAM_KINDS: Final = {1: "video", 2: "audio", 0x11: "subtitle", 0x21: "data"}
 """The kinds of Matroska tracks that FFmpeg turns into streams."""
 _FULL_BOX_BYTES: Final = 4
 _ELNG_BYTES: Final = 8 + _FULL_BOX_BYTES + 1
-"""A box without the tag: its head, its version and flags, and the zero after the tag."""
+"""The size of a tag's box without the tag: head, version and flags, and the zero after the tag."""
 _HANDLER_BYTES: Final = 24
 """The bytes before the name in ``hdlr``."""
 _MARK: Final = "\x1e"
@@ -68,8 +68,8 @@ class LanguageForm(Enum):
     """How a container states a language by BCP 47."""
 
     MATROSKA = "an element beside the track's name"
-    MP4 = "a box beside its handler, whose name ends with a zero"
-    QUICKTIME = "the same, but the name begins with its length"
+    MP4 = "a box beside the track's handler, whose name ends with a zero"
+    QUICKTIME = "a box beside the track's handler, whose name begins with its length"
 
 
 class StatedLanguage(NamedTuple):
@@ -174,7 +174,7 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
         language = _LANGUAGE_BCP47 + bytes((0x80 | len(tag),)) + tag
         length_bytes = name.end - name.begin - len(language) - len(_NAME) - len(text)
         length = (len(text) | 1 << 7 * length_bytes).to_bytes(length_bytes) if text else b""
-        # After the other language: some readers take the last one.
+        # After the ISO 639-2 language: some readers take the last language.
         other = first(elements(read, name.end, entry.end), _LANGUAGE)
         between = b"" if other is None else read(name.end, other.end - name.end)
         yield name.begin, (_NAME + length + text if text else b"") + between + language

@@ -103,7 +103,7 @@ def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Chang
 
 
 def _track_duration(read: Read, tag: Section, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    # FFmpeg's muxer, asked for the same bytes each time, numbers tracks from 1 on.
+    # FFmpeg's muxer numbers tracks from 1 on in its bit-exact mode.
     uids = [uid for targets in _inside(read, tag, _TARGETS) for uid in _inside(read, targets, _TRACK_UID)]
     ends = [ends_s[number] for uid in uids if (number := int.from_bytes(_all(read, uid))) in ends_s]
     for simple in _inside(read, tag, _SIMPLE_TAG) if ends else ():

@@ -215,7 +215,7 @@ class TensorKernels(ABC):
 
     @abstractmethod
     def prepare(self, work: TensorWork, tables: int) -> TensorLaunch:
-        """Return a launch; ``tables`` is where ``work.tables()`` are on the device."""
+        """Return a launch; ``tables`` is the device address of ``work.tables()``."""
 
 
 class CompiledTensors(TensorKernels):

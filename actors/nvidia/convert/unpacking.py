@@ -109,7 +109,7 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 @dataclass(frozen=True, slots=True)
 class _PlanarLayout:
-    """Luma, Cb and Cr one after the other, their rows aligned as FFmpeg's; ``size_bytes`` includes a margin."""
+    """Luma, Cb and Cr one after the other, with rows aligned as in FFmpeg; ``size_bytes`` includes a margin."""
 
     luma: PlanePlace
     blue: PlanePlace
@@ -133,7 +133,7 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel. Safe from any thread that entered the device's context. Raises what ``cuda.core`` does."""
+    """The kernel. Safe from any thread that entered the device's context. Raises whatever ``cuda.core`` does."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda

@@ -128,7 +128,7 @@ class DevicePool(BufferPool):
         if isinstance(uses, tuple):
             for event in uses:
                 self._cuda.wait_for_event(stream, event)
-                self._spare_events.append(event)  # the wait covers what has been recorded so far
+                self._spare_events.append(event)  # the wait covers all work recorded so far
         elif uses > self._over_unknown:
             self._wait_for_unknown(uses)
 

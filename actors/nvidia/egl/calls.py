@@ -204,7 +204,7 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return a function that copies a picture, of the device or the host, into a frame before it returns.
+        """Return a function that copies a picture, on the device or the host, into a frame before it returns.
 
         ``UsageError`` if the picture's size or format differs from the frame's, ``Unsupported`` if no frame has the
         picture's format.
@@ -259,12 +259,12 @@ class EglCuda:
 
 
 def device_places(planes: Sequence[DevicePlane]) -> tuple[EglPlane, ...]:
-    """Return where the planes of a picture are on the device."""
+    """Return the places of a device picture's planes."""
     return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in planes)
 
 
 def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
-    """Return where the planes of a picture without padding are on the host."""
+    """Return the places of the planes of a host picture without padding."""
     return tuple(EglPlane(EglMemory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
 
 

@@ -229,7 +229,7 @@ class EndSession(Closing):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Return what belongs to the other end, and disconnect."""
+        """Return the frame or frames that belong to the other end, and disconnect."""
 
     def _connect(self, name: str, *arguments: object) -> None:
         """Connect, or close; a failure leaves nothing open."""

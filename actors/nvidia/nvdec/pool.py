@@ -77,7 +77,7 @@ class _Opening:
 class NvdecPool:
     """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    A thread of its own opens sessions with ``make``, and ends when none is missing. The session idle longest is closed
+    A separate thread opens sessions with ``make``, and ends when none is missing. The session idle longest is closed
     when more than ``idle_max`` are idle, or when ``budget``, the device's memory, needs room (None: unbounded).
     ``changed`` is notified whenever an opening succeeds or fails.
     """
@@ -131,7 +131,7 @@ class NvdecPool:
             pass
 
     def _pop_idle(self, key: SessionKey) -> NvdecSession | None:
-        # The one used last: its memory is the warmest.
+        # The session used last: its memory is the warmest.
         name = next((name for name, session in reversed(self._idle.items()) if session.key == key), None)
         if name is None:
             return None
@@ -191,7 +191,7 @@ class NvdecPool:
         while (opening := self._next_opening()) is not None:
             try:
                 session = self._budget.spend(session_bytes(opening.key), lambda: self._opened(opening))
-            except BaseException as error:  # noqa: BLE001 - raised again where a caller waits for the session
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller that waits for the session
                 self._has_failed(opening, error)
             else:
                 self._is_open(opening, session)
@@ -247,7 +247,7 @@ class NvdecPool:
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
-        """Hand a session to the caller that has waited longest, else keep it; return what exceeds ``idle_max``."""
+        """Hand a session to the longest-waiting caller, else keep it; return the sessions beyond ``idle_max``."""
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
             self._count_in_use(session.key)

@@ -217,7 +217,7 @@ class NvdecSession:
             self._state = _State.CLOSED
             with self._cuda.entered:
                 if self._begun:
-                    # The device must no longer write to their memory; it does not if the wait fails.
+                    # The device must stop writing to the pictures' memory; if the wait fails, it has stopped.
                     with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
                         self._stream.wait()
                     self._begun.clear()

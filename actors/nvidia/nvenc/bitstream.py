@@ -143,7 +143,7 @@ def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
         packets = [*context.filter(_padded(parameter_sets)), *context.filter(None)]
     except (av.error.FFmpegError, ValueError) as error:
         message = f"FFmpeg cannot write {description} into NVENC's parameter sets: {error}"
-        raise EngineFailed(message, "Please report it with the driver's version.") from error
+        raise EngineFailed(message, "Please report this with the driver's version.") from error
     return b"".join(bytes(packet) for packet in packets)
 
 

@@ -67,7 +67,7 @@ class NvencDevice:
         self._abandoned: list[Any] = []
 
     def capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return what the device can do with a codec; the driver is asked only the first time.
+        """Return the device's capabilities for a codec; the driver is asked only the first time.
 
         ``EngineUnfit`` if there is no NVENC, or not for this codec; ``DeviceError`` if the driver failed.
         """

@@ -17,7 +17,7 @@ from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 class EncoderEvidence:
     """Facts about the device and its encoders, taken when an encoder fails."""
 
-    opening: bool  # whether it was being opened
+    opening: bool  # whether the encoder was being opened
     own_sessions: int  # the encoders that this process has open
     needed_bytes: int  # an estimate of one encoder's memory
     free_bytes: int | None = None  # None: unknown

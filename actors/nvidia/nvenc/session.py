@@ -121,7 +121,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         native = self._encoder.call("GetEncodeReconfigureParams")
         _put_rates(wanted, native)
         if not self._encoder.call("Reconfigure", native):
-            raise EngineFailed(f"{self.name} did not take the new rates", "Open a new session with them.")
+            raise EngineFailed(f"{self.name} did not take the new rates", "Open a new session with the new rates.")
         self._rates = wanted
         self._writer.parameters_may_change()
 
