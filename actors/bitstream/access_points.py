@@ -21,7 +21,7 @@ _CONTINUES: Final = 0xFF
 class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
-    IDR = "idr"  #: nothing after the packet, in either order, refers to anything before it
+    IDR = "idr"  #: nothing after the packet, in coding or presentation order, refers to anything before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow it but are shown before it may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, and the pictures before it belong to another stream
     RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, as presented

@@ -29,7 +29,7 @@ class Av1Sequence:
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
-    operating_points: tuple[tuple[int, bool], ...] = ()  # layers, and whether frames state removal times
+    operating_points: tuple[tuple[int, bool], ...] = ()  # each: (layers, whether frames state removal times)
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -92,7 +92,7 @@ def _sequence(reader: BitReader) -> Av1Sequence:
 
 
 def _timing(reader: BitReader) -> tuple[int, int, int]:
-    """Return the lengths of the buffer delays, the removal times, and the frames' presentation times."""
+    """Return the lengths, in bits, of three fields: buffer delays, removal times, frames' presentation times."""
     if not reader.flag():
         return 0, 0, 0
     reader.skip(64)

@@ -19,7 +19,7 @@ _HVCC_HEAD_BYTES = 23
 _KEPT = 16
 """How many recent codec configurations are cached."""
 _READ_BYTES = 4096
-"""The most that is read of a sequence parameter set: a damaged one may span megabytes."""
+"""The most bytes that are read of a sequence parameter set: a damaged one may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _read_set(unit: bytes, *, hevc: bool) -> _SequenceSet:
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _YUV400, _YUV420, _YUV422, _YUV444 = range(4)
 _CHROMA_SAMPLES = {_YUV420: (2, 2), _YUV422: (2, 1)}
-"""The luma columns and rows per chroma sample, the units of cropping; (1, 1) for others (H.264 table 6-1)."""
+"""The luma columns and rows per chroma sample, the units of cropping; (1, 1) for other formats (H.264 table 6-1)."""
 _EXTENDED_SAR = 255
 _SAMPLE_SHAPES = (
     *((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11)),
@@ -226,7 +226,7 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
 
 
 def _h264_chroma(reader: BitReader) -> tuple[int, bool]:
-    """Read the chroma format (none if planes are separate) and whether planes are separate; skip what follows."""
+    """Read the chroma format (4:0:0 if planes are separate) and whether planes are separate; skip other fields."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()

@@ -109,4 +109,4 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
-"""By FFmpeg's canonical codec name; the mark of other codecs is only their configuration."""
+"""The readers of marks, by FFmpeg's canonical codec name; for other codecs the configuration is the whole mark."""

@@ -26,7 +26,7 @@ ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
-"""Side data of packets, by FFmpeg's names, that its decoders pass on to pictures."""
+"""Side data of packets, by FFmpeg's names, that FFmpeg's decoders pass on to pictures."""
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
@@ -69,7 +69,7 @@ _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
 """Usually more bytes than precede a picture's first slice."""
 _TAIL_BYTES: Final = 1 << 16
-"""The end of a packet, which contains the RPU: its last unit."""
+"""How many bytes of a packet's end are searched for its last unit, the RPU."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
 """BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""

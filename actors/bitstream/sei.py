@@ -81,7 +81,7 @@ def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) ->
 
 def message_unit(codec: str, message: SeiMessage) -> bytes:
     """Return the NAL unit of an H.264 or HEVC message, without a start code, or the OBU of an AV1 message."""
-    # Both end in 0x80, a stop bit.
+    # SEI units and metadata OBUs end in 0x80, a stop bit.
     if codec == "av1":
         body = _leb128(message.kind) + message.payload + b"\x80"
         return _METADATA_HEADER + _leb128(len(body)) + body

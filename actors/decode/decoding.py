@@ -79,7 +79,7 @@ class DecodeRange:
     last_packet: int | None = None  # the packet after which the decoder is flushed, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
-    expected_packets: int | None = None  # from ``entry`` on, None if the index did not count
+    expected_packets: int | None = None  # how many packets follow from ``entry`` on, None if the index did not count
     untimed: bool = False
     held_frames: int = REORDER_FRAMES  # the most pictures held back to put them in order
     version: Hashable | None = None  # the version that the source must have (``version_anywhere``), None for any
@@ -104,7 +104,7 @@ class DecodeTally:
     packets: int = 0
     frames: int = 0
     failed_packets: int = 0
-    corrupt_frames: int = 0  # flagged by the decoder, or with parts that were never decoded
+    corrupt_frames: int = 0  # frames that the decoder flagged, or with parts that were never decoded
     damaged_packets: set[int] = field(default_factory=set)  # that these came from
     damaged_ticks: list[int] = field(default_factory=list)  # their times
     first_damaged_packet: int | None = None
@@ -335,8 +335,8 @@ def decode_packet(
 class _Way(Enum):
     """How the packets of a range are found."""
 
-    PART = auto()  #: from a part of the file, if that part is proven to have them
-    SEEK = auto()  #: by seeking to the entry, if the seek arrives there
+    PART = auto()  #: from a part of the file, if that part is proven to have all packets
+    SEEK = auto()  #: by seeking to the entry, if the seek arrives at it
     COUNT = auto()  #: from the first packet on
 
 

@@ -35,7 +35,7 @@ class SessionCounts:
     sessions_made: int = 0  # since the process began
     decoding: int = 0  # now
     encoding: int = 0  # now
-    refusals: int = 0  # of encoder sessions beyond the driver's limit
+    refusals: int = 0  # encoder sessions refused by the driver's limit
     refused_at: int = 0  # this process's open encoder sessions at the last refusal
 
 
@@ -105,7 +105,7 @@ class WorkerDevice(ABC):
     def decoder_with(
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
-        """Return ``surfaces``, or ``pictures``, on sessions with ``options``."""
+        """Return a decoder like ``surfaces`` or ``pictures``, on sessions with ``options``."""
 
     @abstractmethod
     def packet_decoder(

@@ -88,7 +88,7 @@ class MemoryChoice:
 
     memory: Memory
     section: str  # of CUDA for Tegra
-    first: Attach | None = None  # at allocation; HOST: the processor may use it before the GPU does
+    first: Attach | None = None  # at allocation; HOST: the processor may use the memory before the GPU does
     before_gpu: Attach | None = None  # queued before the GPU's work; None: no change
     before_host: Attach | None = None  # queued after the GPU's work, before the wait for the stream
 
@@ -99,14 +99,14 @@ class MemoryChoice:
 
     @property
     def allocating(self) -> tuple[str, tuple[int, ...]]:
-        """The driver's function that allocates it, and its arguments after the size."""
+        """The driver's function that allocates such memory, and its arguments after the size."""
         if self.memory is Memory.MANAGED:
             return "cuMemAllocManaged", ((self.first or Attach.GLOBAL).value,)
         return {Memory.DEVICE: ("cuMemAlloc", ()), Memory.PINNED: ("cuMemHostAlloc", (0,))}[self.memory]
 
     @property
     def freeing(self) -> str:
-        """The driver's function that frees it."""
+        """The driver's function that frees such memory."""
         return "cuMemFreeHost" if self.memory is Memory.PINNED else "cuMemFree"
 
 

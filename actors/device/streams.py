@@ -90,7 +90,7 @@ class PictureStream(ABC):
 
     fps: Fraction | None  #: picture n is shown at n / ``fps``; None: when it was taken
     wait_s: float  #: how long one end waits for the other
-    repeat_s: float | None  #: the time without a new picture after which the last one is returned again
+    repeat_s: float | None  #: the time without a new picture after which the last picture is returned again
 
     @abstractmethod
     def open_consumer(self, place: str) -> StreamConsumer:

@@ -56,8 +56,8 @@ class Constraints:
     """Where and how work may run; the default leaves it to the pool."""
 
     alone: bool = False  # whether its process runs nothing else meanwhile
-    avoid: frozenset[str] = frozenset()  # stations that run it only if no other station has a free slot
-    same_kind_as: str = ""  # the kind of device preferred, if a worker of it comes in time; "": any kind
+    avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
+    same_kind_as: str = ""  # the preferred kind of device, if such a worker comes in time; "": any kind
     software: str = ""  # why no device may decode the input, "" if one may
 
 

@@ -15,7 +15,7 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """From fastest to best (guide, section 2.4); the package takes only upper case."""
+    """A preset, from fastest to best (guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
@@ -63,7 +63,7 @@ class Qp:
 
     @classmethod
     def same(cls, value: int) -> "Qp":
-        """Return one value for all kinds."""
+        """Return quantizers with one value for all kinds."""
         return cls(value, value, value)
 
     @property
@@ -81,7 +81,7 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return numbers by level: ``unit`` times ten times the level; ``minors`` counts each level's minor levels."""
+    """Return each level's number: 10 * ``unit`` times the level. ``minors`` counts the minor levels of 1 to 6."""
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)

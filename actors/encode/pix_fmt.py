@@ -126,7 +126,7 @@ def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
 
 
 def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool, asked: bool) -> str | None:
-    """Return why a format becomes another; None if only alpha is lost, which has its own warning."""
+    """Return why a format is replaced by another; None if only alpha is lost, which has its own warning."""
     source, target = _shape(wanted), _shape(chosen)
     depth, chroma, rgb, *_ = _losses(source, target)
     lost = [

@@ -26,7 +26,7 @@ class EncodedPacket:
 
 
 class SessionState(Enum):
-    """Edges: OPEN -> FINISHED; any -> CLOSED."""
+    """The state of an encoder session. Edges: OPEN -> FINISHED; any -> CLOSED."""
 
     OPEN = "open"
     FINISHED = "finished"

@@ -30,7 +30,7 @@ _WATCHED_BYTES: Final = 32 << 10
 NEAR_BYTES: Final = 1 << 20
 """A smaller step ahead counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The same while a demuxer searches its starting point, for example from one fragment's table to the next."""
+"""The largest such step while a demuxer searches its starting point, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
 """The most reads of opening that are kept."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
@@ -205,7 +205,7 @@ class _Ahead:
         return b""
 
     def missing_bytes(self, position: int, size: int) -> int:
-        """Return how many bytes from ``position`` on are not held, at most ``size``; the first one is not."""
+        """Return how many bytes from ``position``, which is not held, to the next held byte; at most ``size``."""
         return min((begin - position for begin, _ in self._parts if begin > position), default=size)
 
     def goes_on(self, position: int, near_bytes: int) -> bool:

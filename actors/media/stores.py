@@ -187,7 +187,7 @@ class Shipment(ABC):
     """How any machine reads a source that is on another machine."""
 
     url: str  # fsspec's
-    version: Hashable  # the ``source_version`` that it must have
+    version: Hashable  # the ``source_version`` that the source must have
     mark: str  # the ``content_mark`` of a file that may be read instead
 
     @abstractmethod

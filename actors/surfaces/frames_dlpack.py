@@ -83,9 +83,9 @@ class DeviceOwner(Protocol):
 
 
 class DeviceArray:
-    """Numbers on the device, in C order, complete. ``owner`` notes which streams read them.
+    """An array of numbers on the device, in C order, complete. ``owner`` notes which streams read it.
 
-    They are unsigned, or of the kind ``code`` (DLDataTypeCode).
+    The numbers are unsigned, or of the kind ``code`` (DLDataTypeCode).
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class CudaCalls:
         self._driver = driver
         self.call("cuInit", 0)
         gpus = [self.call("cuDeviceGet", ordinal) for ordinal in range(self.call("cuDeviceGetCount"))]
-        # Without an integrated GPU, take the first one: cuDLA refuses it.
+        # Without an integrated GPU, take the first GPU, which cuDLA then refuses.
         self._gpu = next((gpu for gpu in gpus if self._attribute(gpu, INTEGRATED)), gpus[0])
         self._platform = Platform.of(partial(self._attribute, self._gpu))
         with suppress(_ContextActive):

@@ -71,7 +71,7 @@ def _binding(import_module: Importer) -> CudlaBinding:
     try:
         return CudlaBinding(import_module("cuda.bindings.cudla"))
     except ImportError:
-        message = "this machine cannot reach a DLA: cuda.bindings is not installed"
+        message = "this machine cannot use a DLA: cuda.bindings is not installed"
         raise Unsupported(message, "Install codecfleet with cuda-python on a Jetson: docs/dla.md.") from None
 
 

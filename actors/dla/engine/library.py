@@ -43,7 +43,7 @@ class CudlaBinding:
         self._binding = binding
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name: the binding's is the same, in lower case with underscores."""
+        """Call a function by its C name: the binding's name is the same, in lower case with underscores."""
         name = re.sub("(?<=.)([A-Z])", r"_\1", function.removeprefix("cudla")).lower()
         try:
             return getattr(self._binding, name)(*arguments)

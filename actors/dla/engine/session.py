@@ -155,7 +155,7 @@ class DlaSession(Closing):
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
         """Allocate memory and register it; ``close`` frees it."""
         with self._turn:
-            self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             memory = self._allocated(size_bytes)
             buffer = DeviceBuffer(memory, size_bytes, self.register(memory, size_bytes, access))
             self._buffers[memory] = buffer
@@ -221,7 +221,7 @@ class DlaSession(Closing):
             diagnostics = bool(options & SubmitOption.DIAGNOSTICS)
             self._calls.refuse_unless(
                 diagnostics is self._diagnoses,
-                "DIAGNOSTICS goes with a module of FAULT_DIAGNOSTICS",
+                "DIAGNOSTICS needs a module loaded with FAULT_DIAGNOSTICS",
             )
             self._queue(tasks, stream, options, waits)
 
@@ -288,7 +288,7 @@ class DlaSession(Closing):
     def _check_copy(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         if not array.flags.c_contiguous or array.nbytes > buffer.size_bytes:
             message = f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size_bytes}, or has gaps"
-            raise UsageError(message, "Give a contiguous array of the buffer's size at most.")
+            raise UsageError(message, "Give a contiguous array that is no larger than the buffer.")
 
     def _patience_s(self) -> float:
         return self._deadlines.patience_s(self._timing.clock())

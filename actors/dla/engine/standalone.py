@@ -59,7 +59,7 @@ class StandaloneSession(DlaSession):
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return pageable memory: only the processor uses it (3.1)."""
-        self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+        self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
         return np.zeros(size_bytes, dtype=np.uint8)
 
     def clear(self, buffer: DeviceBuffer) -> None:

@@ -57,4 +57,4 @@ def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
     try:
         return EDGES[state, happening]
     except KeyError:
-        raise ValueError(f"a {state.value} session cannot see {happening.value}") from None
+        raise ValueError(f"{happening.value} is impossible for a {state.value} session") from None

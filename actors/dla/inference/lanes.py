@@ -87,7 +87,7 @@ class CopiedLanes(Lanes):
 
 
 class _SharedLane(_Lane):
-    """A lane with a processor's view of each buffer, and an event for its written input."""
+    """A lane with a processor's view of each buffer, and an event that signals its written input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule) -> None:
         super().__init__(session, module)

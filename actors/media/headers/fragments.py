@@ -1,6 +1,6 @@
 """Fragmented mp4, read in part: its header, and the fragments of one range.
 
-FFmpeg reads every fragment's table when it opens a file, so it is shown one box to skip in place of the earlier ones.
+FFmpeg reads every fragment's table when it opens a file, so one box to skip hides the earlier fragments from it.
 """
 
 import os

@@ -8,7 +8,7 @@ from ..structure import LONG_HEAD_BYTES, box_length
 from .fragments import Fragments
 
 MOST_BOXES: Final = 1 << 20
-"""A file with more boxes is read as a whole. Ten hours with a fragment of two boxes for each picture have as many."""
+"""The most boxes that are followed; enough for ten hours with a fragment of two boxes for each picture."""
 _HEAD_BYTES: Final = 8
 _TAIL_BYTES: Final = 4
 """An ``mfra`` box at the end of a file ends with its length in so many bytes."""

@@ -153,7 +153,7 @@ KERNEL_NAMES: Final = {
     for size, sample in _SAMPLES.items()
     for dtype, number in _ELEMENTS.items()
 }
-"""By the bytes of a sample, and the tensor's type."""
+"""The kernels, by the bytes of a sample and the tensor's type."""
 _MIDDLE_BITS: Final = 16
 _KEPT_PLANS: Final = 16
 

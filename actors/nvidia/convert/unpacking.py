@@ -25,7 +25,7 @@ from ..nvdec.session import SurfaceReader
 _ALIGNMENT_BYTES: Final = 64
 """FFmpeg's own frames align their rows to this: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
-"""By the size of a sample in bytes."""
+"""The kernels, by the size of a sample in bytes."""
 _VECTOR_BYTES: Final = 16
 """The bytes that a thread of the kernel reads and writes at once."""
 _SOURCE: Final = """
@@ -133,7 +133,7 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel. Safe from any thread that entered the device's context. Raises whatever ``cuda.core`` does."""
+    """The kernel. Safe from any thread that entered the device's context. Raises whatever ``cuda.core`` raises."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda

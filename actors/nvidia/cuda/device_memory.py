@@ -106,7 +106,7 @@ class DevicePool(BufferPool):
         """Return an event in each user's stream, or the number of the use if a stream is unknown."""
         thread = threading.get_ident()
         if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
-            with suppress(DeviceError), self._cuda.entered:  # a stream that is gone, or a lost device
+            with suppress(DeviceError), self._cuda.entered:  # the stream is gone, or the device is lost
                 return tuple(map(self._event_in, users))
         return self._unknown_use()
 

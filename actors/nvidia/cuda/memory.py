@@ -21,7 +21,7 @@ _LOCKED_BYTES_MAX: Final = 16 << 30
 _IDLE_LOCKED_BYTES: Final = 1 << 30
 """How much is kept idle: locking the pages of a picture costs a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
-"""1080p: the typical size of a buffer."""
+"""The size of a 1080p picture, a typical buffer."""
 
 ResultT = TypeVar("ResultT")
 

@@ -68,7 +68,7 @@ class EglLayout:
 
     width: int  #: in samples
     height: int  #: in samples
-    pix_fmt: str  #: FFmpeg's name of its bytes, planes in order
+    pix_fmt: str  #: FFmpeg's name of the bytes, planes in order
 
     def __str__(self) -> str:
         """Return the size and format, as messages state them."""

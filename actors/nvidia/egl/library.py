@@ -73,7 +73,7 @@ _CODES: Final = {
     0x321B: _Code("EGL_BAD_STREAM_KHR", UsageError),
     0x321C: _Code("EGL_BAD_STATE_KHR", UsageError),
 }
-"""By number (egl.h, EGL_KHR_stream)."""
+"""EGL's errors by number (egl.h, EGL_KHR_stream)."""
 
 
 class Egl:

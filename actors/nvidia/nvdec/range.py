@@ -29,8 +29,8 @@ class _Awaited(NamedTuple):
 
     number: int
     pts: int | None
-    is_given: bool  # whether a software decoder would give it
-    is_wanted: bool  # whether it is also wanted: only then its surface is read
+    is_given: bool  # whether a software decoder would give the picture
+    is_wanted: bool  # whether the picture is also wanted: only then its surface is read
 
 
 class FedRange(Generic[PictureT]):

@@ -98,10 +98,10 @@ class _Begun(NamedTuple, Generic[PictureT]):
 
 
 class _State(Enum):
-    """Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
+    """The state of a decoder session. Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
 
     READY = "ready"
-    """It holds no data of a range."""
+    """The session holds no data of a range."""
     FEEDING = "feeding"
     CLOSED = "closed"
 

@@ -36,7 +36,7 @@ _COUNTS: Final = {
     "vbvinit": "vbvInitialDelay",
     "cq": "targetQuality",
 }
-"""By our name: the field of the package's ``structEncodeReconfigureParams``."""
+"""The fields of the package's ``structEncodeReconfigureParams``, by our names."""
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 
