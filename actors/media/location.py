@@ -97,7 +97,7 @@ class HeldSource(str):
         return data
 
     def release(self) -> None:
-        """Let go of the data. Idempotent."""
+        """Release the data. Idempotent."""
         self._read_at = self._sent = None
 
     def __eq__(self, other: object) -> bool:

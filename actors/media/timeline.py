@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule applies: like most frames, this one comes alone, at the next expected time."""
+        """Return whether no rule applies: like most frames, this one has the next expected time, unshared."""
         return (
             len(self._group) == 1
             and ticks > self._group_time

@@ -267,7 +267,7 @@ _wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
     """Open a device, named as for ``Cuda``, possibly in a user's program. Raises what ``open_gpu`` does.
 
-    It changes only CUDA_DEVICE_MAX_CONNECTIONS there, if unset. ``UsageError`` if there is no such device.
+    In a user's program it only sets CUDA_DEVICE_MAX_CONNECTIONS, if unset. ``UsageError`` if there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context)
 

@@ -69,7 +69,7 @@ class Running(subprocess.Popen[bytes]):
         self.death = os.pidfd_open(self.pid)  #: readable once the process is dead (pidfd_open(2))
 
     def kill_group(self) -> None:
-        """Kill its process group, also after its own end."""
+        """Kill its process group, even after the process itself has ended."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -109,7 +109,7 @@ def start_command(
     environment: Mapping[str, str] | None = None,
     limits: Limits = UNLIMITED,
 ) -> Running:
-    """Start a program whose standard input is its end of a pair of sockets; ``environment`` is None for this one's.
+    """Start a program whose standard input is its end of a pair of sockets; ``environment`` None means this process's.
 
     It gets its own session and process group, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only this process.
     Raises OSError: it cannot be started.

@@ -136,7 +136,9 @@ class DlaSession(Closing):
             UsageError: the memory is already registered (that registration remains), null, too small, or not aligned.
         """
         with self._turn:
-            self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
+            self._calls.refuse_unless(
+                memory != 0 and size_bytes > 0, f"memory needs an address and a size: {memory:#x}, {size_bytes} bytes"
+            )
             dla_address = self._registered(memory, size_bytes, access)
             registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
             return registration

@@ -181,7 +181,7 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
 
 
 def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
-    """Yield the changes; ``counted`` names begin with their length, others end with a zero."""
+    """Yield the changes of mp4 or mov; ``counted`` names begin with their length, others end with a zero."""
     for track in tracks_of_movie(read):
         handler = descendant(read, track, b"mdia", b"hdlr")
         stated = b"" if handler is None else read(handler.content, handler.end - handler.content)

@@ -95,7 +95,7 @@ class FragmentWatch:
 
 
 class HeaderWatch(FragmentWatch):
-    """Also keeps the bytes that are read while a file is opened, which include the header."""
+    """A watch that also keeps the bytes that are read while a file is opened, which include the header."""
 
     def __init__(self) -> None:
         super().__init__()

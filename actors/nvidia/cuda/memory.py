@@ -44,7 +44,7 @@ class MemoryBudget:
 
     @property
     def taken_bytes(self) -> int:
-        """How much is taken now."""
+        """How many bytes are taken now."""
         with self._lock:
             self._settle()
             return self._taken_bytes
@@ -227,5 +227,5 @@ class PinnedMemory(BufferPool):
         """Whether the device may write where the processor reads, so nothing is copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
-        """Return an uninitialised buffer; ``DeviceMemory`` if it is too much, ``DeviceError`` if locking fails."""
+        """Return an uninitialised buffer; ``DeviceMemory`` if there is no room, ``DeviceError`` if locking fails."""
         return PinnedBuffer(self, self.take(size_bytes), size_bytes)

@@ -140,7 +140,7 @@ class EglImage(HeldPicture, Closing):
         return sync_after(opened.calls, opened.display, opened.stream)
 
     def close(self) -> None:
-        """Unregister it from CUDA; destroy it if it was made here. Idempotent."""
+        """Unregister the image from CUDA; destroy it if it was made here. Idempotent."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()

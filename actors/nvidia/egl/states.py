@@ -37,7 +37,7 @@ class EndState(Enum):
 
 
 class EndEvent(Enum):
-    """What happens to an end."""
+    """An event at one end of a stream."""
 
     CONNECT = "connect"  #: it connected
     HOLD = "hold"  #: a consumer acquired a frame; a producer presented one
@@ -82,7 +82,7 @@ def next_state(state: EndState, happening: EndEvent) -> EndState:
 
 
 def may_connect_producer(stream: StreamState) -> bool:
-    """Return whether the consumer has connected: a producer that comes first spoils the stream.
+    """Return whether the consumer has connected: a producer that connects first spoils the stream.
 
     ``UsageError`` if the stream has or had a producer.
     """

@@ -1,4 +1,4 @@
-"""One device's NVENC: its capabilities, asked once, and its encoders, counted."""
+"""One device's NVENC: its capabilities, queried once, and its encoders, counted."""
 
 import threading
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class EncoderCounts:
 class NvencDevice:
     """One device's NVENC, through PyNvVideoCodec. Safe from any thread.
 
-    Capabilities are asked once per codec: each question makes a CUDA context.
+    Capabilities are queried once per codec: each query makes a CUDA context.
 
     ``free_bytes`` returns how much device memory is free, None if unknown. If it fails, its error is raised: for a lost
     device the package only reports that a picture failed. ``cuda`` None lets each encoder make its own context.
