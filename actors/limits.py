@@ -25,8 +25,8 @@ class InputLimits:
     max_duration_s: int = 100 * 3600  # from the first picture of a video track to the end of its last one
     max_tracks: int = 1_000  # of all kinds together
     max_packets: int = 50_000_000  # of one track; each video packet takes 40 bytes of memory
-    max_attachment_bytes: int = 64 << 20  # of one attached file, such as a font
-    max_pixels_per_byte: int = 20_000_000  # of all pictures of a video track, per byte of the source
+    max_attachment_bytes: int = 64 << 20  # of an attached file, such as a font
+    max_pixels_per_byte: int = 20_000_000  # pixels of all pictures of a video track, per byte of the source
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "InputLimits":

@@ -153,7 +153,7 @@ def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
     begun = found.begin(name, parent, attributes)
     try:
         yield begun
-    except BaseException as error:  # the span says how the block ended
+    except BaseException as error:  # the span records how the block ended
         begun.end(error)
         raise
     begun.end()
@@ -176,7 +176,7 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # the program has set none itself
+    if not isinstance(provider, TracerProvider):  # the program itself has set no provider
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # a terminal shows progress
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described

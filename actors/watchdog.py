@@ -21,7 +21,7 @@ from ..errors import EngineHung
 ResultT = TypeVar("ResultT")
 
 Patience = Callable[["Future[Any]", float], bool]
-"""Waits until a future is done or so many seconds have passed, and returns whether it is done."""
+"""Waits up to a number of seconds for a future, and returns whether it is done."""
 
 CALL_S: Final = 60.0
 """A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""

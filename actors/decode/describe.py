@@ -145,7 +145,7 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
     if width <= 0 or height <= 0 or pix_fmt is None:
         message = f"video track {stream.index} does not state the size or the pixel format of its pictures"
         raise InputUnreadable(message, "Check that the file is complete and not encrypted.")
-    # The sample aspect ratio is the bitstream's, except where the container's matrix stretches the samples.
+    # The sample aspect ratio is the bitstream's, unless the container's matrix stretches the samples.
     matrix = _display_matrix(side_data(stream).get("display_matrix"))
     is_stretched = matrix is not None and stretches(matrix)
     return VideoFormat(

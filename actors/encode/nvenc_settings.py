@@ -28,7 +28,7 @@ class TuningInfo(StrEnum):
     ULTRA_LOW_LATENCY = "ultra_low_latency"
     LOSSLESS = "lossless"
     ULTRA_HIGH_QUALITY = "uhq"
-    """Newer than the guide; HEVC and AV1."""
+    """Newer than the guide; only for HEVC and AV1."""
 
 
 class RateMode(StrEnum):
@@ -103,7 +103,7 @@ _WINDOW_FRAMES: Final = 31
 _RANGES: Final = {
     **dict.fromkeys(("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"), (1, _MOST_UINT32)),
     "aq": (0, 15),
-    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the package drops the driver's 7
+    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the driver also has 7, which the package drops
     "bf": (0, _WINDOW_FRAMES),
     "lookahead": (1, _WINDOW_FRAMES),
 }
@@ -145,7 +145,7 @@ class NvencSettings:
     numrefl1: int | None = None
     multipass: Multipass | None = None
     lookahead: int | None = None  # in pictures
-    aq: int | None = None  # 0 lets the driver choose the strength
+    aq: int | None = None  # strength; 0 lets the driver choose
     temporalaq: bool = False  # False leaves the setting to the preset
     ldkfs: bool = False  # False leaves the setting to the preset
     timinginfo: TimingInfo | None = None

@@ -12,7 +12,7 @@ from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
 _SAMPLINGS: Final = {(1, 1): "420", (1, 0): "422"}
-"""FFmpeg's names of samplings by chroma shifts; a format with other shifts is replaced by one with all chroma."""
+"""FFmpeg's names of samplings by chroma shifts; formats with other shifts are replaced by 4:4:4."""
 _USUAL: Final = "Use yuv420p, which nearly every player supports."
 
 

@@ -11,7 +11,7 @@ from ..closing import Closing
 from ..media.values import SeiMessage
 from .settings import RateChange
 
-RETRY_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
+RETRY_ADVICE: Final = "Try another --preset or --codec, and please report this with the input."
 
 PictureT_contra = TypeVar("PictureT_contra", contravariant=True)
 

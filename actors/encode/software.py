@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 # SVT-AV1 logs to standard error unless this variable is set before it starts; its errors are returned anyway.
 os.environ.setdefault("SVT_LOG", "0")
-_SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: the encoder's own options too
+_SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: also searches the encoder's own options
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""The ticks to which libvpx rounds times down (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), on output to the nearest."""
+"""The tick to which libvpx rounds times: down on input, to the nearest on output (vp9/vp9_cx_iface.c)."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
-"""The limit of a time base in libvpx (``g_timebase``, the same file)."""
+"""The limit of a time base in libvpx (``g_timebase`` of vp9/vp9_cx_iface.c)."""
 _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
 _CHANGEABLE: Final = ("bitrate", "maxbitrate", "vbvbufsize", "cq")

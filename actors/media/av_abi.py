@@ -285,7 +285,7 @@ def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
 def subtitle_palette(bitmap: BitmapSubtitle) -> bytes:
     """Return the colours of a decoded bitmap: 4 bytes each, blue, green, red and alpha; 1024 in all."""
     ffmpeg()
-    # PyAV's subtitles have no method table, so their second C field is where other objects have the first.
+    # PyAV's subtitles have no method table, so their second C field is at the offset of other objects' first field.
     found = _copy_of(SubtitleRectangle, _pointer_in(bitmap, BitmapSubtitle))
     if found is None or not _is_of(found, bitmap):
         raise _unknown(BitmapSubtitle)

@@ -188,7 +188,7 @@ class KeptSources:
                 opening.look_at(container, track)
 
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
-        """Close the sources that have been idle for longer."""
+        """Close the sources that have been idle for longer than ``longer_than_s``."""
         with self._lock:
             latest_s = self._clock() - longer_than_s
             closing = [each for each in self._idle if each.idle_since_s <= latest_s]

@@ -48,7 +48,7 @@ class HeldSource(str):
     __slots__ = ("_read_at", "_sent", "path", "version")
 
     path: str  #: The file's path, "" if it has none; FFmpeg looks at its extension
-    version: tuple[int, int, int, int]  #: Like a local file's: device, inode, size, time of change
+    version: tuple[int, int, int, int]  #: As for a local file: device, inode, size, time of change
     _read_at: _ReadAt | None  #: None once released
     _sent: memoryview | None  #: The bytes to pickle; None if the source cannot be pickled
 
@@ -92,7 +92,7 @@ class HeldSource(str):
             data = read_at(position, size)
         except CodecfleetError:
             raise
-        except Exception as error:  # a caller's file has its own errors
+        except Exception as error:  # a caller's file may raise any error
             raise InputUnreadable(f"{self} cannot be read: {reason(error)}", "Keep the file open.") from error
         return data
 
@@ -128,7 +128,7 @@ def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and se
         found = file.seek(0, os.SEEK_END) if can_seek else 0
         size_bytes = int(file.tell() if found is None else found)
         is_text = isinstance(file.read(0), str)
-    except Exception as error:  # a caller's file has its own errors
+    except Exception as error:  # a caller's file may raise any error
         raise UsageError(f"this {kind} cannot be read at any position: {reason(error)}", how) from error
     if not can_seek:
         raise UsageError(f"this {kind} cannot seek, and a source is read in several places", how)

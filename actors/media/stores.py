@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore tries a request, with pauses of 4 s in total on average; the parts of an upload need that."""
+"""How often botocore tries a request, with pauses of 4 s in total on average; uploads of parts need the pauses."""
 HTTP_SILENCE_S: Final = 8
-"""How long a web server may be silent; fsspec tries twice."""
+"""How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10
 _MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
 """The stores' names for a file's content tag, or the time of its last change."""
@@ -114,7 +114,7 @@ async def _check(session: "ClientSession", context: object, sent: "TraceRequestR
 
 async def _addresses(url: "URL") -> list[Address]:
     """Return the addresses of a URL's host; none if its name is unknown."""
-    import asyncio  # planning a local file does not need it
+    import asyncio  # planning a local file does not need aiohttp
 
     try:
         found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or _WEB_PORT, type=socket.SOCK_STREAM)
@@ -179,7 +179,7 @@ def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
 def changed_meanwhile(source: str) -> InputUnreadable:
     """Return the error for a source that has changed since the job began."""
     message = f"{source} was changed or removed while it was read"
-    return InputUnreadable(message, "Start again when nothing writes to it any more.")
+    return InputUnreadable(message, "Start again when no program writes to the source any more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _is_here(source: str, expected: Hashable | None, version: Hashable | None, m
         return False
     try:
         return _known_mark(source, version) == mark
-    except OSError:  # this user cannot read it
+    except OSError:  # this user cannot read the file
         return False
 
 

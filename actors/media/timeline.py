@@ -24,10 +24,10 @@ from typing import Generic, TypeVar
 FrameT = TypeVar("FrameT")
 
 RESET_S = 1
-"""A decoding clock that steps back by more than this was reset (R1); smaller steps are disorder."""
+"""The largest step back of a decoding clock that is disorder; a larger one is a reset (R1)."""
 LONGEST_GAP_S = 6 * 3600
-"""A larger leap ahead is a reset too, not a gap: FFmpeg takes a transport stream's restarted clock for one that wrapped
-around its 33 bits, and adds a day.
+"""The largest leap ahead that is a gap; a larger one is a reset too: FFmpeg takes a transport stream's restarted clock
+for one that wrapped around its 33 bits, and adds a day.
 """
 LARGEST_DENOMINATOR = 1_000_000_000
 """The limit of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""

@@ -37,7 +37,7 @@ class Colour:
     primaries: int = UNSPECIFIED
     transfer: int = UNSPECIFIED
     matrix: int = UNSPECIFIED
-    chroma_location: int = 0  # FFmpeg's: 0 unspecified, 1 left, 2 centre, 3 top left, ...
+    chroma_location: int = 0  # FFmpeg's number: 0 unspecified, 1 left, 2 centre, 3 top left, ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class StdoutTap:
         self._descriptor = descriptor
         self._original = os.dup(descriptor)
         self._written = os.memfd_create("codecfleet-stdout")
-        # Appending: threads that write at the same moment never overwrite each other.
+        # O_APPEND: threads that write at the same moment never overwrite each other.
         fcntl.fcntl(self._written, fcntl.F_SETFL, os.O_APPEND)
         self._redirect()
         self._read_bytes = 0

@@ -38,9 +38,9 @@ class Screen:
     top: Fraction
     width: Fraction
     height: Fraction
-    source: Size  # the source's size, turned like the output
+    source: Size  # the source's size, turned as in the output
     shape: Fraction  # the output's sample aspect ratio
-    square_samples: bool  # whether a canvas of another size keeps its shape, centred, or is stretched
+    square_samples: bool  # whether a canvas of another size is centred in its own shape, rather than stretched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ class EncodedSegment:
     resized: Mapping[tuple[int, int], int]
     encode_s: float
     wall_s: float
-    device_fault: str = ""  # the error of the device's decoder before software decoded the segment
+    device_fault: str = ""  # the device decoder's error, after which software decoded the segment
     frames_due: int | None = None  # with a rate: how many pictures the segment should have, 0 if none decoded
 
     @property
@@ -71,7 +71,7 @@ class EncodeSegment(Work[EncodedSegment]):
     filters: FilterSettings
     encoder: EncoderSettings
     numbers: tuple[int, int] | None = None  # with a rate: [first, end) of the segment's picture numbers
-    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder places all but the first
+    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder chooses all but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     library: str = ""  # the required version of the encoder's library, since others may give other bytes; "" for any
@@ -101,7 +101,7 @@ class EncodeSegment(Work[EncodedSegment]):
             return self._run(context)
         codec = self.encoder.codec.value
         with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
-            traced.note(host=socket.gethostname(), process=os.getpid())  # noted even if the work fails or is withdrawn
+            traced.note(host=socket.gethostname(), process=os.getpid())  # kept even if the work fails or is withdrawn
             result = self._run(context)
             traced.note(**segment_facts(result))
             return result
@@ -251,7 +251,7 @@ class _Run(Generic[PictureT]):
         given, due = sorted(self._pts_ticks()), self._due()
         if given != due:
             message = f"segment {self._work.segment}: {len(due)} frames went in and {len(given)} came out"
-            raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
+            raise EncoderFailed(message, "Try another --preset or --codec, and please report this with the input.")
         if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
             raise EncoderFailed(message, "Please report this with the input.")

@@ -33,7 +33,7 @@ _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER_CHUNK: Final = slice(12, 16)
 _HEADER_BYTES: Final = 24
 _ALIGNED_SAMPLES: Final = 64
-"""FFmpeg rounds the samples of a row up to a multiple of this."""
+"""FFmpeg rounds the number of samples in a row up to a multiple of this."""
 
 FULL_RANGE: Final = 2
 _BYTE, _WORD = 255, 65535

@@ -47,7 +47,7 @@ class Transfer(StrEnum):
 
 
 TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
-"""By H.273's numbers of HDR's transfer functions."""
+"""HDR's transfer functions, by H.273's numbers."""
 
 
 class Operator(StrEnum):

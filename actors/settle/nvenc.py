@@ -38,7 +38,7 @@ _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gop", "idrperiod"), "each segment and each group of pictures must begin with an IDR picture"),
     "timinginfo": "pictures are shown at the source's times",
 }
-"""The settings that codecfleet chooses for a job of many segments; ``encode`` has one session, and accepts them."""
+"""The settings that codecfleet chooses for a job of many segments; ``encode``, with one session, accepts them."""
 _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
@@ -219,7 +219,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
             "vbvinit": int(buffer_bits * INITIAL_FULLNESS),
         }
     if rate.maxrate_bps is not None:
-        message = "NVENC has no maximum rate with a quality: PyNvVideoCodec erases it"
+        message = "NVENC has no maximum rate with a quality: PyNvVideoCodec drops the rate"
         raise Unsupported(message, "Use --bitrate with --maxrate and --bufsize, or only --quality.")
     return {"rc": RateMode.VBR, "cq": rate.quality}
 

@@ -110,7 +110,7 @@ def _refusal(key: str) -> Unsupported:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
+        hint = " (the package would read K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
         raise ValueError(f"not a whole number{hint}")
     return int(text)
 

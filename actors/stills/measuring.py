@@ -30,7 +30,7 @@ class MeasuredSegment(SeenSegment):
     """The pictures of one segment, by time; it is complete, because a picture that does not decode is not measured."""
 
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]  # of neighbours, 0 to ``DIFFERENCE_MOST``; one fewer than ``pts_ticks``
+    differences: NDArray[np.int64]  # of successive pictures, 0 to ``DIFFERENCE_MOST``
     first: NDArray[np.uint8]  # a grey picture, empty if the segment has none
     last: NDArray[np.uint8]
 

@@ -94,7 +94,7 @@ class _Taking:
         while self._waiting and self._waiting[0] < ticks:
             self._take()
         self._on_screen = ticks, frame
-        if self._walk.taken[-1:] == [ticks]:  # not a picture around the segment
+        if self._walk.taken[-1:] == [ticks]:  # the picture is in the segment, not around it
             self._context.advance()
         yield from ()
 

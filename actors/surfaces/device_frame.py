@@ -38,9 +38,9 @@ class DeviceFrame:
 class DecodeStatistics:
     """How a picture was coded, block by block in the driver's order. Documented, but no tested driver gave any."""
 
-    luma_qp: tuple[int, ...]  # quantizers; all fields are equally long, or empty
+    luma_qp: tuple[int, ...]  # quantizers; all four fields are equally long, or empty
     coding_units: tuple[int, ...]  # the driver's block types
-    first_motion: tuple[tuple[int, int], ...]  # (across, down): the size of the first list
+    first_motion: tuple[tuple[int, int], ...]  # (across, down): motion by the first reference list
     second_motion: tuple[tuple[int, int], ...]
 
 

@@ -19,7 +19,7 @@ _ADVICE: Final = "Round and convert the samples first."
 DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
 THREADS_STREAM: Final = 2
-"""The default stream of a thread (CU_STREAM_PER_THREAD): of whichever thread uses this handle."""
+"""The default stream of the thread that uses this handle (CU_STREAM_PER_THREAD)."""
 _WHOLE_NUMBERS: Final = (0, 1)
 """DLDataTypeCode of signed and unsigned whole numbers; many libraries have no unsigned 16 bits."""
 _WHOLE_KINDS: Final = ("i", "u")
@@ -86,7 +86,7 @@ def array_tensor(array: Any) -> DeviceTensor:
             strides_bytes=None if strides is None else tuple(strides),
             item_bytes=int(kind[2:]),
             owner=array,
-            # 0 is not allowed, but PyNvVideoCodec writes it, and means the default stream.
+            # 0 is not allowed, but PyNvVideoCodec writes 0 for the default stream.
             streams=() if stream is None else (int(stream) or DEFAULT_STREAM,),
         )
     if kind[1] not in _WHOLE_KINDS:

@@ -30,7 +30,7 @@ _LAYOUTS: Final = {
     (0, 0, False): SurfaceLayout.YUV444,
     (0, 0, True): SurfaceLayout.YUV444_16,
 }
-"""By whether chroma is halved across and down, and whether a sample has more than 8 bits."""
+"""Layouts by (chroma is halved across, chroma is halved down, a sample has more than 8 bits)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Frame:
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
-    """By FFmpeg's names: those of planar formats, even if a surface holds the samples."""
+    """The format, by FFmpeg's names: that of a planar format, even if a surface holds the samples."""
     source_index: int | None = None
     """The frame's number among all pictures of its track, from 0; None if it comes from no file."""
     duration_s: Fraction | None = None
@@ -225,7 +225,7 @@ def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
         array: object = picture.to_ndarray()  # PyAV types the result as one array, but for pal8 it is two
-    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises the other error for formats
+    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises ValueError for unknown formats
         message = f"a frame of {layout} is not one array"
         raise Unsupported(message, "Take the frame's planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):

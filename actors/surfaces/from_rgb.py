@@ -25,7 +25,7 @@ _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
 """BT.601's weights in thousandths, from which FFmpeg rounds this matrix instead."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
 _CUBIC: Final = 3 * (1 << 24) // 5
-"""-a of the cubic, 0.6, as a 24-bit fraction."""
+"""The cubic's coefficient -a, 0.6, as a 24-bit fraction."""
 _UNIT_BITS: Final = 30
 
 

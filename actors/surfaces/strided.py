@@ -27,7 +27,7 @@ class StridedPicture:
     format: SurfaceFormat
     """The surface format that holds such samples."""
     shift: int = 0
-    """By how many bits samples are shifted up: significant bits are low here, and high in a surface."""
+    """How far samples are shifted up, in bits: significant bits are low here, and high in a surface."""
     matrix: int | None = None
     """ISO/IEC 23091-2's matrix for converting RGB; None for Y, Cb and Cr."""
     owner: object = field(repr=False)

@@ -64,9 +64,9 @@ class EncodedTrack:
     payload: NDArray[np.uint8]
     initial_padding: int  # samples
     trailing_padding: int  # samples
-    damaged_packets: int  # the source's, replaced by silence
+    damaged_packets: int  # replaced by silence
     clock_resets: int
-    loudness: Loudness | None = None  # the measured loudness, if one was requested
+    loudness: Loudness | None = None  # measured, if a target was requested
     formats: tuple[tuple[str, int], ...] = ()  # each layout and rate of the source once, in order of appearance
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
@@ -88,10 +88,10 @@ class EncodeAudio(Work[EncodedTrack]):
     codec: str
     start_s: Fraction | None = None  # where to cut, to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel of AAC, 64 of Opus
+    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel for AAC, 64 for Opus
     channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
     loudness_lufs: Fraction | None = None  # the target, for which the track is decoded twice; None: no change
-    later: tuple[tuple[str, int], ...] = ()  # later (layout, rate): the output keeps most speakers and the highest rate
+    later: tuple[tuple[str, int], ...] = ()  # later (layout, rate), considered for the output's layout and rate
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all layouts of the codec
     version: Hashable | None = None  # as in ``DecodeRange``
     shipment: Shipment | None = None  # as in ``DecodeRange``

@@ -12,9 +12,9 @@ MEDIA_LABEL: Final = "segment "
 MOST: Final = 0.75
 """With sessions for this fraction of its work, a worker decodes on the device: some work has just begun or ended."""
 RECYCLE_S: Final = 6 * 3600.0
-"""How long one process may use a GPU; no test ran longer."""
+"""How long a process may use a GPU: no test ran longer."""
 SESSIONS_MAX: Final = 20_000
-"""PyNvVideoCodec leaks about 1.5 KB of host memory with each decoder: 30 MB."""
+"""The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, so 30 MB."""
 
 
 class Decoding(Enum):
@@ -47,7 +47,7 @@ class Heartbeat:
     recycle_due: str = ""  #: why the process should be replaced once idle, "" while it should not
     encoding: int = 0  #: open encoder sessions
     refusals: int = 0  #: encoder sessions refused by the driver because too many were open
-    refused_at: int = 0  #: how many were open at the last refusal
+    refused_at: int = 0  #: how many encoder sessions were open at the last refusal
     ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many pieces of work have ended
     pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the work that runs, or ended in the last seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the running work, by run

@@ -27,7 +27,7 @@ ALONE_FPS: Final = 2000.0
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
-"""The longest silence. A call that holds the GIL stops all threads of a helper, which only its worker can detect."""
+"""A helper's longest silence. A call that holds the GIL stops all its threads, which only its worker can detect."""
 STARTING_S: Final = 300.0
 """How long a helper may take to open its GPU, which the first process is using."""
 

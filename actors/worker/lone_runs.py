@@ -14,7 +14,7 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""The most processes for work alone of one worker; on a GPU the context of each takes half a gigabyte."""
+"""The most lone processes of one worker; on a GPU each one's context takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"
@@ -41,7 +41,7 @@ class LoneRuns:
         self._killed_for_memory = killed_for_memory
         self._room = asyncio.Semaphore(LONE_MAX)
         self._waiting: dict[str, asyncio.Task[bool]] = {}
-        self._idle_since_s: dict[Helper, float | None] = {}  # since when each helper is idle; None while it runs work
+        self._idle_since_s: dict[Helper, float | None] = {}  # when each helper became idle; None while it runs work
         self._frames_of_gone = 0
 
     async def run(
@@ -82,7 +82,7 @@ class LoneRuns:
             outcome = failed(error)
         if outcome.spoils_process:
             helper.end("its device does not recover within this process")
-        return replace(outcome, spoils_process=False)  # the worker's own process is sound
+        return replace(outcome, spoils_process=False)  # the worker's own process is unaffected
 
     def _death(self, helper: Helper, constraints: Constraints) -> CodecfleetError:
         if not helper.has_been_ready:

@@ -99,7 +99,7 @@ class Network:
     def check_context(self, context: int) -> None:
         """Raise ``EngineUnfit`` unless ``context`` is the CUDA context of the network's DLA."""
         if not isinstance(self._session, HybridSession) or self._session.context != context:
-            message = "the pictures are decoded on a GPU other than the DLA's"
+            message = "the pictures are decoded on another GPU than the one the DLA belongs to"
             raise EngineUnfit(message, "Use --dla-input host.")
 
     def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:

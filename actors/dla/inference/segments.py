@@ -221,7 +221,7 @@ class _Run:
                 raise EngineFailed(message, "The loadable must have one output for each picture of its input.")
         if not is_increasing(self._walk.taken):
             message = f"segment {self._work.segment}: two frames share one presentation time"
-            raise EngineFailed(message, "Please report it with the input.")
+            raise EngineFailed(message, "Please report this with the input.")
 
     def _packed(self, wall_s: float) -> InferredSegment:
         tensors = []

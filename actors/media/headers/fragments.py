@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from array import array
 
 FILLER_BYTES: Final = LONG_HEAD_BYTES
-"""The size of what a demuxer sees instead of the skipped fragments: the head of a box with a 64-bit length."""
+"""The size of the filler that replaces skipped fragments: the head of a box with a 64-bit length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ..cuda.memory import PinnedBuffer, PinnedMemory
 from ..nvdec.session import SurfaceReader
 
 _ALIGNMENT_BYTES: Final = 64
-"""FFmpeg's own frames align their rows to this: filters and encoders read whole vectors."""
+"""The alignment of rows in FFmpeg's own frames: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
 """The kernels, by the size of a sample in bytes."""
 _VECTOR_BYTES: Final = 16
@@ -186,7 +186,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         """Begin to copy a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
         buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
-            # One scratch is enough: a stream's work runs in order.
+            # One scratch buffer is enough: a stream's work runs in order.
             launch, source, target = self._unpacking
             source.value, target.value = surface, self._scratch or buffer.address
             if not self._scratch:

@@ -40,7 +40,7 @@ class PooledDeviceBuffer(PooledBuffer):
         """Note that the stream with this handle reads the buffer: None is CUDA's default stream, -1 is unknown."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
-            handle = UNKNOWN_STREAM  # in each thread the number means another stream
+            handle = UNKNOWN_STREAM  # the number means a different stream in each thread
         self._users[handle] = thread
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -63,7 +63,7 @@ class DevicePool(BufferPool):
         # By idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
-        # The latest use by an unknown stream, and the latest one that is over because all streams were waited for.
+        # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams.
         # Two threads may race and leave the smaller number, which costs one more wait.
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
@@ -142,7 +142,7 @@ class DevicePool(BufferPool):
     def _freed(self, address: int) -> None:
         if self._freeing is None:
             uses = self._uses.pop(address, ())  # before another thread can allocate the same address
-            self._cuda.free(address)  # waits for the whole device
+            self._cuda.free(address)  # waits for all work of the device
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return
         with self._cuda.entered:

@@ -17,7 +17,7 @@ USABLE_PART: Final = 0.9
 _ADVICE: Final = "Run fewer segments at a time, or end other programs that use this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
-"""Far more than a GPU's sessions use at once: locked memory is lost to everything else on the host."""
+"""The most locked memory, far more than a GPU's sessions use: nothing else on the host can use it."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
 """How much is kept idle: locking the pages of a picture costs a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
@@ -111,7 +111,8 @@ class PooledBuffer:
         self.address = address
         self.size_bytes = size_bytes
 
-    # Costs a quarter of ``weakref.finalize``. ``is_ending`` is bound here because modules are emptied at exit.
+    # ``__del__`` costs a quarter of ``weakref.finalize``. ``is_ending`` is bound here because modules are emptied at
+    # exit.
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
             self._pool.take_back(self.address, self.size_bytes)

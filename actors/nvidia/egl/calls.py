@@ -45,7 +45,7 @@ class EglPlane:
 
 
 Fill = Callable[[Sequence[EglPlane], Stream], None]
-"""Writes a picture into a frame's planes, in a CUDA stream; its source may change when it returns."""
+"""Writes a picture into a frame's planes, in a CUDA stream; the picture's memory may be changed once this returns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ class EglCuda:
                 code, *values = getattr(self.driver, name)(*arguments)
         except RuntimeError as error:  # the binding's own error: a function that this libcuda does not export
             reason = f"this driver has no {name}"
-            raise EngineUnfit(reason, "Only Tegra's driver has it; see docs/egl.md.") from error
+            raise EngineUnfit(reason, "Only Tegra's driver has all functions: docs/egl.md.") from error
         return int(code), values[0] if len(values) == 1 else tuple(values)
 
     def call(self, name: str, *arguments: object) -> Any:
@@ -153,7 +153,7 @@ class EglCuda:
         layout, colour = stated_layout(int(frame.eglColorFormat), int(frame.width), int(frame.height), pix_fmt)
         sizes = layout.plane_sizes
         if int(frame.frameType) == _ARRAY:
-            # Only one per plane: the entries after them are not initialised (measured).
+            # Read only one entry per plane: later entries are not initialised (measured).
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
             places = [EglPlane(EglMemory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:

@@ -19,8 +19,8 @@ class StreamState(Enum):
     CREATED = 0x3215  #: no end is connected
     CONNECTING = 0x3216  #: a consumer is connected and waits for its producer
     EMPTY = 0x3217  #: both are connected, and there is no frame
-    NEW_FRAME = 0x3218  #: the consumer has not yet had the presented frame
-    OLD_FRAME = 0x3219  #: the consumer has had the latest frame, and may have it again
+    NEW_FRAME = 0x3218  #: the consumer has not yet acquired the presented frame
+    OLD_FRAME = 0x3219  #: the consumer has acquired the latest frame, and may acquire it again
     DISCONNECTED = 0x321A  #: an end is gone: the other can only disconnect
 
 

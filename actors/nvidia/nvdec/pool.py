@@ -17,7 +17,7 @@ from ..cuda.memory import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
 PATIENT_OPENINGS: Final = 2
-"""A caller with a software fallback waits for this many openings at most: a third of a second."""
+"""The most openings that a caller with a software fallback waits for: a third of a second."""
 
 WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
@@ -40,7 +40,7 @@ class PoolCounts:
     in_use: int = 0  # handed out so far
     in_use_now: int = 0
     closed: int = 0
-    refused: int = 0  # requests that went without a session rather than wait
+    refused: int = 0  # requests that got no session, as they would have had to wait
     of_kind: defaultdict[SessionKey, KeyCounts] = field(default_factory=lambda: defaultdict(KeyCounts))
 
 

@@ -27,7 +27,7 @@ from ..cuda.context import Cuda, Stream, cuda_error
 _NVDEC: Final = "NVDEC"
 _UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
-_ADVICE: Final = "Run codecfleet doctor --fresh to try every codec, or use --device cpu."
+_ADVICE: Final = "Try every codec with codecfleet doctor --fresh, or use --device cpu."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
 so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
-"""A reader's scratch is one picture, whose rows may be padded."""
+"""The memory of a reader in pictures: its scratch is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
 
 
@@ -232,7 +232,7 @@ class NvdecSession:
 
     def _packet(self, payload: bytes, ticket: int) -> Any:
         packet = self._module.PacketData()
-        # The address is ``payload``'s own, which the caller keeps until it is decoded.
+        # This is the address of ``payload``, which the caller keeps until it is decoded.
         packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
         packet.bsl, packet.pts = len(payload), ticket
         if self.key.options.keeps_coding_order:

@@ -81,7 +81,8 @@ class BitstreamWriter:
         has_frame = False
         for kind, unit in obus(data):
             if kind == _SEQUENCE_HEADER:
-                # An encoder may write another header than it announced (SVT-AV1 does); the written one counts.
+                # An encoder may write a header that differs from the announced one (SVT-AV1 does); the written one
+                # counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
                 parts += (self._described[unit], *hdr)

@@ -61,7 +61,7 @@ class NvencDevice:
         self._free_bytes = free_bytes
         self._handles = {"gpu_id": 0} if cuda is None else {"gpu_id": cuda.ordinal, "cudacontext": cuda.context}
         self.entered: AbstractContextManager[None] = nullcontext() if cuda is None else cuda.entered
-        self._lock = threading.RLock()  # the garbage collector may collect an encoder within any line
+        self._lock = threading.RLock()  # the garbage collector may collect an encoder at any time
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self.counts = EncoderCounts()
         self._abandoned: list[Any] = []
@@ -201,6 +201,6 @@ def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
     if settings.level is not None:
         arguments["level"] = settings.level
     if settings.repeatspspps is not None:
-        # The package sets repeatSPSPPS whatever the value of its key; only another key clears it.
+        # The package sets repeatSPSPPS for any value of that key; only another key clears it.
         arguments["repeatspspps" if settings.repeatspspps else "global_header"] = 1
     return arguments

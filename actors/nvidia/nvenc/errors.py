@@ -18,7 +18,7 @@ class EncoderEvidence:
     """Facts about the device and its encoders, taken when an encoder fails."""
 
     opening: bool  # whether the encoder was being opened
-    own_sessions: int  # the encoders that this process has open
+    own_sessions: int  # how many encoders this process has open
     needed_bytes: int  # an estimate of one encoder's memory
     free_bytes: int | None = None  # None: unknown
 

@@ -28,7 +28,7 @@ from .inputs import device_input, host_input
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
 _MOST_B_FRAMES: Final = 7
-"""More than any preset uses: the bound if neither settings nor parameter sets state one."""
+"""The most B pictures if neither settings nor parameter sets state it: more than any preset uses."""
 _COUNTS: Final = {
     "bitrate": "averageBitrate",
     "maxbitrate": "maxBitRate",
@@ -133,7 +133,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), self._later_pts(pts_ticks)
 
     def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
-        if sei_messages:  # the package has no structure for both, and gives this picture the next number
+        if sei_messages:  # the package takes messages or parameters, and then counts pictures itself
             return flags, [({"sei_type": message.kind}, list(message.payload)) for message in sei_messages]
         parameters = self._package.NV_ENC_PIC_PARAMS()
         parameters.inputTimeStamp, parameters.encodePicFlags = number, flags
@@ -189,7 +189,7 @@ def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
         if not isinstance(given[name], int) or isinstance(given[name], bool):
             raise TypeError(f"{name} is a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
-    # A constant rate has no separate peak, but the driver's default has one.
+    # A constant bitrate has no separate peak, but the driver's default rate control has one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
 
 
