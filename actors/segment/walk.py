@@ -37,7 +37,7 @@ class SegmentTally:
 
     frames: int = 0
     seam_before: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's start
-    seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after its end
+    seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's end
     first_ticks: int | None = None  # of the first frame
     last_ticks: int | None = None  # of the last frame
     failed_packets: int = 0

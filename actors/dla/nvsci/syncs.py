@@ -136,6 +136,6 @@ class NvSci:
         self.syncs.open()
 
     def close(self) -> None:
-        """Close both, after everything made from them."""
+        """Close both modules, after everything made from them."""
         self.buffers.close()
         self.syncs.close()

@@ -93,7 +93,7 @@ def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
 
 
 def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    """Yield the changes that correct the durations of the film and its tracks; ``ends_s`` is by track, from 1."""
+    """Yield the changes that correct the film's and its tracks' durations; ``ends_s`` is by track number, from 1."""
     for part in in_segment(read) if ends_s else ():
         if part.kind == _INFO and (stated := first(_inside(read, part), _DURATION)) is not None:
             yield stated.content, struct.pack(">d", _milliseconds(max(ends_s.values())))

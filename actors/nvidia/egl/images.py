@@ -206,7 +206,7 @@ class PixelsSeen:
 
 @cache
 def pixels_seen() -> PixelsSeen:
-    """Try an image of a texture, once in this process and in its own thread, which leaves the caller's OpenGL alone."""
+    """Try an image of a texture, once per process, in a thread that does not affect the caller's OpenGL."""
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-egl-trial") as thread:
         try:
             return thread.submit(_tried, egl_cuda(), device_display()).result()

@@ -119,7 +119,7 @@ class NvdecDecoding(Generic[PictureT]):
         yield from self._drained()
         self.close()
         if self._decoder.wrong_pictures() != self._wrong_before:
-            raise EngineFailed("NVDEC reported wrong pictures, in this source or in one decoded beside it", ADVICE)
+            raise EngineFailed("NVDEC reported wrong pictures of this source, or of one decoded meanwhile", ADVICE)
 
     def close(self) -> None:
         """Give the session back."""
