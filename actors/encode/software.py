@@ -228,7 +228,7 @@ def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _
 
 
 def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange) -> RateControl:
-    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot change like this."""
+    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot make this change."""
     given = {each.name: value for each in fields(change) if (value := getattr(change, each.name)) is not None}
     if codec is not Codec.H264:
         message = f"{name} cannot change its rates while it encodes"

@@ -72,7 +72,7 @@ def _web_options() -> dict[str, Any]:
     from fsspec.config import conf
 
     try:
-        import aiohttp  # installed with fsspec's web support, or not
+        import aiohttp  # aiohttp is installed only with fsspec's web support
     except ImportError:
         return {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_SILENCE_S, sock_read=HTTP_SILENCE_S)

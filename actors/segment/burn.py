@@ -79,12 +79,12 @@ class BurntSubtitles:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The track's stable name, a part of the encoder kind."""
         return f"burn={self.sha256[:_DIGITS]}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The track's description for the user."""
         return f"with the subtitles of {self.track} burnt in"
 
     @property

@@ -110,7 +110,7 @@ class FilterSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The steps' names in the encoder kind."""
+        """The steps' stable names, a part of the encoder kind."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
         last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
         fields = () if self.first_field is None else (f"fields={self.first_field}-first",)

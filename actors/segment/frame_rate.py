@@ -29,12 +29,12 @@ class FrameRate:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The rate's stable name, a part of the encoder kind."""
         return f"fps={self.fps}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The rate's description for the user."""
         return f"brought to {self.fps} pictures a second"
 
     @property

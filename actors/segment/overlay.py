@@ -67,12 +67,12 @@ class Overlay:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The overlay's stable name, a part of the encoder kind."""
         return f"overlay={self.sha256[:_DIGITS]}:{self.x}:{self.y}:{self.opacity}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The overlay's description for the user."""
         opacity = "" if self.opacity == _WHOLE_PERCENT else f", {self.opacity} % opaque"
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 

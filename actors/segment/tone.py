@@ -67,12 +67,12 @@ class ToneMap:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The mapping's stable name, a part of the encoder kind."""
         return f"tonemap={self.operator}:{self.transfer}:{self.peak_cd}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The mapping's description for the user."""
         peak = f"{float(self.peak_cd):g} cd/m²"
         return f"tone mapped from {self.transfer.upper()} of up to {peak} to SDR by {self.operator}"
 

@@ -1,6 +1,6 @@
 """Copies NVDEC's surfaces to the host, as the pictures that a software decoder would return.
 
-The device splits the planes if NVRTC compiles the kernel; otherwise the host does, exactly too but slower. An
+The device splits the planes if NVRTC compiles the kernel; otherwise the host does, with the same result but slower. An
 integrated GPU writes straight into host memory (CUDA for Tegra 2); an H200's kernel reaches only 12 GB/s that way.
 """
 

@@ -93,7 +93,7 @@ class Egl:
         self._found: dict[str, Any] = {}
 
     def function(self, name: str, *types: object) -> Any:
-        """Return a function of these types (EGL's own if none); ``EngineUnfit`` if this libEGL does not have it."""
+        """Return a function with these types (by default EGL's); ``EngineUnfit`` if this libEGL does not have it."""
         if name not in self._found:
             signature: tuple[Any, ...] = types or _FUNCTIONS[name]
             address = self._get(name.encode())
