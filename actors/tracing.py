@@ -96,7 +96,7 @@ class TraceSpan:
             self._recorded.set_attributes(_named(attributes))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it; ``error`` is the error that ended its work."""
+        """End it, with the ``error`` that ended its work, if any."""
         if self._recorded is None:
             return
         self.note(outcome=_outcome(error))

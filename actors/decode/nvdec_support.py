@@ -41,7 +41,7 @@ def track_facts(stream: "VideoStream") -> CodedTrack:
 
 
 def unsupported_reason(track: CodedTrack) -> str:
-    """Return why NVDEC may not decode a track exactly as software does; "" if it may."""
+    """Return why NVDEC must not decode a track, whose pictures might differ from software's; "" if it may."""
     if track.codec == "mpeg2video":
         return "MPEG-2 leaves the rounding of its transform open, and NVDEC rounds differently from software"
     if track.codec not in CODECS:

@@ -70,7 +70,7 @@ class Work(ABC, Generic[ResultT]):
 
     job: str
     label: str  # the work's name in progress and errors: (job, label) is unique while the work runs
-    apart_from: str = ""  # a label of the job: the station that runs the work so labelled must not run this
+    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
     constraints: Constraints = UNCONSTRAINED
     ships: bool = False  # the work reads a file on its submitter's machine, which the pool must serve
 

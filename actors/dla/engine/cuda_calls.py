@@ -63,7 +63,7 @@ class CudaCalls:
         return int(self._context)
 
     def enter(self) -> None:
-        """Make the context the calling thread's."""
+        """Make the context current in the calling thread."""
         self.call("cuCtxSetCurrent", self._context)
 
     def allocate(self, use: BufferUse) -> tuple[MemoryChoice, int]:

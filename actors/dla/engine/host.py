@@ -125,7 +125,7 @@ class DlaHost:
     """Opens sessions and tracks them; ``release`` closes their shared context, after the last handle."""
 
     count: int  # of the machine's DLAs
-    failure: str  # "" if none; after a failure only a new process can use the DLAs
+    failure: str  # the failure, "" if none; afterwards only a new process can use the DLAs
 
     def __init__(
         self, library: Cudla, make: MakeSession, release: Callable[[], None], count: int, timing: Timing
