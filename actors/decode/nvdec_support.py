@@ -55,4 +55,4 @@ def unsupported_reason(track: CodedTrack) -> str:
         may_have_fields = has_whole_frames_only(track.extradata) is not True
     else:
         may_have_fields = track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)
-    return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces those" if may_have_fields else ""
+    return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces such pictures" if may_have_fields else ""

@@ -11,7 +11,7 @@ from ...errors import Cancelled, CodecfleetError, Retry
 RECENT_S: Final = 5.0
 """How long an ended piece is still reported: heartbeats come every 2 s, and one may be lost."""
 ENDED_KEPT: Final = 256
-"""The most ended pieces that are reported: the newest."""
+"""How many ended pieces are reported at most, the newest ones."""
 KEPT_S: Final = 900.0
 """A new supervisor gets the pieces of this period, which is how long supervisors keep records."""
 FULL_REPORTS: Final = 3

@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 class Limits:
     """Limits of a process and its children; None is this process's own limit."""
 
-    memory_bytes: int | None = None  #: of data (RLIMIT_DATA): above the limit Python raises MemoryError
+    memory_bytes: int | None = None  #: bytes of data (RLIMIT_DATA): with more, Python raises MemoryError
     cpu_s: int | None = None  #: processor time of all threads together: the kernel then ends the process
 
     def impose(self, process: int) -> None:

@@ -242,7 +242,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return the settings of ours that a mode, or given rates, exclude."""
+    """Return which of our settings a mode or given rates exclude."""
     if mode is RateMode.CONSTQP:
         # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED

@@ -56,6 +56,6 @@ class StillLook:
     tone: "ToneMap | None" = None
     """Maps HDR to SDR; None for SDR sources."""
     crop: "tuple[Size, Region] | None" = None
-    """The size of pictures, and the part to show by the source's container; None for the whole picture."""
+    """The size of pictures, and the part of them that the container says to show; None for the whole picture."""
     by_picture: bool = False
     """Whether pictures are converted by their own colours, in a track whose colours change."""

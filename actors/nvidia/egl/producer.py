@@ -181,7 +181,7 @@ class EglProducer(StreamProducer):
 
     def __init__(self, calls: EglCuda, stream: EglStream, memory: str) -> None:
         if memory not in [each.value for each in FrameMemory]:
-            raise UsageError(f"frames have no memory {memory!r}", 'Use memory="pitch" or memory="array".')
+            raise UsageError(f"there is no kind of memory {memory!r}", 'Use memory="pitch" or memory="array".')
         self._calls = calls
         self._stream = stream
         self._memory = FrameMemory(memory)
