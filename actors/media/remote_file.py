@@ -30,7 +30,7 @@ _WATCHED_BYTES: Final = 32 << 10
 NEAR_BYTES: Final = 1 << 20
 """The largest step ahead that counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The same limit while a demuxer searches its starting point, stepping for example from table to table."""
+"""The largest sequential step ahead while a demuxer searches its starting point, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
 """The most reads of opening that are kept."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20

@@ -38,7 +38,7 @@ class Fence:
 
     @property
     def content(self) -> bytes:
-        """The bytes that distinguish it from other fences."""
+        """The bytes that distinguish the fence from others."""
         return bytes(self.payload)
 
 
