@@ -1,8 +1,8 @@
 """Detects driver calls that never return, and releases their callers.
 
-``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` only reports overdue
-calls, of thousands a second: the worker then fails its work and exits. A call that holds the GIL stops both; the
-supervisor misses the heartbeats (docs/supervisor.md).
+``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` watches thousands of
+calls a second, and only reports overdue ones: the worker then fails its work and exits. A call that holds the GIL stops
+both; the supervisor misses the heartbeats (docs/supervisor.md).
 """
 
 import concurrent.futures

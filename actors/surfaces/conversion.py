@@ -66,7 +66,7 @@ class PlanePlan:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether its samples are made from several source samples, or from those of another place."""
+        """Whether the plane's samples are made from several source samples, or from those of another place."""
         return not (self.across.is_identity and self.down.is_identity)
 
 
@@ -99,7 +99,7 @@ class Conversion:
 
     @property
     def name(self) -> str:
-        """Its part of the encoder kind: equal names mean equal results; "" if pictures are unchanged."""
+        """The conversion's part of the encoder kind: equal names mean equal results; "" if pictures are unchanged."""
         if self.is_identity:
             return ""
         source = _described(self.source, self.source_size, self.source_location)

@@ -48,7 +48,7 @@ def device_kind(tensor: Any) -> int:
 def device_tensor(tensor: Any) -> DeviceTensor:
     """Return where a CUDA tensor is. Its capsule is not consumed: it owns the tensor until the result is dropped.
 
-    ``EncoderFailed`` if the tensor gives no capsule of the known kind, or none at all, is not on a CUDA device, or
+    ``EncoderFailed`` if the tensor gives no capsule, or one of an unknown kind, is not on a CUDA device, or
     holds no whole numbers.
     """
     read = ctypes.pythonapi.PyCapsule_GetPointer

@@ -103,7 +103,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its DLPack tensor, like all properties below; on the host, of a copy."""
+        """The shape of its DLPack tensor (on the host, of a copy), like all properties below."""
         return self._tensor.shape
 
     @property
@@ -148,7 +148,7 @@ class Frame:
         """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
 
         Raises:
-            Unsupported: PyAV has no such array, such as of 4:2:0 with odd sides, or of ``yuv420p12le``.
+            Unsupported: PyAV has no such array, for example for 4:2:0 with odd sides, or ``yuv420p12le``.
             DeviceError: the copy from the device failed.
         """
         return _one_array(self.to_video_frame())

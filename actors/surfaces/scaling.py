@@ -32,7 +32,7 @@ class ScaleFilter(StrEnum):
 
     @property
     def reach(self) -> int:
-        """How far it reaches to either side, in samples, unless scaling down widens it."""
+        """How far the filter reaches to either side, in samples, unless scaling down widens it."""
         return {ScaleFilter.BILINEAR: 1, ScaleFilter.BICUBIC: 2, ScaleFilter.LANCZOS: 3}[self]
 
 

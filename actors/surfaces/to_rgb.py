@@ -40,7 +40,7 @@ class RgbRule:
 
 
 def luma_weights(colour: Colour, height: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return how much red, green and blue weigh in luma; without known weights BT.709 from 720 lines, or BT.601."""
+    """Return how much red, green and blue weigh in luma; if unknown, by BT.709 from 720 lines on, else BT.601."""
     red, blue = _WEIGHTS.get(colour.matrix) or (_BT709 if height >= _HD_HEIGHT else _BT601)
     return red, 1 - red - blue, blue
 

@@ -144,7 +144,7 @@ class Helper:
             self._child.tell(HelperCancel(run))
 
     def look(self, now_s: float) -> None:
-        """End it if it no longer reports; call this every few seconds."""
+        """End the helper if it no longer reports; call this every few seconds."""
         if self.gone:
             return
         limit_s = QUIET_S if self.has_been_ready else STARTING_S
@@ -170,7 +170,7 @@ class Helper:
             self.is_up.set()
 
     def over(self, why: str) -> None:
-        """Note why it takes no more work; the first reason counts."""
+        """Note why the helper takes no more work; the first reason counts."""
         if not self.gone:
             self.gone = why
             self.is_up.set()

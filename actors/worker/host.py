@@ -218,9 +218,9 @@ class WorkerHost:
         os._exit(FENCED_CODE)
 
     def _end_process(self) -> None:
-        """End the process once its last answer has arrived; its station gets another.
+        """End the process once its last answer has arrived; its station gets a new process.
 
-        A client that only sees the process die does not know which work broke it, and would submit that again.
+        A client that only sees the process die does not know which work broke it, and would submit that work again.
         """
         if self._is_ending:
             return

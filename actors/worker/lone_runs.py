@@ -25,7 +25,7 @@ _REPORT: Final = "Please report this, with the input and the options; --keep-evi
 class LoneRuns:
     """The processes in which one worker runs work alone; used from its event loop.
 
-    ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is ``WorkerHost``'s.
+    ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is as for ``WorkerHost``.
     """
 
     def __init__(

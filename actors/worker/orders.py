@@ -29,5 +29,5 @@ class GoneClients:
     term: int = 0  #: the supervisor's
 
     def had(self, run: str) -> bool:
-        """Return whether a run belongs to a client that is gone; its name begins with its client's."""
+        """Return whether a run belongs to a client that is gone; a run's name begins with its client's."""
         return (run.partition(":")[0] in self.names) is not self.are_left
