@@ -49,7 +49,7 @@ _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSI
 
 
 class Crop(NamedTuple):
-    """How many samples at each edge of a picture are not to be shown."""
+    """How many samples at each edge of a picture players must leave out."""
 
     top: int
     bottom: int

@@ -91,7 +91,7 @@ class EncodeAudio(Work[EncodedTrack]):
     bit_rate_bps: int | None = None  # None: 80 kbit/s per channel for AAC, 64 for Opus
     channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
     loudness_lufs: Fraction | None = None  # the target, for which the track is decoded twice; None: no change
-    later: tuple[tuple[str, int], ...] = ()  # later (layout, rate), considered for the output's layout and rate
+    later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output allows for
     stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all layouts of the codec
     version: Hashable | None = None  # as in ``DecodeRange``
     shipment: Shipment | None = None  # as in ``DecodeRange``
