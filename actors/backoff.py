@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""More doublings would overflow a float long after ``most_s`` is reached."""
+"""The most doublings that are computed: ``most_s`` is reached long before, and more would overflow a float."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Limits on what a source may state about itself: larger values are refused before they take memory or time.
+"""Limits on the values that a source's headers state: larger ones are refused before they take memory or time.
 
 The job's own program checks every source; a worker only bounds the pictures that it decodes.
 """
@@ -18,15 +18,15 @@ _NO_END: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLimits:
-    """The most that a source may have. docs/security.md has the reason for each default."""
+    """The largest accepted values of a source. docs/security.md has the reason for each default."""
 
-    max_pixels: int = 16_384 * 8_704  # of one picture: the most of any level of H.264, HEVC (7.2) and AV1 (7.3)
+    max_pixels: int = 16_384 * 8_704  # of one picture: the maximum of all levels of H.264, HEVC (7.2) and AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
     max_duration_s: int = 100 * 3600  # from the first picture of a video track to the end of its last one
     max_tracks: int = 1_000  # of all kinds together
-    max_packets: int = 50_000_000  # of one track; of video, each takes 40 bytes of memory
-    max_attachment_bytes: int = 64 << 20  # of one attached file, such as a font
-    max_pixels_per_byte: int = 20_000_000  # of all pictures of a video track, per byte of the source
+    max_packets: int = 50_000_000  # of one track; each video packet takes 40 bytes of memory
+    max_attachment_bytes: int = 64 << 20  # of an attached file, such as a font
+    max_pixels_per_byte: int = 20_000_000  # pixels of all pictures of a video track, per byte of the source
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "InputLimits":
@@ -60,4 +60,4 @@ class InputLimits:
 
 
 NO_LIMITS: Final = InputLimits(**{each.name: 1 << 62 for each in fields(InputLimits)})
-"""The limits of a source that was checked before."""
+"""The limits for a source that was checked before."""

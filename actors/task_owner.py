@@ -15,7 +15,7 @@ class TaskOwner:
 
     If a task fails, all others and the block are cancelled, and the block raises the task's error. When the block ends,
     the tasks that still run are cancelled. Either way all of them have ended when the block is left. If several fail,
-    the first error of codecfleet's is raised, else the first one.
+    the first ``CodecfleetError`` is raised, else the first error.
     """
 
     def __init__(self) -> None:

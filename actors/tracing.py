@@ -34,7 +34,7 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables ask for OTLP: by an exporter, or by a collector's address alone."""
+    """Return whether OpenTelemetry's own variables ask for OTLP: by an exporter, or only by a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 
@@ -48,11 +48,11 @@ def unserved(environment: Mapping[str, str]) -> list[str]:
     if others:
         lines.append(f"OTEL_TRACES_EXPORTER asks for {', '.join(others)}: traces are sent as {_OTLP} only")
     if sends and protocol != _PROTOCOL:
-        lines.append(f"traces are sent as {_PROTOCOL}, not as {protocol}: the collector must take that at its address")
+        lines.append(f"traces are sent as {_PROTOCOL}, not as {protocol}: the collector must accept {_PROTOCOL}")
     if sends and isinstance(trouble := _begun(), str) and trouble:
         lines.append(f"no traces are sent: {trouble}")
     if _OTLP in named and not sends:
-        lines.append("OTEL_TRACES_EXPORTER asks for traces: install what sends them, pip install 'codecfleet[otel]'")
+        lines.append("OTEL_TRACES_EXPORTER asks for traces: to send them, pip install 'codecfleet[otel]'")
     return lines
 
 
@@ -96,7 +96,7 @@ class TraceSpan:
             self._recorded.set_attributes(_named(attributes))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it; ``error`` is what ended its work."""
+        """End it, with the ``error`` that ended its work, if any."""
         if self._recorded is None:
             return
         self.note(outcome=_outcome(error))
@@ -140,7 +140,7 @@ def _begun() -> Tracing | str:
     """Return this process's tracing, or why there is none; "" if none is wanted."""
     try:
         return _opened() if is_traced(os.environ) else ""
-    except Exception as error:  # noqa: BLE001 - whatever OpenTelemetry makes of its variables: no work fails for its traces
+    except Exception as error:  # noqa: BLE001 - OpenTelemetry raises any error; work must not fail for it
         return one_line(f"{type(error).__name__}: {error}")
 
 
@@ -153,7 +153,7 @@ def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
     begun = found.begin(name, parent, attributes)
     try:
         yield begun
-    except BaseException as error:  # the span says how the block ended
+    except BaseException as error:  # the span records how the block ended
         begun.end(error)
         raise
     begun.end()
@@ -176,7 +176,7 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # the program has none of its own
+    if not isinstance(provider, TracerProvider):  # the program itself has set no provider
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # a terminal shows progress
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described

@@ -1,8 +1,8 @@
 """Detects driver calls that never return, and releases their callers.
 
-``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` only reports overdue
-calls, of thousands a second: the worker then fails its work and exits. A call that holds the GIL stops both; the
-supervisor misses the heartbeats (docs/supervisor.md).
+``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` watches thousands of
+calls a second, and only reports overdue ones: the worker then fails its work and exits. A call that holds the GIL stops
+both; the supervisor misses the heartbeats (docs/supervisor.md).
 """
 
 import concurrent.futures
@@ -21,14 +21,14 @@ from ..errors import EngineHung
 ResultT = TypeVar("ResultT")
 
 Patience = Callable[["Future[Any]", float], bool]
-"""Waits until a future is done or so many seconds have passed, and returns whether it is done."""
+"""Waits up to a number of seconds for a future, and returns whether it is done."""
 
 CALL_S: Final = 60.0
 """A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""
 OPENING_S: Final = 180.0
 """Drivers open one session at a time on a whole host, and a machine of many GPUs may take a minute to start."""
 _MISSING: Final = object()
-_ADVICE: Final = "Its process has to be ended; codecfleet doctor shows whether the device is healthy."
+_ADVICE: Final = "Restart this process; codecfleet doctor shows whether the device is healthy."
 
 
 def wait_for(future: "Future[Any]", seconds: float) -> bool:
@@ -78,7 +78,7 @@ class CallThread:
             future, call = request
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
                 future.set_exception(error)
             del request, future, call
 
@@ -94,7 +94,7 @@ class WatchedCall:
         self._what = what
         self._limit_s = limit_s
         self.due_s = math.inf
-        """Its deadline by the watch's clock."""
+        """The call's deadline by the watch's clock."""
 
     @property
     def error(self) -> EngineHung:
@@ -150,7 +150,7 @@ class CallWatch:
         return WatchedCall(self, who, what, self.call_s)
 
     def opening(self, who: str, what: str) -> WatchedCall:
-        """Return the same for a call that opens something."""
+        """Return a context that watches a call that opens a device or a session."""
         return WatchedCall(self, who, what, self.opening_s)
 
     def begin(self, call: WatchedCall) -> None:
@@ -171,7 +171,7 @@ class CallWatch:
             now_s = self.clock()
             late = [call for call in list(self._calls) if call.due_s <= now_s]
             for call in late:
-                if self.end(call):  # it may have ended just now
+                if self.end(call):  # the call may have ended just now
                     for listener in tuple(self._listeners):
                         listener(call.error)
             with self._rest:

@@ -1,4 +1,4 @@
-"""Whether decoding can start at a packet of H.264 or HEVC, by its headers.
+"""Whether decoding can start at a packet of H.264 or HEVC, judged by its headers.
 
 Sources: ITU-T H.264 and H.265 (08/2021), 7.3 and 7.4; ISO/IEC 14496-15 for the length-prefixed form.
 """
@@ -15,13 +15,13 @@ _EXP_GOLOMB_ZEROS = 32
 
 
 _CONTINUES: Final = 0xFF
-"""In a number of an SEI message: the next byte is added to this one."""
+"""A byte of an SEI message's type or size to which the next byte is added."""
 
 
 class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
-    IDR = "idr"  #: nothing after the packet, in either order, refers to anything before it
+    IDR = "idr"  #: nothing after the packet, in coding or presentation order, refers to anything before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow it but are shown before it may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, and the pictures before it belong to another stream
     RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, as presented

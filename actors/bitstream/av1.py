@@ -15,7 +15,7 @@ from .packet_headers import ObuKind, open_bitstream_units
 _HEAD_BYTES: Final = 256
 """More bytes than are read from either header."""
 _SELECTED: Final = 2
-"""Each frame turns the tool on or off itself."""
+"""Each frame header states whether the tool is on."""
 _KEY_FRAME: Final = 0
 _REFRESHES_ALL: Final = 0xFF
 _TIERED_LEVEL: Final = 7
@@ -29,7 +29,7 @@ class Av1Sequence:
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
-    operating_points: tuple[tuple[int, bool], ...] = ()  # of each: its layers, and whether frames state removal times
+    operating_points: tuple[tuple[int, bool], ...] = ()  # each: (layers, whether frames state removal times)
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -92,7 +92,7 @@ def _sequence(reader: BitReader) -> Av1Sequence:
 
 
 def _timing(reader: BitReader) -> tuple[int, int, int]:
-    """Return the lengths of the buffer delays, the removal times, and the frames' presentation times."""
+    """Return the lengths, in bits, of three fields: buffer delays, removal times, frames' presentation times."""
     if not reader.flag():
         return 0, 0, 0
     reader.skip(64)
@@ -153,7 +153,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
     if sequence.removal_bits and reader.flag():
         timed = (wanted for wanted, is_timed in sequence.operating_points if is_timed)
         reader.skip(sequence.removal_bits * sum(not wanted or wanted & layers == layers for wanted in timed))
-    if not is_shown and reader.bits(8) != _REFRESHES_ALL:  # hints follow if any frame is kept
+    if not is_shown and reader.bits(8) != _REFRESHES_ALL:  # order hints follow if a reference frame is kept
         return None
     width, height = (reader.bits(bits) + 1 for bits in sequence.side_bits) if overrides else sequence.size
     if sequence.has_superres and reader.flag():

@@ -12,7 +12,7 @@ from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9 import Vp9Colours, vp9_frames
 
 CodedSequence: TypeAlias = frozenset[object]
-"""Only compared: the raw parameter sets, or the fields read from a key frame."""
+"""The raw parameter sets, or the fields read from a key frame: only compared with each other."""
 
 _H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
 _H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
@@ -44,10 +44,10 @@ class OpenBitstreamUnit(NamedTuple):
 
 
 class PacketHeaders(NamedTuple):
-    """The facts about one packet; damaged headers are not detected."""
+    """Facts from the headers of one packet; damaged headers are not detected."""
 
-    shown: int = 1  # how many pictures it shows
-    sequence: CodedSequence | None = None  # the sequence from there on, None if it states none
+    shown: int = 1  # how many pictures the packet shows
+    sequence: CodedSequence | None = None  # the sequence from the packet on, None if the packet states none
     begins: bool = False  # whether nothing after the packet refers to anything before it
     resizes: bool = False  # whether pictures change their size within a sequence, which decoders handle differently
     has_captions: bool = False

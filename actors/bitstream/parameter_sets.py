@@ -19,7 +19,7 @@ _HVCC_HEAD_BYTES = 23
 _KEPT = 16
 """How many recent codec configurations are cached."""
 _READ_BYTES = 4096
-"""The most that is read of a sequence parameter set: a damaged one may span megabytes."""
+"""The most bytes that are read of a sequence parameter set: a damaged one may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class _SequenceSet:
     number: int
     size: PictureSize
     whole_frames_only: bool  # neither fields nor macroblock pairs are coded
-    is_cropped: bool  # at the left or the top
+    is_cropped: bool  # whether pictures are cropped at the left or the top
     reorder_frames: int | None  # None: not stated
     fields: "H264Fields | None" = None  # of H.264
 
@@ -41,7 +41,7 @@ class H264Fields:
     frame_num_bits: int
     has_plane_numbers: bool  # slices name a colour plane (``separate_colour_plane_flag``)
     adapts_by_pair: bool  # macroblock pairs are coded as frame or fields (``mb_adaptive_frame_field_flag``)
-    delay_bits: int = 0  # before ``pic_struct`` in a picture timing message
+    delay_bits: int = 0  # bits before ``pic_struct`` in a picture timing message
     states_structure: bool = False  # picture timing messages have a ``pic_struct``
 
 
@@ -62,7 +62,7 @@ def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | Non
 
 
 def crops_left_or_top(codec: str, extradata: bytes) -> bool:
-    """Return whether pictures are shown without their first columns or rows (H.264 7.4.2.1.1, H.265 7.4.3.2.1)."""
+    """Return whether pictures are cropped at the left or the top (H.264 7.4.2.1.1, H.265 7.4.3.2.1)."""
     return any(sequence.is_cropped for sequence in _codec_sequences(codec, extradata))
 
 
@@ -150,7 +150,7 @@ def _read_set(unit: bytes, *, hevc: bool) -> _SequenceSet:
 _H264_WITH_CHROMA = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _YUV400, _YUV420, _YUV422, _YUV444 = range(4)
 _CHROMA_SAMPLES = {_YUV420: (2, 2), _YUV422: (2, 1)}
-"""The luma columns and rows per chroma sample, the units of cropping; (1, 1) for others (H.264 table 6-1)."""
+"""The luma columns and rows per chroma sample, the units of cropping; (1, 1) for other formats (H.264 table 6-1)."""
 _EXTENDED_SAR = 255
 _SAMPLE_SHAPES = (
     *((1, 1), (12, 11), (10, 11), (16, 11), (40, 33), (24, 11), (20, 11), (32, 11), (80, 33), (18, 11), (15, 11)),
@@ -211,7 +211,7 @@ class _Window:
 
     columns: int = 0
     rows: int = 0
-    is_cropped: bool = False  # at the left or the top
+    is_cropped: bool = False  # whether pictures are cropped at the left or the top
 
     def shown(self, width: int, height: int, shape: Fraction | None) -> PictureSize:
         return PictureSize(width - self.columns, height - self.rows, shape)
@@ -226,7 +226,7 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
 
 
 def _h264_chroma(reader: BitReader) -> tuple[int, bool]:
-    """Read the chroma format (none if planes are separate) and whether planes are separate; skip what follows."""
+    """Read the chroma format (4:0:0 if planes are separate) and whether planes are separate; skip other fields."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()
@@ -283,7 +283,7 @@ def _h264_vui(reader: BitReader) -> _H264Vui:
         reader.ue()
     if reader.flag():  # timing
         reader.skip(65)
-    delays = [_h264_delay_bits(reader) for _ in range(2)]  # of NAL units, then of coded pictures
+    delays = [_h264_delay_bits(reader) for _ in range(2)]  # NAL units' HRD parameters, then coded pictures'
     if any(delays):
         reader.skip(1)
     states_structure = reader.flag()

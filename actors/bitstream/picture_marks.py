@@ -1,4 +1,4 @@
-"""A fingerprint of an access point's headers: a decoder describes pictures with equal fingerprints alike.
+"""Fingerprints of access points' headers: if two are equal, a decoder states the same format for the pictures.
 
 Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 5.1; ITU-T T.81 annex B;
 ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.
@@ -109,4 +109,4 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
-"""By FFmpeg's canonical codec name; the mark of other codecs is only their configuration."""
+"""The readers of marks, by FFmpeg's canonical codec name; for other codecs the configuration is the whole mark."""

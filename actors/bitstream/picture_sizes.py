@@ -31,7 +31,7 @@ class PictureSizes:
         self._extradata = extradata
         self._sizes: dict[int, PictureSize] = {}
         self._sets: dict[int, bytes] = {}
-        # Of the last access point of H.264 and HEVC: its sequence parameter set, b"" if unknown, and its NAL units.
+        # The last access point's sequence parameter set (b"" if unknown) and NAL units, for H.264 and HEVC.
         self.sequence_set = b""
         self.units: list[bytes] = []
         self._of_picture_set: dict[int, int] = {}

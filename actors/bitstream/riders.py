@@ -26,7 +26,7 @@ ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
-"""Side data of packets, by FFmpeg's names, that its decoders pass on to pictures."""
+"""Side data of packets, by FFmpeg's names, that FFmpeg's decoders pass on to pictures."""
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
@@ -56,7 +56,7 @@ _SCALABLE: Final = 0x80
 """svc_extension_flag: the unit extends a picture in resolution, not by a view."""
 _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
-"""The kind of registered messages, both of SEI and of AV1's metadata."""
+"""The type of registered messages, the same in SEI and in AV1's metadata."""
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
@@ -69,7 +69,7 @@ _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
 """Usually more bytes than precede a picture's first slice."""
 _TAIL_BYTES: Final = 1 << 16
-"""The end of a packet, which contains the RPU: its last unit."""
+"""How many bytes of a packet's end are searched for its last unit, the RPU."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
 """BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""
@@ -86,7 +86,7 @@ class RiderReader:
         # The content of HEVC's layer above the base layer.
         self._above = ALPHA if any(ALPHA in _of_messages(unit, hevc=True) for unit in stated) else SECOND_VIEW
         self._read_firsts = _HEVC_READ if self._is_hevc else _H264_READ
-        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}  # whether packets of this codec are read at all
+        self.reads = codec in _UNIT_CODECS | _MPEG2 | {"av1"}  # whether packets of this codec are read
 
     def kinds(self, packet: memoryview) -> set[str]:
         """Return the kinds of side data on a packet's pictures."""
@@ -185,7 +185,7 @@ _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The first bytes of the units that are read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""The first bytes of slices, which are read only in layer 1; the layer is in the last bit and the next byte."""
+"""The first bytes of slices, which are read only in layer 1. This byte's last bit and the next byte have the layer."""
 
 
 _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {

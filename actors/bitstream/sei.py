@@ -37,7 +37,7 @@ def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[
         for unit in open_bitstream_units(payload):
             if unit.kind == _METADATA_OBU:
                 kind, at = leb128(unit.payload, 0)
-                # After the last byte come a one bit and zeros (section 6.7.1).
+                # A bit of 1 and zeros follow the last byte (section 6.7.1).
                 yield SeiMessage(kind, unit.payload[at:].rstrip(b"\0").removesuffix(b"\x80"))
         return
     hevc = codec == "hevc"
@@ -81,7 +81,7 @@ def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) ->
 
 def message_unit(codec: str, message: SeiMessage) -> bytes:
     """Return the NAL unit of an H.264 or HEVC message, without a start code, or the OBU of an AV1 message."""
-    # Both end in 0x80, a stop bit.
+    # SEI units and metadata OBUs end in 0x80, a stop bit.
     if codec == "av1":
         body = _leb128(message.kind) + message.payload + b"\x80"
         return _METADATA_HEADER + _leb128(len(body)) + body

@@ -11,7 +11,7 @@ from typing import Final
 from .access_points import BitReader
 
 _HEADER_BYTES: Final = 16
-"""The longest header read here; shorter packets have none."""
+"""The longest header that is read; shorter packets have no header."""
 _AC3_LAYOUTS: Final = ("stereo", "mono", "stereo", "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
 _AC3_LAYOUTS_LFE: Final = ("2.1", "FC+LFE", "2.1", "3.1", "FL+FR+LFE+BC", "4.1", "FL+FR+LFE+SL+SR", "5.1(side)")
 _AC3_RATES: Final = (48_000, 44_100, 32_000, 0)
@@ -34,7 +34,7 @@ _AAC_LAYOUTS: Final = {
     12: "7.1",
     14: "5.1.2",
 }
-"""FFmpeg's layouts by channel configuration; its decoder reads 7 as 7.1, which encoders mean."""
+"""FFmpeg's layouts by channel configuration; FFmpeg's decoder reads 7 as 7.1, as encoders intend."""
 _REPLICATES_SPECTRUM: Final = frozenset({5, 29})
 _MPEG_RATES: Final = (44_100, 48_000, 32_000, 0)
 _MPEG_MONO: Final = 3
@@ -52,7 +52,7 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 class SoundHeader:
     """The configuration of a packet's decoder, which changes if and only if the header does."""
 
-    sample_rate: int  # coded, which a decoder may double (spectral band replication); 0 if not stated
+    sample_rate: int  # the coded rate, which a decoder may double (spectral band replication); 0 if not stated
     layout: str  # FFmpeg's name; "" if not stated
     detail: tuple[int, ...] = ()  # other fields of the configuration
 
@@ -131,7 +131,7 @@ def _aac(data: bytes) -> SoundHeader | None:
 
 
 def _latm(data: bytes) -> SoundHeader | None:
-    """Read an AudioSyncStream with a StreamMuxConfig of version 0 and one layer; None for others."""
+    """Read an AudioSyncStream with a StreamMuxConfig of version 0 and one layer; None for any other."""
     is_sync, repeats, version = _begins(data, 0x2B7 << 5, mask=0xFFE0), data[3] >> 7, data[3] >> 6 & 1
     return None if not is_sync or repeats or version else aac_header(data[5:])
 

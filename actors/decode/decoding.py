@@ -56,7 +56,7 @@ _MOST_BYTES_PER_PIXEL = 16
 
 
 class Decoded(Protocol):
-    """A decoded picture, on the host or a device: its time, and what its decoder adds."""
+    """A decoded picture, on the host or a device: its time, and its decoder's notes."""
 
     pts: int | None
     opaque: object
@@ -67,7 +67,7 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRange:
-    """What to decode, in demux order, and what the index knows about it."""
+    """The packets to decode, in demux order, and the index's facts about them."""
 
     source: str
     stream_index: int
@@ -76,20 +76,20 @@ class DecodeRange:
     nominal_ticks: Fraction
     tick_divisor: int = 1
     entry: AccessPoint | None = None  # None decodes from the first packet
-    last_packet: int | None = None  # before flushing, None for the end of the file
+    last_packet: int | None = None  # the packet after which the decoder is flushed, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
-    expected_packets: int | None = None  # from ``entry`` on, None if the index did not count
+    expected_packets: int | None = None  # how many packets follow from ``entry`` on, None if the index did not count
     untimed: bool = False
     held_frames: int = REORDER_FRAMES  # the most pictures held back to put them in order
     version: Hashable | None = None  # the version that the source must have (``version_anywhere``), None for any
-    shipment: Shipment | None = None  # how a machine that does not see a local source reads it, None if it cannot
+    shipment: Shipment | None = None  # how other machines read a local source, None if they cannot
     span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if not known
-    part: FilePart | None = None  # the part of a fragmented file that is enough
+    part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
     """The packets from which the colours change, whatever a decoder says; empty if the decoder's are right."""
-    wanted: WantedPictures | None = None  # all other pictures are left out, None for all pictures
+    wanted: WantedPictures | None = None  # the only pictures to return, None for all
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None keeps the decoder's."""
@@ -104,7 +104,7 @@ class DecodeTally:
     packets: int = 0
     frames: int = 0
     failed_packets: int = 0
-    corrupt_frames: int = 0  # flagged by the decoder, or with parts that were never decoded
+    corrupt_frames: int = 0  # frames that the decoder flagged, or with parts that were never decoded
     damaged_packets: set[int] = field(default_factory=set)  # that these came from
     damaged_ticks: list[int] = field(default_factory=list)  # their times
     first_damaged_packet: int | None = None
@@ -119,7 +119,7 @@ class DecodeTally:
 
 @dataclass(frozen=True, slots=True)
 class PictureHash:
-    """One source picture at one time: what both sides of a cut must agree on."""
+    """A picture's time and hash; the segments on both sides of a cut must agree on them."""
 
     ticks: int
     digest: bytes
@@ -133,7 +133,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     for number, plane in enumerate(frame.planes):
         row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
-        # Negative where rows are stored bottom up, and hashed so; 0 for a palette, which has no rows.
+        # Negative if rows are stored, and so hashed, bottom up; 0 for a palette, which has no rows.
         pitch_bytes = abs(plane.line_size) or plane.buffer_size
         if len(view) >= plane.height * pitch_bytes:
             rows = np.frombuffer(view, np.uint8, plane.height * pitch_bytes).reshape(plane.height, pitch_bytes)
@@ -149,7 +149,7 @@ class OpenTrack(NamedTuple):
 
     stream: VideoStream
     context: VideoCodecContext
-    wanted: WantedPictures | None = None  # a decoder may leave out all others, None for all pictures
+    wanted: WantedPictures | None = None  # the only pictures that a decoder must return, None for all
 
 
 class PictureDecoder(ABC, Generic[PictureT]):
@@ -209,8 +209,8 @@ def decode_range(
 ) -> Generator[tuple[int, PictureT]]:
     """Yield (ticks, picture) in presentation order, from the entry through the last packet, flushed.
 
-    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``. If
-    pictures are wanted, only those come, and decoding ends with the last of them.
+    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``. If the
+    range names wanted pictures, only those are yielded, and decoding ends with the last one.
 
     ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode this,
     or its pictures may be wrong.
@@ -301,17 +301,17 @@ def _counted(
         tally.packets += 1
         yield number, packet
         if range_.last_packet is not None and number >= range_.last_packet:
-            break  # without asking for the next one, for which a remote source would be read further
+            break  # asking for the next packet would read a remote source further
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
-        raise InputUnreadable(message, "Check the disk or network that it is on, then start the job again.")
+        raise InputUnreadable(message, "Check the disk or network that holds the source, then start the job again.")
 
 
 def decode_packet(
     context: VideoCodecContext, number: int, packet: "VideoPacket | None", tally: DecodeTally
 ) -> Iterator[tuple[int | None, VideoFrame]]:
-    """Yield (packet number, picture) of what a context gives for a packet; for None, what is left at the end."""
+    """Decode a packet, or flush the decoder for None; yield (packet number, picture) for each picture."""
     began = time.perf_counter()
     try:
         frames = context.decode(packet)
@@ -335,8 +335,8 @@ def decode_packet(
 class _Way(Enum):
     """How the packets of a range are found."""
 
-    PART = auto()  #: from a part of the file, if that part is proven to have them
-    SEEK = auto()  #: by seeking to the entry, if the seek arrives there
+    PART = auto()  #: from a part of the file, if that part is proven to have all packets
+    SEEK = auto()  #: by seeking to the entry, if the seek arrives at it
     COUNT = auto()  #: from the first packet on
 
 
@@ -352,7 +352,7 @@ def _ways(range_: DecodeRange) -> Iterator[_Way]:
 def _packets(
     source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
 ) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the numbered packets from ``entry`` on; None if the seek, or the part, does not arrive there."""
+    """Return the numbered packets from ``entry`` on; None if the seek misses it, or the part lacks it."""
     demuxed = partial(_demux, source, stream)
     if counted:
         return islice(enumerate(demuxed()), entry.packet if entry else 0, None)

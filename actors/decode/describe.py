@@ -43,13 +43,13 @@ _FALLBACK_FPS = Fraction(25)
 _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
 _SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
-"""Codecs whose pictures each say whether they have fields: FFmpeg takes these streams' field order from them."""
+"""Codecs whose pictures each say whether they have fields, from which FFmpeg takes a stream's field order."""
 _TOP_FIELD_FIRST = 1 << 4  # AV_FRAME_FLAG_TOP_FIELD_FIRST
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
 
 class Crop(NamedTuple):
-    """How many samples at each edge of a picture are not to be shown."""
+    """How many samples at each edge of a picture players must leave out."""
 
     top: int
     bottom: int
@@ -59,24 +59,24 @@ class Crop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rider:
-    """A kind of data that rides on a track's pictures, and when: times are after the first picture, None if unknown."""
+    """Side data of one kind on a track's pictures; times are relative to the first picture, None if unknown."""
 
     kind: str
     """FFmpeg's name of the pictures' side data, or one of ``actors/bitstream/riders.py``."""
     first_s: Fraction | None
-    """When the first picture that has it is shown."""
+    """When the first picture with such data is shown."""
     last_s: Fraction | None
-    """When the last picture that has it is shown."""
+    """When the last picture with such data is shown."""
 
     def is_within(self, start_s: Fraction | None, end_s: Fraction | None) -> bool:
-        """Return whether a picture shown in [start, end) may have it; None means the track's start or end."""
+        """Return whether a picture shown in [start, end) may have such data; None means the track's start or end."""
         ended = start_s is not None and self.last_s is not None and self.last_s < start_s
         return not ended and (end_s is None or self.first_s is None or self.first_s < end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """What a track has beside its pictures and an encoder cannot know; bytes are FFmpeg's side data of that name."""
+    """A track's properties that encoders do not carry over; ``bytes`` are FFmpeg's side data of that name."""
 
     display_matrix: tuple[int, ...] | None = None
     """ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity."""
@@ -87,11 +87,11 @@ class StreamExtras:
     stereo3d: bytes | None = None
     """How two views are arranged."""
     crop: Crop | None = None
-    """What the container says is not shown (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for nothing."""
+    """The cropping that the container states (Matroska's PixelCrop, ``clap`` of mp4 and mov), None for none."""
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
-    """The first field by ``field_order``, used if the pictures do not say themselves that they have fields."""
+    """The first field by ``field_order``, used if no flag of the pictures says that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
     """The kinds of side data of the first picture, and of all others once ``riders`` are known; FFmpeg's names."""
     riders: tuple[Rider, ...] = ()
@@ -128,7 +128,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     returned, empty, as ``VIEW_ID`` or ``KIND_`` and its number.
     """
     try:
-        # Typed as a mapping, it iterates over its values.
+        # PyAV types it as a mapping, but it iterates over the values.
         entries = list(cast("Iterable[SideData]", frame.side_data))
     except ValueError as error:
         number = str(error).partition(" ")[0]
@@ -145,7 +145,7 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
     if width <= 0 or height <= 0 or pix_fmt is None:
         message = f"video track {stream.index} does not state the size or the pixel format of its pictures"
         raise InputUnreadable(message, "Check that the file is complete and not encrypted.")
-    # The sample aspect ratio is the bitstream's, except where the container's matrix stretches the samples.
+    # The sample aspect ratio is the bitstream's, unless the container's matrix stretches the samples.
     matrix = _display_matrix(side_data(stream).get("display_matrix"))
     is_stretched = matrix is not None and stretches(matrix)
     return VideoFormat(
@@ -169,7 +169,7 @@ def _is_bottom_first(frame: "VideoFrame | None", stated: FieldOrder) -> bool:
 
 
 def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedPicture:
-    """Return what a picture states, as its decoder reads it; the decoder must have no other source for it."""
+    """Return a picture's properties as its decoder reads them; the decoder must not know the container's values."""
     return StatedPicture(
         width=frame.width,
         height=frame.height,
@@ -227,7 +227,7 @@ def _static_hdr(of_stream: Mapping[str, bytes], of_frame: Mapping[str, bytes]) -
 
 
 def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> StreamExtras:
-    """Return what a stream has beside its pictures, completed by the first decoded one where given."""
+    """Return a stream's extras, completed from ``first_frame``, if given."""
     of_stream = side_data(stream)
     of_frame = frame_side_data(first_frame) if first_frame is not None else {}
     has_alpha = first_frame is not None and any(component.is_alpha for component in first_frame.format.components)
@@ -262,7 +262,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return the side data, by kind, with which an output's container repeats what the source's container states."""
+    """Return the side data, by kind, that states the same in an output's container as in the source's."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

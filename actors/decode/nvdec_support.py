@@ -41,9 +41,9 @@ def track_facts(stream: "VideoStream") -> CodedTrack:
 
 
 def unsupported_reason(track: CodedTrack) -> str:
-    """Return why NVDEC may not decode a track exactly as software does; "" if it may."""
+    """Return why NVDEC must not decode a track, whose pictures might differ from software's; "" if it may."""
     if track.codec == "mpeg2video":
-        return "MPEG-2 leaves the rounding of its transform open, and NVDEC's differs from software's"
+        return "MPEG-2 leaves the rounding of its transform open, and NVDEC rounds differently from software"
     if track.codec not in CODECS:
         return f"NVDEC does not decode {track.codec}"
     surface = surface_format(track.pix_fmt)
@@ -55,4 +55,4 @@ def unsupported_reason(track: CodedTrack) -> str:
         may_have_fields = has_whole_frames_only(track.extradata) is not True
     else:
         may_have_fields = track.field_order not in (FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE)
-    return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces those" if may_have_fields else ""
+    return "the pictures may be interlaced, and PyNvVideoCodec deinterlaces such pictures" if may_have_fields else ""

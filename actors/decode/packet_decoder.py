@@ -68,9 +68,9 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range; if some are wanted, only those, and the last one once all was checked.
+        """Yield the pictures of a range, or only the wanted ones, and the last of these after flushing and checks.
 
-        So a caller that has them all may stop: the decoder was flushed, and reported no wrong picture.
+        A caller may therefore stop after the last wanted picture.
         """
         coded, wanted = track_facts(track.stream), track.wanted
         if wanted is not None:
@@ -102,7 +102,7 @@ def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator
 def _needed(
     coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets that the wanted pictures need, if it is known which those are: none after the last one's."""
+    """Yield the packets up to the last wanted picture's, or all if times do not identify pictures' packets."""
     if not wanted.by_packet:
         yield from packets
         return
@@ -130,7 +130,7 @@ class KeyframeHdr:
         self._found = [(-1, self._usual)]
 
     def note(self, number: int, payload: bytes, *, extradata: bytes | None = None) -> None:
-        """Read a keyframe; ``extradata`` says how its units are delimited if not like the track's."""
+        """Read a keyframe; ``extradata`` says how its units are delimited, None means like the track's."""
         layout = self._extradata if extradata is None else extradata
         hdr = hdr_of(self._codec, messages_of(self._codec, payload, layout))
         kind = random_access_kind(self._codec, payload, layout)
@@ -169,9 +169,9 @@ class SoftwareDecoding:
         yield from decode_packet(self._context, self._number, None, self._tally)
 
     def close(self) -> None:
-        """Do nothing: the context goes with its last reference."""
+        """Do nothing: the context is freed with its last reference."""
 
     def stated(self, number: int | None, picture: VideoFrame) -> StatedPicture:
-        """Return what the decoder says of the picture."""
+        """Return the picture's properties as the decoder states them."""
         found = stated_picture(self._context, picture)
         return found if self._hdr is None else replace(found, hdr=self._hdr.at(number))

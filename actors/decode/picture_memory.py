@@ -1,4 +1,4 @@
-"""What a decoder's pictures hold before it writes them: black, never the remains of an earlier picture.
+"""Makes every picture of a decoder begin as black, never as the remains of an earlier picture.
 
 FFmpeg reuses buffers, so lost parts of pictures, mostly unflagged, would depend on where decoding began
 (docs/timeline.md). The two lowest bits of a buffer's first plane get a pattern: a block that has it was never decoded.
@@ -31,10 +31,10 @@ BLOCK: Final = 8
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
-"""The rows of a block that are compared, field by field; deblocking with a decoded neighbour may change those above."""
+"""The rows of a block that are compared, field by field; deblocking with a decoded neighbour may change others."""
 _BLACK_8BIT: Final = 16
 _CONCEALMENT: Final = "1024"
-"""FFmpeg conceals if this is not 0; its default, ``guess_mvs+deblock``, adds steps, and this bit adds none."""
+"""FFmpeg conceals damage if this option is not 0; its default, ``guess_mvs+deblock``, adds steps, this bit none."""
 _DEEPEST_BITS: Final = 16
 
 
@@ -164,13 +164,13 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
     found = []
     for number, component in sorted(enumerate(components), key=lambda pair: pair[1].plane):
         is_zero = pix_fmt.is_rgb or component.is_alpha
-        # PyAV calls a plane chroma only where it is subsampled.
+        # PyAV calls a plane chroma only if the plane is subsampled.
         found.append(_Blank(0 if is_zero else chroma if number else luma, sample, component.plane == 0))
     return tuple(found)
 
 
 def can_allocate(size_bytes: int) -> bool:
-    """Return whether the system now grants this process that much more memory."""
+    """Return whether the system now grants this process so many more bytes of memory."""
     try:
         np.empty(size_bytes, dtype=np.uint8)
     except MemoryError:

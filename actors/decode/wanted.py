@@ -1,4 +1,4 @@
-"""The pictures of a range that somebody needs: a decoder may leave out all others."""
+"""The pictures of a range that the caller needs: a decoder may leave out all others."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ class WantedPictures:
     shifts: tuple[TimeShift, ...] = ()
     tick_divisor: int = 1
     by_packet: bool = False
-    """Whether a packet may be left out: each one shows one whole picture, at the packet's own time."""
+    """Whether packets may be left out: each must show one whole picture, at the packet's own time."""
 
     def has(self, packet: int | None, pts: int | None) -> bool:
         """Return whether a picture is wanted; ``pts`` is its packet's, in the container's ticks."""

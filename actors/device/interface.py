@@ -35,12 +35,12 @@ class SessionCounts:
     sessions_made: int = 0  # since the process began
     decoding: int = 0  # now
     encoding: int = 0  # now
-    refusals: int = 0  # of encoder sessions beyond the driver's limit
+    refusals: int = 0  # encoder sessions refused by the driver's limit
     refused_at: int = 0  # this process's open encoder sessions at the last refusal
 
 
 class PictureMover(ABC):
-    """Moves pictures from the host to a device and back, exactly. Used by one thread at a time."""
+    """Copies pictures between the host and a device without changing a sample. Used by one thread at a time."""
 
     @abstractmethod
     def to_device(self, picture: "VideoFrame") -> "DevicePicture":
@@ -105,7 +105,7 @@ class WorkerDevice(ABC):
     def decoder_with(
         self, options: "NvdecOptions", *, on_device: bool
     ) -> "PictureDecoder[VideoFrame] | PictureDecoder[DevicePicture]":
-        """Return ``surfaces``, or ``pictures``, on sessions with ``options``."""
+        """Return a decoder like ``surfaces`` or ``pictures``, on sessions with ``options``."""
 
     @abstractmethod
     def packet_decoder(

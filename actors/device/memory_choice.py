@@ -17,7 +17,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 class Waiting(Enum):
-    """How a thread waits for a device (3.5): the values are CUDA's flags of a context."""
+    """How a thread waits for a device (3.5): the values are CUDA's context flags."""
 
     AUTO = 0  #: CUDA chooses by platform (since CUDA 10.1)
     SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: returns at once, at the cost of a busy core
@@ -35,15 +35,15 @@ class Party(Flag):
 class Often(Enum):
     """How often a party reads or writes the same bytes before they change."""
 
-    ONCE = "once"  #: in one coalesced pass, or in no order that a cache helps
+    ONCE = "once"  #: in one coalesced pass, or in an order for which a cache is useless
     REPEATEDLY = "repeatedly"
 
 
 class Memory(Enum):
-    """A kind of memory, by Table 1."""
+    """A kind of memory (Table 1)."""
 
     DEVICE = "device"  #: ``cuMemAlloc``: only for the device
-    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads it in place, uncached
+    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads such memory in place, uncached
     MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
     PAGEABLE = "pageable"  #: only for the processor
 
@@ -58,13 +58,13 @@ class Attach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferUse:
-    """The use of a buffer."""
+    """A buffer's size, who writes and reads it, and how often."""
 
     size_bytes: int
     writers: Party
     readers: Party
-    host: Often = Often.ONCE  # how the processor uses it
-    gpu: Often = Often.ONCE  # how the GPU uses it
+    host: Often = Often.ONCE  # how often the processor uses the same bytes
+    gpu: Often = Often.ONCE  # how often the GPU uses the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Platform:
     """The properties of a machine on which the choice depends."""
 
     integrated: bool  # the GPU and the processor share their memory
-    io_coherent: bool  # its reads are coherent with the processor's caches
+    io_coherent: bool  # the GPU's reads are coherent with the processor's caches
     safety: bool = False  # a safety context: nothing may depend on software timing
 
     @classmethod
@@ -88,7 +88,7 @@ class MemoryChoice:
 
     memory: Memory
     section: str  # of CUDA for Tegra
-    first: Attach | None = None  # at allocation; HOST: the processor may use it before the GPU does
+    first: Attach | None = None  # at allocation; HOST: the processor may use the memory before the GPU does
     before_gpu: Attach | None = None  # queued before the GPU's work; None: no change
     before_host: Attach | None = None  # queued after the GPU's work, before the wait for the stream
 
@@ -99,14 +99,14 @@ class MemoryChoice:
 
     @property
     def allocating(self) -> tuple[str, tuple[int, ...]]:
-        """The driver's function that allocates it, and its arguments after the size."""
+        """The driver's function that allocates such memory, and its arguments after the size."""
         if self.memory is Memory.MANAGED:
             return "cuMemAllocManaged", ((self.first or Attach.GLOBAL).value,)
         return {Memory.DEVICE: ("cuMemAlloc", ()), Memory.PINNED: ("cuMemHostAlloc", (0,))}[self.memory]
 
     @property
     def freeing(self) -> str:
-        """The driver's function that frees it."""
+        """The driver's function that frees such memory."""
         return "cuMemFreeHost" if self.memory is Memory.PINNED else "cuMemFree"
 
 

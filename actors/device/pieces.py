@@ -11,9 +11,9 @@ from ...errors import Cancelled, CodecfleetError, Retry
 RECENT_S: Final = 5.0
 """How long an ended piece is still reported: heartbeats come every 2 s, and one may be lost."""
 ENDED_KEPT: Final = 256
-"""At most this many ended pieces are reported, the newest."""
+"""How many ended pieces are reported at most, the newest ones."""
 KEPT_S: Final = 900.0
-"""A new supervisor gets the pieces of this time, for which it keeps its records."""
+"""A new supervisor gets the pieces of this period, which is how long supervisors keep records."""
 FULL_REPORTS: Final = 3
 """How many heartbeats in a row report everything: the first only identifies the worker, and one may be lost."""
 
@@ -42,7 +42,7 @@ _ENDINGS: Final = {
 
 
 def ending_of(error: CodecfleetError | None) -> Ending:
-    """Return how work ended that raised this error, or none."""
+    """Return the ending of work that raised this error; None means that it raised none."""
     if error is None:
         return Ending.DONE
     return Ending.CANCELLED if isinstance(error, Cancelled) else _ENDINGS[error.retry]
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
     def reported(self, now_s: float) -> ReportedPiece:
         """Return the piece as plain values, with times relative to ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
-        # Other processes only learn that another try may succeed.
+        # Supervisors only learn that another try may succeed, not where.
         ending = "" if self.ending is None else self.ending.value.removesuffix("_elsewhere")
         return self.run, self.job, self.label, self.began_s - now_s, ended_s, ending
 
@@ -88,7 +88,7 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """What all processes of a worker ran: a supervisor gets the news, a new one everything kept.
+    """The pieces that all processes of a worker ran: a supervisor gets the recent ones, a new supervisor all.
 
     At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
     """

@@ -1,4 +1,4 @@
-"""Picture streams between programs, and pictures that other APIs hold: their interfaces for jobs."""
+"""The interfaces by which jobs use picture streams between programs, and pictures that other APIs hold."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -20,12 +20,12 @@ class StreamPicture:
     """A picture that a stream's consumer took. ``pixels`` is a copy; None if it was not wanted."""
 
     number: int  #: as presented, from 1
-    is_new: bool  #: whether it is new to the consumer
+    is_new: bool  #: whether the picture is new to the consumer
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
     width: int  #: in samples
     height: int  #: in samples
-    colour: "Colour"  #: as far as the stream states them
+    colour: "Colour"  #: the colours that the stream states
     size_bytes: int  #: of the copy
 
 
@@ -47,7 +47,7 @@ class StreamConsumer(ABC):
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> "VideoFrame":
-        """Copy a picture from the device, from any thread; ``DeviceError`` if that failed."""
+        """Copy a picture from the device to the host, in any thread; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -90,11 +90,11 @@ class PictureStream(ABC):
 
     fps: Fraction | None  #: picture n is shown at n / ``fps``; None: when it was taken
     wait_s: float  #: how long one end waits for the other
-    repeat_s: float | None  #: the time without a new picture after which the last one is returned again
+    repeat_s: float | None  #: the time without a new picture after which the last picture is returned again
 
     @abstractmethod
     def open_consumer(self, place: str) -> StreamConsumer:
-        """Open its consumer; copies go to the ``"host"``, the ``"device"``, or where their format fits (``"auto"``).
+        """Open its consumer; copies go to the ``"host"``, the ``"device"``, or (``"auto"``) where the format allows.
 
         ``UsageError`` if it already has a consumer, ``DeviceError`` if the driver refused.
         """

@@ -1,4 +1,4 @@
-"""The unit of work that a worker runs, its context, and bytes that many units share: nothing here knows media."""
+"""The unit of work that a worker runs, its context, and bytes that many units share. None of it depends on media."""
 
 import hashlib
 import threading
@@ -55,10 +55,10 @@ class WorkContext:
 class Constraints:
     """Where and how work may run; the default leaves it to the pool."""
 
-    alone: bool = False  # in a process that runs nothing else meanwhile
-    avoid: frozenset[str] = frozenset()  # stations that run it only if no other station has a free slot
-    same_kind_as: str = ""  # the kind of device preferred, if a worker of it comes in time; "": any kind
-    software: str = ""  # why no device may decode it, "" if one may
+    alone: bool = False  # whether its process runs nothing else meanwhile
+    avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
+    same_kind_as: str = ""  # the preferred kind of device, if such a worker comes in time; "": any kind
+    software: str = ""  # why no device may decode the input, "" if one may
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -69,10 +69,10 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str  # names it in progress and errors: (job, label) is unique while it runs
-    apart_from: str = ""  # a label: the station that runs that work of the job must not run this
+    label: str  # the work's name in progress and errors: (job, label) is unique while the work runs
+    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
     constraints: Constraints = UNCONSTRAINED
-    ships: bool = False  # it reads a file on its submitter's machine, which the pool must serve
+    ships: bool = False  # the work reads a file on its submitter's machine, which the pool must serve
 
     @property
     def may_wait(self) -> bool:

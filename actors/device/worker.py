@@ -54,7 +54,7 @@ class WorkerCore:
                 return awaited
             self._awaited.add(awaited)
         try:
-            # Its future is not returned: it would stay pending if the thread never returned.
+            # The executor's future is not returned: it would stay pending if the thread never returned.
             ran = self._threads.submit(self._run, run, work)
         except RuntimeError as error:
             self.cancel(run)  # the executor keeps the work, which must not begin
@@ -75,7 +75,7 @@ class WorkerCore:
             self._given_up = self._given_up or error
             awaited, self._awaited = self._awaited, set()
         for each in awaited:
-            with suppress(InvalidStateError):  # it has just ended, or was cancelled
+            with suppress(InvalidStateError):  # the work has just ended, or was cancelled
                 each.set_exception(error)
 
     def cancel(self, run: str) -> None:
@@ -84,7 +84,7 @@ class WorkerCore:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # This may overtake the request to run. Names of ended runs stay here: keep few.
+            # The order to cancel may overtake the request to run. Names of ended runs stay here: keep few.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
@@ -126,7 +126,7 @@ class WorkerCore:
             self._awaited.discard(awaited)
             given_up = self._given_up
         is_cancelled = ran.cancelled() or isinstance(ran.exception(), Cancelled)
-        with suppress(InvalidStateError):  # it was abandoned or cancelled
+        with suppress(InvalidStateError):  # the future was abandoned or cancelled
             if given_up is not None and is_cancelled:
                 # The process ends and cancels its work, perhaps before ``give_up`` reaches this run.
                 awaited.set_exception(given_up)

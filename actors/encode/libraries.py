@@ -17,7 +17,7 @@ import av.stream
 
 from ...errors import Unsupported
 
-_BAD_NAME = -1  # the same in x264.h and x265.h
+_BAD_NAME = -1  # the error code in both x264.h and x265.h
 _X264_PARAMETERS_BYTES = 1 << 16  # x264_param_t takes less than 2 KiB; only the library looks inside
 _VERSION_FUNCTIONS: Final = {"libsvtav1": "svt_av1_get_version", "libvpx-vp9": "vpx_codec_version_str"}
 
@@ -39,10 +39,10 @@ def check_parameter(implementation: str, name: str, value: str) -> None:
         raise Unsupported(message, "Use FFmpeg's own options, or install the PyAV wheel.") from None
     if verdict == _BAD_NAME:
         message = f"{implementation} has no parameter {name!r}"
-        raise Unsupported(message, "Check its spelling in the encoder's own documentation.")
+        raise Unsupported(message, "Check the parameter's spelling in the encoder's documentation.")
     if verdict < 0:
         message = f"{implementation} does not take {value!r} for {name}"
-        raise Unsupported(message, "Check the value in the encoder's own documentation.")
+        raise Unsupported(message, "Check the value in the encoder's documentation.")
 
 
 def _parse_x264(name: bytes, value: bytes) -> int:

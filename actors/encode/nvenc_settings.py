@@ -15,7 +15,7 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """From fastest to best (guide, section 2.4); the package takes only upper case."""
+    """A preset, from fastest to best (guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
@@ -28,7 +28,7 @@ class TuningInfo(StrEnum):
     ULTRA_LOW_LATENCY = "ultra_low_latency"
     LOSSLESS = "lossless"
     ULTRA_HIGH_QUALITY = "uhq"
-    """Newer than the guide; HEVC and AV1."""
+    """Newer than the guide; only for HEVC and AV1."""
 
 
 class RateMode(StrEnum):
@@ -63,7 +63,7 @@ class Qp:
 
     @classmethod
     def same(cls, value: int) -> "Qp":
-        """Return one value for all kinds."""
+        """Return quantizers with one value for all kinds."""
         return cls(value, value, value)
 
     @property
@@ -81,7 +81,7 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return the numbers of levels 1 to 6 by name: 10 * ``unit`` times the level; ``minors`` counts minor levels."""
+    """Return each level's number: 10 * ``unit`` times the level. ``minors`` counts the minor levels of 1 to 6."""
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)
@@ -103,7 +103,7 @@ _WINDOW_FRAMES: Final = 31
 _RANGES: Final = {
     **dict.fromkeys(("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"), (1, _MOST_UINT32)),
     "aq": (0, 15),
-    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # NV_ENC_NUM_REF_FRAMES goes to 7, which the package drops
+    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the driver also has 7, which the package drops
     "bf": (0, _WINDOW_FRAMES),
     "lookahead": (1, _WINDOW_FRAMES),
 }
@@ -132,7 +132,7 @@ class NvencSettings:
     bitrate: int | None = None  # in bit/s
     maxbitrate: int | None = None  # in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits
-    vbvinit: int | None = None  # its initial fullness, in bits
+    vbvinit: int | None = None  # the buffer's initial fullness, in bits
     fps: Fraction = Fraction(30)  # never changes a timestamp
     cq: int | None = None
     constqp: Qp | None = None
@@ -145,9 +145,9 @@ class NvencSettings:
     numrefl1: int | None = None
     multipass: Multipass | None = None
     lookahead: int | None = None  # in pictures
-    aq: int | None = None  # 0 lets the driver choose the strength
-    temporalaq: bool = False  # False leaves it to the preset
-    ldkfs: bool = False  # False leaves it to the preset
+    aq: int | None = None  # strength; 0 lets the driver choose
+    temporalaq: bool = False  # False leaves the setting to the preset
+    ldkfs: bool = False  # False leaves the setting to the preset
     timinginfo: TimingInfo | None = None
     level: str | None = None
     tier: Tier | None = None
@@ -155,7 +155,7 @@ class NvencSettings:
 
     def __post_init__(self) -> None:
         if self.codec is Codec.VP9:
-            raise Unsupported("NVENC has no VP9 encoder", "It encodes h264, hevc and av1.")
+            raise Unsupported("NVENC has no VP9 encoder", "NVENC encodes h264, hevc and av1.")
         self._check_ranges()
         for rules in (self._rate_rules, self._structure_rules, self._codec_rules):
             for is_broken, message, next_step in rules():
@@ -177,7 +177,7 @@ class NvencSettings:
     def _rate_rules(self) -> Iterator[_Rule]:
         rc, bitrate, peak = self.rc, self.bitrate, self.maxbitrate
         if rc is RateMode.CONSTQP:
-            quantizers = "Give its quantizers: one, or three for P, B and intra pictures."
+            quantizers = "Give quantizers: one, or three for P, B and intra pictures."
             yield self.constqp is None, "rc=constqp needs constqp", quantizers
             for name in _STEERING:
                 message = f"{name} controls a bitrate, and rc=constqp has none"
@@ -195,7 +195,7 @@ class NvencSettings:
         if bitrate is not None and peak is not None:
             peaks = rc is RateMode.CBR and peak != bitrate
             yield peaks, "rc=cbr has no maxbitrate other than its bitrate", "Leave maxbitrate out, or use rc=vbr."
-            yield peak < bitrate, f"maxbitrate {peak} is below bitrate {bitrate}", "Raise it or lower bitrate."
+            yield peak < bitrate, f"maxbitrate {peak} is below bitrate {bitrate}", "Raise maxbitrate or lower bitrate."
         overflows = self.vbvinit is not None and (self.vbvbufsize is None or self.vbvinit > self.vbvbufsize)
         yield overflows, f"vbvinit {self.vbvinit} does not fit vbvbufsize {self.vbvbufsize}", "Raise vbvbufsize."
 

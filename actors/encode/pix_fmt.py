@@ -12,7 +12,7 @@ from .profiles import PROFILES, SoftwareProfile
 from .settings import Codec
 
 _SAMPLINGS: Final = {(1, 1): "420", (1, 0): "422"}
-"""FFmpeg's numbers for chroma shifts; for other shifts all chroma is kept."""
+"""FFmpeg's names of samplings by chroma shifts; formats with other shifts are replaced by 4:4:4."""
 _USUAL: Final = "Use yuv420p, which nearly every player supports."
 
 
@@ -101,7 +101,7 @@ def _check_size(profile: SoftwareProfile, width: int, height: int) -> None:
     if min(width, height) < profile.shortest_side:
         least = profile.shortest_side
         message = f"{profile.implementation} cannot encode {width}x{height}: no side may be shorter than {least}"
-        raise Unsupported(message, "Scale it up with --scale, or use another --codec.")
+        raise Unsupported(message, "Scale the pictures up with --scale, or use another --codec.")
 
 
 def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> bool:
@@ -112,7 +112,7 @@ def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> b
 
 
 def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
-    """Order formats by what a conversion loses, worst first, then by what it wastes."""
+    """Order formats by what a conversion to them loses, the worst loss first, then by needless samples and bits."""
     depth = target.depth_bits - source.depth_bits
     wanted, given = source.chroma_shifts, target.chroma_shifts
     if wanted is None:
@@ -126,7 +126,7 @@ def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
 
 
 def _reason(profile: SoftwareProfile, wanted: str, chosen: str, *, odd: bool, asked: bool) -> str | None:
-    """Return why a format becomes another; None if only alpha is lost, which has its own warning."""
+    """Return why a format is replaced by another; None if only alpha is lost, which has its own warning."""
     source, target = _shape(wanted), _shape(chosen)
     depth, chroma, rgb, *_ = _losses(source, target)
     lost = [

@@ -64,7 +64,7 @@ def preset_index(preset: int) -> int:
 
 
 def gop_frames(frame_rate: Fraction) -> int:
-    """Return the longest distance between keyframes: 10 s, but 250 frames (x264's and x265's default) to 600."""
+    """Return the longest distance between keyframes: 10 s, within 250 (x264's and x265's default) to 600 frames."""
     return min(max(_LEAST_GOP_FRAMES, round(_GOP_S * frame_rate)), _MOST_GOP_FRAMES)
 
 

@@ -11,7 +11,7 @@ from ..closing import Closing
 from ..media.values import SeiMessage
 from .settings import RateChange
 
-RETRY_ADVICE: Final = "Try another --preset or --codec, and please report it with the input."
+RETRY_ADVICE: Final = "Try another --preset or --codec, and please report this with the input."
 
 PictureT_contra = TypeVar("PictureT_contra", contravariant=True)
 
@@ -26,7 +26,7 @@ class EncodedPacket:
 
 
 class SessionState(Enum):
-    """Edges: OPEN -> FINISHED; any -> CLOSED."""
+    """The state of an encoder session. Edges: OPEN -> FINISHED; any -> CLOSED."""
 
     OPEN = "open"
     FINISHED = "finished"
@@ -50,7 +50,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     extradata: bytes
     """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
     reorder_frames: int
-    """The largest difference of decoding and presentation order, in pictures; equal in every segment."""
+    """The largest difference between decoding and presentation order, in pictures; equal in every segment."""
     _state = SessionState.OPEN
     _last_pts_ticks: int | None = None
     _packets_out = 0
@@ -84,7 +84,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
         """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield the packets of ``finish`` as they become ready: the last pictures take an encoder long."""
+        """Yield the packets of ``finish`` as they become ready: encoding the last pictures takes long."""
         yield from self.finish()
 
     @abstractmethod

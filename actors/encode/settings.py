@@ -49,7 +49,7 @@ class RateChange:
     bitrate: int | None = None  # average, in bit/s
     maxbitrate: int | None = None  # peak of vbr, in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
-    vbvinit: int | None = None  # its fullness, in bits; 0 lets the driver choose
+    vbvinit: int | None = None  # the buffer's initial fullness, in bits; 0 lets the driver choose
     fps: Fraction | int | None = None  # does not change timestamps
     cq: int | None = None  # target quality of vbr; 0 returns to a bitrate
 
@@ -82,7 +82,7 @@ class EncoderSettings:
     rate: RateControl
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
-    dolby_vision: bool = False  # writes the frames' RPUs beside each HEVC picture
+    dolby_vision: bool = False  # whether to write the frames' RPUs beside each HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
     keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and the requested ones
 
@@ -93,8 +93,8 @@ class EncoderSettings:
 
 
 MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
-"""With four or more, x265's lookahead changes, and the bytes with it. Each thread of SVT-AV1 takes much more memory
-than placement counts for a session. More than eight threads of libvpx hardly help.
+"""With four or more threads, x265's lookahead changes, and with it the bytes. Each thread of SVT-AV1 takes much more
+memory than placement counts for a session. More than eight threads of libvpx hardly help.
 """
 
 

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
 
-# SVT-AV1 logs to standard error unless this is set before it starts; its errors are returned anyway.
+# SVT-AV1 logs to standard error unless this variable is set before it starts; its errors are returned anyway.
 os.environ.setdefault("SVT_LOG", "0")
-_SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: the encoder's own options too
+_SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: also searches the encoder's own options
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""libvpx rounds times down to these ticks (``TICKS_PER_SEC`` of vp9/vp9_cx_iface.c), and to the nearest on output."""
+"""The tick to which libvpx rounds times: down on input, to the nearest on output (vp9/vp9_cx_iface.c)."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
-"""The limit of a time base in libvpx (``g_timebase``, the same file)."""
+"""The limit of a time base in libvpx (``g_timebase`` of vp9/vp9_cx_iface.c)."""
 _H264_DEEPEST_REORDER = 16
 _DOVI_NAL_HEADER = b"\x00\x00\x00\x01\x7c\x01"  # a start code and the header of an HEVC NAL unit of type 62
 _CHANGEABLE: Final = ("bitrate", "maxbitrate", "vbvbufsize", "cq")
@@ -81,7 +81,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
     ) -> list[EncodedPacket]:
         """Encode a picture of the settings' size, pixel format and time base; VP9 has no SEI messages."""
         if sei_messages and self._settings.codec is Codec.VP9:
-            raise Unsupported(f"{self.name} does not write SEI messages", "Leave them out, or use another codec.")
+            raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
         self._check(picture)
         # The decoder's picture type would otherwise force the encoder's.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
@@ -109,7 +109,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._rate = wanted
 
     def _encoder_pts(self, pts: int) -> int:
-        """Return the pts for the encoder: the picture's, or the nearest one after the last."""
+        """Return the pts for the encoder: the picture's, or the smallest one above the previous pts."""
         if self._time_base == self._settings.time_base:
             return pts
         own = floor(pts * self._settings.time_base / self._time_base)
@@ -217,7 +217,7 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
-    """Return by how many frames the encoder may reorder: by its parameter sets, else ``unstated`` (annex E.2.1).
+    """Return the reorder depth that the encoder's parameter sets state (annex E.2.1), else ``unstated``.
 
     AV1's and VP9's packets come in presentation order: a packet includes any pictures that are not shown.
     """
@@ -228,7 +228,7 @@ def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _
 
 
 def _changed_rate(codec: Codec, name: str, rate: RateControl, change: RateChange) -> RateControl:
-    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot change like this."""
+    """Return the rate control after a change; ``Unsupported`` if the encoder ``name`` cannot make this change."""
     given = {each.name: value for each in fields(change) if (value := getattr(change, each.name)) is not None}
     if codec is not Codec.H264:
         message = f"{name} cannot change its rates while it encodes"

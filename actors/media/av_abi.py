@@ -53,7 +53,7 @@ _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
 StructureT = TypeVar("StructureT", bound=Structure)
 
 _proven: Final[set[object]] = set()
-"""The kinds of objects that were proven. Each check by the kernel takes the GIL, for which threads compete."""
+"""The kinds of objects already checked. Each check by the kernel takes the GIL, for which threads compete."""
 
 
 class Rational(Structure):
@@ -263,7 +263,7 @@ def configure_decoder(context: "CodecContext", stream: "Stream") -> None:
 
 
 def set_parameters(stream: "Stream", context: "CodecContext") -> None:
-    """Copy a decoder's parameters to a stream: the reverse of ``configure_decoder``; ``MemoryError`` likewise."""
+    """Copy a decoder's parameters to a stream (``configure_decoder`` reversed); ``MemoryError`` if memory is short."""
     if ffmpeg().avcodec_parameters_from_context(structures(stream)[1], context_address(context)) < 0:
         raise MemoryError
 
@@ -285,7 +285,7 @@ def subtitle_canvas(context: "CodecContext") -> tuple[int, int]:
 def subtitle_palette(bitmap: BitmapSubtitle) -> bytes:
     """Return the colours of a decoded bitmap: 4 bytes each, blue, green, red and alpha; 1024 in all."""
     ffmpeg()
-    # PyAV's subtitles have no method table, so their second C field is where other objects have the first.
+    # PyAV's subtitles have no method table, so their second C field is at the offset of other objects' first field.
     found = _copy_of(SubtitleRectangle, _pointer_in(bitmap, BitmapSubtitle))
     if found is None or not _is_of(found, bitmap):
         raise _unknown(BitmapSubtitle)

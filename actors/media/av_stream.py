@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: bitstream readers of FFmpeg may read that far past the end
+_INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: FFmpeg's bitstream readers may read so far past the end
 _EXTRADATA_LIMIT_BYTES = 1 << 28
 _MARK_BYTES = 16
 _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
@@ -37,13 +37,13 @@ class FieldOrder(IntEnum):
     UNKNOWN = 0
     PROGRESSIVE = 1
     TOP_FIRST = 2
-    """Field by field, the top field first."""
+    """Stored field by field, the top field first."""
     BOTTOM_FIRST = 3
-    """Field by field, the bottom field first."""
+    """Stored field by field, the bottom field first."""
     INTERLEAVED_TOP_FIRST = 4
-    """Line by line; the top field is shown first."""
+    """Stored line by line; the top field is shown first."""
     INTERLEAVED_BOTTOM_FIRST = 5
-    """Line by line; the bottom field is shown first."""
+    """Stored line by line; the bottom field is shown first."""
 
     @property
     def shown_first(self) -> Literal["top", "bottom"] | None:
@@ -55,14 +55,14 @@ class FieldOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoParameters:
-    """What a container says about one video track."""
+    """The properties of a video track that its container states."""
 
     width: int
     height: int
     pix_fmt: str | None  # None: nothing states it
     colour: Colour
-    sample_aspect_ratio: Fraction | None  # None: the container does not state it
-    frame_rate: Fraction | None  # None: the container does not state it
+    sample_aspect_ratio: Fraction | None  # None if the container does not state the value
+    frame_rate: Fraction | None  # None if the container does not state the value
     video_delay: int  # in frames
     field_order: FieldOrder
     codec_tag: int
@@ -104,7 +104,7 @@ def set_extradata(stream: "Stream", data: bytes) -> None:
 
 
 def video_parameters(stream: "Stream") -> VideoParameters:
-    """Return what the container (or its demuxer) says about a video stream, without decoding."""
+    """Return the properties of a video stream that its container or demuxer states, without decoding."""
     head, parameters = structures(stream)
     name = ffmpeg().av_get_pix_fmt_name(parameters.format)
     return VideoParameters(

@@ -173,7 +173,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note what another opening of a local source found, before it reads on: the next one decodes nothing for it.
+        """Note the facts found by another opening of a local source, before it reads on; the next opening reuses them.
 
         ``version`` is the ``source_version`` from before the opening.
         """
@@ -188,16 +188,16 @@ class KeptSources:
                 opening.look_at(container, track)
 
     def close_idle(self, longer_than_s: float = IDLE_S) -> None:
-        """Close the sources that have been idle for longer."""
+        """Close the sources that have been idle for longer than ``longer_than_s``."""
         latest_s = self._clock() - longer_than_s
         self._close(lambda _, last_s: last_s <= latest_s)
 
     def forget(self, source: str) -> None:
-        """Close a source where it is idle."""
+        """Close the idle openings of a source, and drop what is known of it."""
         self._close(lambda key, _: key[0] == source)
 
     def _close(self, is_over: Callable[[_Key, float], bool]) -> None:
-        """Close the idle sources of which ``is_over(key, when it was last used)`` holds."""
+        """Close the idle sources for which ``is_over(key, last used)`` is true."""
         with self._lock:
             closing = [each for each in self._idle if each.key and is_over(each.key, each.idle_since_s)]
             self._idle = [each for each in self._idle if each not in closing]

@@ -40,17 +40,17 @@ _ReadAt: TypeAlias = Callable[[int, int], bytes]
 
 
 class HeldSource(str):
-    """The location of bytes or an open file that the caller holds; as text its name for messages.
+    """The location of bytes or an open file that the caller holds; ``str`` gives its name for messages.
 
     It equals only itself. Its data can be read until ``release``, by several threads, each with its own position.
     """
 
     __slots__ = ("_read_at", "_sent", "path", "version")
 
-    path: str  #: The file's, "" if it has none; FFmpeg looks at its extension
-    version: tuple[int, int, int, int]  #: Like a local file's: device, inode, size, time of change
+    path: str  #: The file's path, "" if it has none; FFmpeg looks at its extension
+    version: tuple[int, int, int, int]  #: As for a local file: device, inode, size, time of change
     _read_at: _ReadAt | None  #: None once released
-    _sent: memoryview | None  #: What is pickled; None if it cannot be
+    _sent: memoryview | None  #: The bytes to pickle; None if the source cannot be pickled
 
     @classmethod
     def of(cls, data: object) -> Self | None:
@@ -92,12 +92,12 @@ class HeldSource(str):
             data = read_at(position, size)
         except CodecfleetError:
             raise
-        except Exception as error:  # a caller's file has its own errors
-            raise InputUnreadable(f"{self} cannot be read: {reason(error)}", "Keep it open, and readable.") from error
+        except Exception as error:  # a caller's file may raise any error
+            raise InputUnreadable(f"{self} cannot be read: {reason(error)}", "Keep the file open.") from error
         return data
 
     def release(self) -> None:
-        """Let go of the data. Idempotent."""
+        """Release the data. Idempotent."""
         self._read_at = self._sent = None
 
     def __eq__(self, other: object) -> bool:
@@ -109,7 +109,7 @@ class HeldSource(str):
     def __reduce__(self) -> tuple[Callable[[bytes], Self | None], tuple[bytes]]:
         if self._sent is None:
             message = f"{self} can only be read in its own process"
-            raise UsageError(message, "Pickle its path instead, or its content as bytes.")
+            raise UsageError(message, "Pickle the file's path instead, or its content as bytes.")
         data = self._sent.obj
         return type(self).of, (data if isinstance(data, bytes) else bytes(self._sent),)
 
@@ -122,13 +122,13 @@ def release(url: str) -> None:
 
 def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and seek
     """Return a file's size. Raises UsageError: it is not binary, or cannot be sought."""
-    kind, how = type(file).__name__, "Read it whole, and give the bytes: frames(file.read())."
+    kind, how = type(file).__name__, "Read the whole file, and give the bytes: frames(file.read())."
     try:
         can_seek = getattr(file, "seekable", lambda: True)()
         found = file.seek(0, os.SEEK_END) if can_seek else 0
         size_bytes = int(file.tell() if found is None else found)
         is_text = isinstance(file.read(0), str)
-    except Exception as error:  # a caller's file has its own errors
+    except Exception as error:  # a caller's file may raise any error
         raise UsageError(f"this {kind} cannot be read at any position: {reason(error)}", how) from error
     if not can_seek:
         raise UsageError(f"this {kind} cannot seek, and a source is read in several places", how)
@@ -138,7 +138,7 @@ def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and se
 
 
 def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and seek
-    """Return a function that reads a file that has one position, for one thread at a time."""
+    """Return a function that reads at any position of a file, one thread at a time: the file has one position."""
     lock = threading.Lock()
 
     def read_at(position: int, size: int) -> bytes:
@@ -166,7 +166,7 @@ class HeldFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the caller's data as they are."""
+        """Do nothing: the data stay the caller's."""
 
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes, b"" at the end. Raises InputUnreadable."""

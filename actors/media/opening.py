@@ -215,7 +215,7 @@ class _LocalFile(FileIO):
 def _open(
     name: str, file: "_File", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
 ) -> av.container.InputContainer:
-    """Return the container of an open file, within ``limits``; ``options`` are more of FFmpeg's."""
+    """Return the container of an open file, within ``limits``; ``options`` are further ones for FFmpeg."""
     container = _demuxed(name, file, buffer_bytes, limits, options)
     with undone_by(container.close):
         _check_header(name, container, limits)

@@ -16,21 +16,21 @@ from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
-"""The size of the first request at a new place, which may be an index or a table: little of it is needed."""
+"""The size of the first request at a new place, which may be an index or a table of which little is needed."""
 _PAST_BYTES: Final = 4 << 10
-"""How much is requested beyond the wanted end: some demuxers read what follows a packet."""
+"""How many bytes are requested beyond the wanted end: some demuxers read further than the packet."""
 MOST_BYTES: Final = 2 << 20
 """The largest request."""
 _MOST_HELD_BYTES: Final = 4 << 20
-"""How much is held: seeking in Matroska reads the same place twice, and segments follow each other."""
+"""How many bytes are held: seeking in Matroska reads the same place twice, and segments follow each other."""
 _MOST_OF_PART_BYTES: Final = 16 << 20
-"""How much of a part is held: the demuxer reads the tables of all its fragments first."""
+"""How many bytes of a part are held: the demuxer reads the tables of all its fragments first."""
 _WATCHED_BYTES: Final = 32 << 10
-"""The largest read while a watch notes how far FFmpeg reads: as small as from a local file."""
+"""The largest read while a watch follows FFmpeg's reads: as small as those of a local file."""
 NEAR_BYTES: Final = 1 << 20
-"""A smaller step ahead counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
+"""The largest step ahead that counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The same while a demuxer searches its starting point, for example from one fragment's table to the next."""
+"""The largest sequential step ahead while a demuxer searches its starting point, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
 """The most reads of opening that are kept."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
@@ -41,7 +41,7 @@ ResultT = TypeVar("ResultT")
 OpeningReads: TypeAlias = dict[tuple[int, int], bytes]
 """The bytes that were read to open one version of a remote source, by (offset, requested length)."""
 _Part: TypeAlias = tuple[int, bytes]
-"""The bytes read at a position."""
+"""A position, and the bytes read there."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class RemoteFile:
         return self._ahead.held(self._position, size)
 
     def _is_within(self) -> bool:
-        """Return whether the current position is in the wanted part, and not on the way to it."""
+        """Return whether reading has reached the wanted part."""
         span_bytes = self._wanted.span_bytes
         return self._opening is None and (span_bytes is None or self._position >= span_bytes[0])
 
@@ -169,7 +169,7 @@ class RemoteFile:
     def _tried(self, call: Callable[[], ResultT]) -> ResultT:
         try:
             return try_again(call)
-        except Exception as error:  # every store has its own errors
+        except Exception as error:  # a store may raise any error
             self._failed = True
             message = f"{self._url} could not be read any further: {reason(error)}"
             raise StorageFailed(message, "Check the connection and start again, or download the file first.") from error
@@ -179,7 +179,7 @@ def _whole(stream: Any) -> BytesIO:
     """Fetch a whole file from a web server that serves no ranges, which fsspec reports as a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
-        raise ValueError("its server does not support HTTP ranges")
+        raise ValueError("the server does not support HTTP ranges")
     return BytesIO(stream.fs.cat_file(stream.path))
 
 
@@ -198,14 +198,14 @@ class _Ahead:
         return tuple(self._parts)
 
     def held(self, position: int, size: int) -> bytes:
-        """Return the bytes held among ``size`` bytes from ``position``."""
+        """Return the bytes held from ``position`` on, at most ``size``."""
         for begin, data in reversed(self._parts):
             if begin <= position < begin + len(data):
                 return data[position - begin : position - begin + size]
         return b""
 
     def missing_bytes(self, position: int, size: int) -> int:
-        """Return how many of ``size`` bytes from ``position``, whose first byte is missing, precede the bytes held."""
+        """Return how many bytes from ``position``, which is not held, to the next held byte; at most ``size``."""
         return min((begin - position for begin, _ in self._parts if begin > position), default=size)
 
     def goes_on(self, position: int, near_bytes: int) -> bool:
@@ -255,7 +255,7 @@ def _opened(url: str) -> Any:
     message = f"{url} cannot be opened: {reason(cause)}"
     if is_away(cause):
         raise StorageFailed(message, "Check the address, or start again when the server answers.") from cause
-    raise InputUnreadable(message, "Check the address, the credentials and that its fsspec package is installed.")
+    raise InputUnreadable(message, "Check the address and the credentials, and install the protocol's fsspec package.")
 
 
 def _open_once(url: str) -> Any:

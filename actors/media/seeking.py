@@ -1,4 +1,4 @@
-"""Finds a packet where decoding may begin, by seeking, if that leads to it unambiguously."""
+"""Seeks to a packet where decoding may begin, if seeking leads to it unambiguously."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -24,17 +24,17 @@ _SEEKS_BY_PLACE: Final = ("mpegts",)
 class AccessPoint:
     """A packet where decoding may begin; its position and times identify it (two packets may share a PTS)."""
 
-    packet: int  # its number in demux order
+    packet: int  # the packet's number in demux order
     pos_bytes: int
     pts: int | None
     dts: int | None
-    is_unique: bool = True  # False if another packet of the track looks the same, so that only counting finds it
-    is_discarded: bool = False  # whether an edit list hides it: a seek may arrive through another edit
-    indexed: tuple[tuple[int, int], ...] = ()  # Matroska's entries for it and the next one: (ticks, cluster's position)
+    is_unique: bool = True  # False if another packet of the track looks the same, so that only counting finds this one
+    is_discarded: bool = False  # whether an edit list hides the packet: a seek may arrive through another edit
+    indexed: tuple[tuple[int, int], ...] = ()  # Matroska's index entries of this and the next packet: (ticks, position)
 
     @property
     def seek_ticks(self) -> int | None:
-        """The timestamp to seek to, so that no demuxer arrives after the packet, whichever clock it compares."""
+        """The timestamp to seek to, so that no demuxer arrives after the packet, whether it compares PTS or DTS."""
         return min((ticks for ticks in (self.pts, self.dts) if ticks is not None), default=None)
 
     @property

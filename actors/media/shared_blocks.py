@@ -42,7 +42,7 @@ class SharedBlocks:
 
     @classmethod
     def find(cls, url: str) -> Self | None:
-        """Return the blocks that a job on this machine has of the current version at ``url``, or None."""
+        """Return the blocks that a job on this machine made for the current version at ``url``, or None."""
         folder = _folder(url)
         try:
             if not _is_ours(folder):

@@ -21,12 +21,12 @@ _CUT_OFF_ERRNOS: Final = frozenset(
     {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, socket.EAI_AGAIN}
 )
 _UNREACHED: Final = frozenset({"ConnectionError", "TimeoutError", "ClientConnectionError", "HTTPClientError"})
-"""The names of these classes in Python, aiohttp and botocore; the latter two may not be installed."""
+"""The names of error classes of Python, aiohttp and botocore; the latter two may not be installed."""
 _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
-"""HTTP's status codes for a slow request, one that came too early, and too many of them (RFC 9110, 8470 and 6585)."""
+"""HTTP's status codes for a slow request, an early one, and too many requests (RFC 9110, 8470 and 6585)."""
 
 ResultT = TypeVar("ResultT")
 
@@ -66,7 +66,7 @@ def status_of(error: BaseException) -> int | None:
     for name in ("status", "code", "status_code"):
         if isinstance(stated := getattr(error, name, None), int):
             return stated
-    # s3fs raises its errors from botocore's, which hold the answer.
+    # s3fs raises its errors from botocore's errors, which hold the server's answer.
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     stated = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
     return stated if isinstance(stated, int) else None
@@ -74,17 +74,17 @@ def status_of(error: BaseException) -> int | None:
 
 def reason(error: BaseException) -> str:
     """Return an error's text on one line."""
-    if type(error).__name__ == "TooManyRedirects":  # of aiohttp, which may not be installed; it has no text
+    if type(error).__name__ == "TooManyRedirects":  # aiohttp's error, which has no text; aiohttp may not be installed
         return "its server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, tried at most ``ATTEMPTS`` times; raise its last error, or a permanent one."""
+    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; raise the last error, or a permanent one."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()
-        except Exception as error:  # every store has its own errors
+        except Exception as error:  # a store may raise any error
             if not is_transient(error):
                 raise
         sleep(PAUSES.wait_s(failures))

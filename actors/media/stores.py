@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore tries a request, with pauses of 4 s in total on average; the parts of an upload need that."""
+"""How often botocore tries a request, with pauses of 4 s in total on average; uploads of parts need the pauses."""
 HTTP_SILENCE_S: Final = 8
-"""How long a web server may be silent; fsspec tries twice."""
+"""How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10
 _MARKS: Final = ("ETag", "etag", "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created")
 """The stores' names for a file's content tag, or the time of its last change."""
@@ -72,7 +72,7 @@ def _web_options() -> dict[str, Any]:
     from fsspec.config import conf
 
     try:
-        import aiohttp  # installed with fsspec's web support, or not
+        import aiohttp  # aiohttp is installed only with fsspec's web support
     except ImportError:
         return {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_SILENCE_S, sock_read=HTTP_SILENCE_S)
@@ -114,7 +114,7 @@ async def _check(session: "ClientSession", context: object, sent: "TraceRequestR
 
 async def _addresses(url: "URL") -> list[Address]:
     """Return the addresses of a URL's host; none if its name is unknown."""
-    import asyncio  # planning a local file does not need it
+    import asyncio  # planning a local file does not need aiohttp
 
     try:
         found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or _WEB_PORT, type=socket.SOCK_STREAM)
@@ -179,7 +179,7 @@ def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
 def changed_meanwhile(source: str) -> InputUnreadable:
     """Return the error for a source that has changed since the job began."""
     message = f"{source} was changed or removed while it was read"
-    return InputUnreadable(message, "Start again when nothing writes to it any more.")
+    return InputUnreadable(message, "Start again when no program writes to the source any more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Shipment(ABC):
     """How any machine reads a source that is on another machine."""
 
     url: str  # fsspec's
-    version: Hashable  # the ``source_version`` that it must have
+    version: Hashable  # the ``source_version`` that the source must have
     mark: str  # the ``content_mark`` of a file that may be read instead
 
     @abstractmethod
@@ -217,7 +217,7 @@ def _is_here(source: str, expected: Hashable | None, version: Hashable | None, m
         return False
     try:
         return _known_mark(source, version) == mark
-    except OSError:  # this user cannot read it
+    except OSError:  # this user cannot read the file
         return False
 
 
@@ -228,7 +228,7 @@ def _known_mark(source: str, version: Hashable) -> str:
 
 
 def content_mark(source: str) -> str:
-    """Return a digest of a local file at ``MARK_PLACES`` places: size and time of change can agree by chance."""
+    """Return a digest of a local file's bytes at ``MARK_PLACES`` places: files of equal size and time may differ."""
     digest = hashlib.blake2b(digest_size=16)
     with local_path(source).open("rb") as file:
         last = max(0, file.seek(0, 2) - _PLACE_BYTES)

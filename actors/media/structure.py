@@ -16,7 +16,7 @@ _HEAD_BYTES: Final = 8
 LONG_HEAD_BYTES: Final = 16
 """The size of the head of a box with a 64-bit length."""
 LONG: Final = 1
-"""The 32-bit length of such a box."""
+"""The 32-bit length which says that a 64-bit length follows."""
 HEADER: Final = b"\x1a\x45\xdf\xa3"
 SEGMENT: Final = b"\x18\x53\x80\x67"
 CLUSTER: Final = b"\x1f\x43\xb6\x75"
@@ -136,7 +136,7 @@ def in_segment(read: Read) -> Iterator[Section]:
 
 
 def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
-    """Return the position and right value of an element's checksum (RFC 8794, 11.3.1); None if it has none."""
+    """Return the position and correct value of an element's checksum (RFC 8794, 11.3.1); None if it has none."""
     stated = next(elements(read, part.content, part.end), None)
     if stated is None or stated.kind != _CHECKSUM:
         return None

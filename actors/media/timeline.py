@@ -24,17 +24,17 @@ from typing import Generic, TypeVar
 FrameT = TypeVar("FrameT")
 
 RESET_S = 1
-"""A decoding clock that steps back by more than this was reset (R1); smaller steps are disorder."""
+"""The largest step back of a decoding clock that is disorder; a larger one is a reset (R1)."""
 LONGEST_GAP_S = 6 * 3600
-"""A larger leap ahead is a reset too, not a gap: FFmpeg takes a transport stream's restarted clock for one that wrapped
-around its 33 bits, and adds a day.
+"""The largest leap ahead that is a gap; a larger one is a reset too: FFmpeg takes a transport stream's restarted clock
+for one that wrapped around its 33 bits, and adds a day.
 """
 LARGEST_DENOMINATOR = 1_000_000_000
 """The limit of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 MOST_HELD_FRAMES = 3 * REORDER_FRAMES
-"""The most pictures that are held to sort a track that is more out of order than that."""
+"""The most pictures held to sort a track whose disorder exceeds ``REORDER_FRAMES``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule applies: like most frames, this one comes alone, at the next expected time."""
+        """Return whether no rule applies: like most frames, this one has the next expected time, unshared."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -176,7 +176,7 @@ class TimestampRepair(Generic[FrameT]):
     def _pass_expected(self, ticks: int, *, with_one: bool) -> None:
         while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
             self._next_expected += 1
-        # One entry per frame: another frame with the same time is still to come. A frame without a PTS has no entry.
+        # Each frame with a PTS passes one entry: another frame with the same time may still come.
         if with_one and self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 

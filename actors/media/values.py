@@ -37,7 +37,7 @@ class Colour:
     primaries: int = UNSPECIFIED
     transfer: int = UNSPECIFIED
     matrix: int = UNSPECIFIED
-    chroma_location: int = 0  # FFmpeg's: 0 unspecified, 1 left, 2 centre, 3 top left, ...
+    chroma_location: int = 0  # FFmpeg's number: 0 unspecified, 1 left, 2 centre, 3 top left, ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class PictureSize:
 
     @property
     def display_area(self) -> Fraction:
-        """The picture's area, in square samples as high as its own samples."""
+        """The picture's area, counted in square samples of the picture's sample height."""
         return self.width * self.height * (self.sample_aspect_ratio or Fraction(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedPicture:
-    """What a picture states in its bitstream, without the values that only the container states."""
+    """The properties that a picture's bitstream states, without those that only the container states."""
 
     width: int
     height: int

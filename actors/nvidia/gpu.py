@@ -44,11 +44,11 @@ from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
 _SWITCH_INTERVAL_S: Final = 1e-4
-"""A dozen threads hand the GIL to each other thousands of times a second: Python's 5 ms interval costs a quarter."""
+"""A dozen threads exchange the GIL thousands of times a second: Python's 5 ms interval costs a quarter of the speed."""
 _SHARED_BYTES: Final = 16 << 30
 """A GPU with this much free memory may be used by two of our processes; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
-_FIX: Final = 'pip install "codecfleet[nvidia]"; codecfleet doctor says what else is missing.'
+_FIX: Final = 'Run pip install "codecfleet[nvidia]"; codecfleet doctor shows what else is missing.'
 
 PictureT = TypeVar("PictureT", bound=Decoded)
 
@@ -69,9 +69,9 @@ class OpenedGpu:
     packing: Callable[[], PackingKernels]
     tensors: Callable[[], TensorKernels]
     converts: bool  # whether ``converter`` has kernels
-    is_shared: bool = False  # half is left to a second process of its worker
+    is_shared: bool = False  # whether half of the memory is left to a second process of the worker
     movers: deque[CudaMover] = field(default_factory=deque)
-    """The idle ones: opening a stream takes longer than copying a picture."""
+    """The idle movers: opening a stream takes longer than copying a picture."""
 
 
 class Gpu(WorkerDevice):
@@ -119,7 +119,7 @@ class Gpu(WorkerDevice):
             self._warming.start()
 
     def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return what its NVENC can do."""
+        """Return the capabilities of its NVENC."""
         return self.opened().nvenc.capabilities(codec)
 
     def encoder_package(self) -> str:
@@ -167,7 +167,7 @@ class Gpu(WorkerDevice):
 
         Raises:
             EngineUnfit: it cannot be used here; this is remembered.
-            DeviceError: the driver gives no context just now.
+            DeviceError: the driver gives no context at the moment.
         """
         with self._lock:
             if self._refusal:
@@ -218,7 +218,7 @@ class Gpu(WorkerDevice):
         try:
             self.opened()
         except CodecfleetError as error:
-            self._failure = error  # raised to the next non-blocking caller; other callers try again
+            self._failure = error  # raised in the next non-blocking caller; other callers try again
 
 
 class _Late(PacketDecoder[PictureT]):
@@ -254,20 +254,20 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # The first count starts the monitoring, so it comes before any decoding.
     opened = _opened(wrong_picture_counter(StdoutTap), lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
-    # Modules stay. Collecting them again and again costs a tenth of the pictures.
+    # Modules are never freed; scanning them in every collection costs a tenth of the speed.
     gc.collect()
     gc.freeze()
     return opened
 
 
 _wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
-"""One tap for all GPUs of a user's program, which has only one standard output."""
+"""The one tap of a user's program for all GPUs: there is only one standard output."""
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
     """Open a device, named as for ``Cuda``, possibly in a user's program. Raises what ``open_gpu`` does.
 
-    It changes only CUDA_DEVICE_MAX_CONNECTIONS there, if unset. ``UsageError`` if there is no such device.
+    In a user's program it only sets CUDA_DEVICE_MAX_CONNECTIONS, if unset. ``UsageError`` if there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context)
 
@@ -304,7 +304,7 @@ def assemble_gpu(
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
-    # Reclaimed from in this order: buffers are cheap to allocate again, sessions take a tenth of a second.
+    # Memory is reclaimed in this order: buffers are cheap to allocate again, sessions take a tenth of a second.
     pinned, memory = PinnedMemory(cuda, part=part), PicturePool(cuda, budget=budget)
     pool = NvdecPool(partial(NvdecSession, package, cuda), _IDLE_SESSIONS, budget)
     cannot = NvdecCapabilities(package, cuda).unsupported_reason
@@ -325,7 +325,7 @@ def assemble_gpu(
         converter=converter or _CompiledOnce(cuda, Converter),
         packing=packing or _CompiledOnce(cuda, CompiledPacking),
         tensors=tensors or _CompiledOnce(cuda, CompiledTensors),
-        # If this kernel compiles, the others will too; they take longer, and are compiled on first use.
+        # If this kernel compiles, the others will too; compiling those takes longer, and happens on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,
     )

@@ -32,7 +32,7 @@ class StdoutTap:
         self._descriptor = descriptor
         self._original = os.dup(descriptor)
         self._written = os.memfd_create("codecfleet-stdout")
-        # Appending: threads that write at the same moment never overwrite each other.
+        # O_APPEND: threads that write at the same moment never overwrite each other.
         fcntl.fcntl(self._written, fcntl.F_SETFL, os.O_APPEND)
         self._redirect()
         self._read_bytes = 0
@@ -54,7 +54,7 @@ class StdoutTap:
         _flush()
         with self._lock:
             if self._is_open:
-                self._restore()  # first, so that later writes go to the original file
+                self._restore()  # before the last read, so that later writes go to the original file
                 self._forward()
                 self._is_open = False
                 os.close(self._original)
@@ -72,7 +72,7 @@ class StdoutTap:
             text = self._tail + data
             self._count += text.count(_ERROR_LINE)
             self._tail = text[-len(_ERROR_LINE) + 1 :]
-            # The file is memory: hours of output would not fit.
+            # The file is in memory, where hours of output would not fit.
             _libc.fallocate(self._written, _PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(self._read_bytes))
             _write_all(self._original, data)
 

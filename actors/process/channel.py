@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ServerT = TypeVar("ServerT")
 ReplyT = TypeVar("ReplyT")
 
-_REPORT: Final = "Please report it, with the input and the options."
+_REPORT: Final = "Please report this, with the input and the options."
 
 
 class Channel(Generic[ServerT]):
@@ -84,7 +84,7 @@ class Channel(Generic[ServerT]):
                 answer.set_exception(why)
 
     def hang_up(self) -> None:
-        """Receive only what has been sent already."""
+        """Receive only messages that have already been sent."""
         with suppress(OSError):  # it was closed before
             self._end.shutdown(socket.SHUT_RD)
 

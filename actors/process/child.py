@@ -14,7 +14,7 @@ ServerT = TypeVar("ServerT")
 ReplyT = TypeVar("ReplyT")
 
 _ENDING_S: Final = 1.0
-"""How long a process that has closed its end may take to end."""
+"""How long a process may take to exit after it has closed its end of the channel."""
 
 
 class ChildDied(ConnectionError):
@@ -40,7 +40,7 @@ class Child(Generic[ServerT]):
         return await self._channel.call(request)
 
     def tell(self, request: Request[ServerT, None]) -> None:
-        """Send a request without waiting for it; ignored if the process is gone. An error of the request ends it."""
+        """Send a request without waiting for it; ignored if the process is gone. A failed request ends the process."""
         self._channel.tell(request)
 
     async def death(self) -> str:
@@ -64,7 +64,7 @@ class Child(Generic[ServerT]):
         try:
             trouble = await self._channel.run()
             if not trouble and process.death is not None:
-                with suppress(TimeoutError):  # it closes its end just before it dies
+                with suppress(TimeoutError):  # a process closes its end just before it dies
                     await asyncio.wait_for(self._dead.wait(), _ENDING_S)
         finally:
             if process.death is not None:
@@ -76,7 +76,7 @@ class Child(Generic[ServerT]):
         return trouble or ended
 
     def _died(self, death: int) -> None:
-        """Read only what it has sent: its own children may hold its end open."""
+        """Read only the messages already sent: its own children may hold its end open."""
         asyncio.get_running_loop().remove_reader(death)
         self._dead.set()
         self._channel.hang_up()

@@ -29,7 +29,7 @@ def _part() -> None:
             with Path(os.devnull).open("r+b", buffering=0) as nothing:
                 os.dup2(nothing.fileno(), end.fileno(), inheritable=False)
     for loop in _LOOPS:
-        selector = getattr(loop, "_selector", None)  # private; loops of other kinds have none
+        selector = getattr(loop, "_selector", None)  # a private attribute, which other kinds of loops lack
         if isinstance(selector, selectors.EpollSelector) and not loop.is_closed():
             with select.epoll() as fresh:
                 os.dup2(fresh.fileno(), selector.fileno(), inheritable=False)

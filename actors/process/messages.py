@@ -21,7 +21,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pickle.PickleBuffer
 
 LENGTH: Final = struct.Struct(">I")
 _JOINED_BYTES: Final = 1 << 16
-"""Frames of up to this size are sent at once: a system call costs more than the copy."""
+"""The largest frame that is copied and sent by one system call, which costs more than the copy."""
 
 
 class Request(ABC, Generic[ServerT_contra, ReplyT_co]):

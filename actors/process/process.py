@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from .running import UNLIMITED, Limits, Prints, Running, start_command
 
 _PROGRAM: Final = (
-    # Imports create many lasting objects, which garbage collection would search for nothing.
+    # Imports create many lasting objects, which garbage collection would search in vain.
     "import gc, importlib, json, sys; gc.set_threshold(10_000); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "importlib.import_module(sys.argv.pop(1)).main()"
 )
 _FIRST_WORD_BYTES: Final = 1 << 16
 _FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
 BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
-"""Identifies this installation of the package, even among those of one version."""
+"""Identifies this installation of the package among others, even of the same version."""
 
 
 class StartedProcess(NamedTuple):
@@ -25,9 +25,9 @@ class StartedProcess(NamedTuple):
 
     end: socket.socket  #: this process's end
     kill: Callable[[], object]
-    ended: Callable[[], str]  #: waits a few seconds for its end, and returns how it ended; called once
-    death: int | None = None  #: readable once it is dead; None if only ``end`` shows that
-    warm_fleet: int | None = None  #: the warm fleet's process, if this is only a connection to it
+    ended: Callable[[], str]  #: waits a few seconds for the process's end, and returns how it ended; called once
+    death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows it
+    warm_fleet: int | None = None  #: the id of the warm fleet's process, if this is only a connection to that process
     note: str = ""  #: for a job's report
 
     def first_word(self) -> bytes:

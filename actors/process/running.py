@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 class Limits:
     """Limits of a process and its children; None is this process's own limit."""
 
-    memory_bytes: int | None = None  #: of data (RLIMIT_DATA): above it Python raises MemoryError
-    cpu_s: int | None = None  #: processor time of all threads together: after it the kernel ends the process
+    memory_bytes: int | None = None  #: bytes of data (RLIMIT_DATA): with more, Python raises MemoryError
+    cpu_s: int | None = None  #: processor time of all threads together: the kernel then ends the process
 
     def impose(self, process: int) -> None:
         """Impose the limits on a process that has just started."""
@@ -40,13 +40,13 @@ UNLIMITED: Final = Limits()
 class Prints(Enum):
     """Where a process's output goes."""
 
-    KEPT = "kept"  #: all of it is kept for its last words
-    SENT = "sent"  #: standard output goes into the channel; standard error is kept
-    ALL_SENT = "all_sent"  #: standard error goes into the channel, too
+    KEPT = "kept"  #: all output is kept for the process's last words
+    SENT = "sent"  #: standard output is sent through the channel; standard error is kept
+    ALL_SENT = "all_sent"  #: standard error is sent through the channel, too
 
 
 class Running(subprocess.Popen[bytes]):
-    """A started process, whose standard input is its end of a pair of sockets. Thread-safe, but for ``ended``."""
+    """A started process, whose standard input is its end of a pair of sockets. Thread-safe, except for ``ended``."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Running(subprocess.Popen[bytes]):
         self.death = os.pidfd_open(self.pid)  #: readable once the process is dead (pidfd_open(2))
 
     def kill_group(self) -> None:
-        """Kill its process group, also after its own end."""
+        """Kill its process group, even after the process itself has ended."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -80,7 +80,7 @@ class Running(subprocess.Popen[bytes]):
         return None
 
     def reaped(self, status: int) -> None:
-        """Take its status from another waiter."""
+        """Set its exit status, which another waiter received."""
         self.returncode = os.waitstatus_to_exitcode(status)
 
     def last_words(self) -> str:
@@ -109,7 +109,7 @@ def start_command(
     environment: Mapping[str, str] | None = None,
     limits: Limits = UNLIMITED,
 ) -> Running:
-    """Start a program whose standard input is its end of a pair of sockets; ``environment`` is None for this one's.
+    """Start a program whose standard input is its end of a pair of sockets; ``environment`` None means this process's.
 
     It gets its own session and process group, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only this process.
     Raises OSError: it cannot be started.

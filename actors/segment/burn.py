@@ -25,7 +25,7 @@ _ONE: Final = 1 << 12
 """The sum of a sample's weights; positions are rounded to 1/4096 of a sample."""
 _BYTE: Final = 255
 OWN_BYTES, LAID_BYTES = 48, 60
-"""Bytes per sample, its own and laid out. Measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB."""
+"""Bytes per sample, stored and scaled. Measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB."""
 
 Samples: TypeAlias = NDArray[np.uint8]
 
@@ -38,9 +38,9 @@ class Screen:
     top: Fraction
     width: Fraction
     height: Fraction
-    source: Size  # the source's size, turned like the output
+    source: Size  # the source's size, turned as in the output
     shape: Fraction  # the output's sample aspect ratio
-    square_samples: bool  # whether a canvas of another size keeps its shape, centred, or is stretched
+    square_samples: bool  # whether a canvas of another size is centred in its own shape, rather than stretched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Subtitle:
     y: int
     width: int
     height: int
-    sha256: str  # of the rows as stored
+    sha256: str  # the digest of the rows as stored
     packed: bytes = field(repr=False)  # rows of R, G, B and alpha, compressed
 
     @property
@@ -73,23 +73,23 @@ class BurntSubtitles:
 
     source_index: int  # the track's place in the source
     track: str
-    sha256: str  # of the whole track, even if these are only a part
+    sha256: str  # the digest of the whole track, even if ``subtitles`` are only a part
     screen: Screen
     subtitles: tuple[Subtitle, ...] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The track's stable name, a part of the encoder kind."""
         return f"burn={self.sha256[:_DIGITS]}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The track's description for the user."""
         return f"with the subtitles of {self.track} burnt in"
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that burning the largest subtitle takes, for its own and its scaled samples."""
+        """The memory that burning the largest subtitle takes, for its stored and its scaled samples."""
         largest = max(self.subtitles, key=lambda each: each.width * each.height, default=None)
         if largest is None:
             return 0

@@ -42,7 +42,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
 
 
 class PictureChain(Protocol[PictureT]):
-    """Converts decoded pictures; used by one thread. ``resized`` counts pictures by their other sizes."""
+    """Converts decoded pictures; used by one thread. ``resized`` counts pictures of unexpected sizes."""
 
     resized: Counter[tuple[int, int]]
 

@@ -46,7 +46,7 @@ class EncodedSegment:
     resized: Mapping[tuple[int, int], int]
     encode_s: float
     wall_s: float
-    device_fault: str = ""  # the error of the device's decoder before software decoded the segment
+    device_fault: str = ""  # the device decoder's error, after which software decoded the segment
     frames_due: int | None = None  # with a rate: how many pictures the segment should have, 0 if none decoded
 
     @property
@@ -71,15 +71,15 @@ class EncodeSegment(Work[EncodedSegment]):
     filters: FilterSettings
     encoder: EncoderSettings
     numbers: tuple[int, int] | None = None  # with a rate: [first, end) of the segment's picture numbers
-    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder places all but the first
+    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder chooses all but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
     library: str = ""  # the required version of the encoder's library, since others may give other bytes; "" for any
-    traceparent: str = ""  # the parent of its span
+    traceparent: str = ""  # the parent of the work's span
 
     @property
     def may_wait(self) -> bool:
-        """Return True: its track's encoder is settled."""
+        """Return True: the track's encoder is chosen and cannot change any more."""
         return True
 
     @property
@@ -101,7 +101,7 @@ class EncodeSegment(Work[EncodedSegment]):
             return self._run(context)
         codec = self.encoder.codec.value
         with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
-            traced.note(host=socket.gethostname(), process=os.getpid())  # noted even if the work fails or is withdrawn
+            traced.note(host=socket.gethostname(), process=os.getpid())  # kept even if the work fails or is withdrawn
             result = self._run(context)
             traced.note(**segment_facts(result))
             return result
@@ -115,7 +115,7 @@ class EncodeSegment(Work[EncodedSegment]):
             context.start_over(frames_done)
             faults.extend([error.message] if isinstance(error, EngineFailed) else [])
 
-        # Work that runs alone tests its effect on a device.
+        # Work that runs alone shows whether it harms a device, so it must use one.
         require_device = self.require_device or self.constraints.alone
         with encode_paths(
             context.device,
@@ -251,13 +251,13 @@ class _Run(Generic[PictureT]):
         given, due = sorted(self._pts_ticks()), self._due()
         if given != due:
             message = f"segment {self._work.segment}: {len(due)} frames went in and {len(given)} came out"
-            raise EncoderFailed(message, "Try another --preset or --codec, and please report it with the input.")
+            raise EncoderFailed(message, "Try another --preset or --codec, and please report this with the input.")
         if not is_increasing(given):
             message = f"segment {self._work.segment}: two frames share one presentation time"
-            raise EncoderFailed(message, "Please report it with the input.")
+            raise EncoderFailed(message, "Please report this with the input.")
 
     def _due(self) -> list[int]:
-        """Return the times that must come out: those that went in; with a rate all of its pictures, or none."""
+        """Return the times that must come out: those that went in; with a rate, all picture numbers or none."""
         taken, numbers = self._walk.taken, self._work.numbers
         if numbers is None:
             return taken

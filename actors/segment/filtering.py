@@ -32,7 +32,7 @@ FULL_RANGE = 2
 _RGB = 0
 _BT2020 = 9
 _MATRICES = {1: "bt709", 4: "fcc", 5: "smpte170m", 6: "smpte170m", 7: "smpte240m", 9: "bt2020"}
-"""FFmpeg's names of H.273's matrices; 5 and 6 are the same."""
+"""FFmpeg's names of H.273's matrices; numbers 5 and 6 mean the same matrix."""
 
 _BY_SAMPLE = frozenset(f"yuv{chroma}p{depth}" for chroma in ("420", "422", "444") for depth in ("", "10le", "12le"))
 _BY_SAMPLE |= {"yuvj420p", "yuvj422p", "yuvj444p"}
@@ -43,7 +43,7 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""bwdif uses one frame before and one after; the second is a margin for its field history."""
+"""bwdif uses one frame before and one after; the other frame is a margin for its field history."""
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
 """Bit-exact on every processor: swscale's fast paths round differently at each SIMD level."""
@@ -69,7 +69,7 @@ class FilterSettings:
     output: VideoFormat
     deinterlace: Literal["off", "auto", "on"] = "off"
     first_field: Literal["top", "bottom"] | None = None
-    """The field shown first in pictures that do not state it; None: they are not deinterlaced."""
+    """The field shown first in pictures that do not state it; None: such pictures are not deinterlaced."""
     on_device: bool = False
     steps: PictureSteps | None = None
     tone: ToneMap | None = None
@@ -110,7 +110,7 @@ class FilterSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The steps' names in the encoder kind."""
+        """The steps' stable names, a part of the encoder kind."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
         last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
         fields = () if self.first_field is None else (f"fields={self.first_field}-first",)
@@ -242,7 +242,7 @@ class FilterChain:
         pix_fmt, colour = frame.format.name, self._settings.output.colour
         shape = frame.width, frame.height, pix_fmt
         if is_rgb(pix_fmt):
-            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # its own matrix, at full range
+            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # RGB's matrix, at full range
         if self._settings.by_picture:
             levels, matrix = int(frame.color_range) or colour.range, int(frame.colorspace)
             matrix = colour.matrix if matrix == UNSPECIFIED else matrix
@@ -357,7 +357,7 @@ class FilterChain:
             arguments += f":out_color_matrix={matrix}"
         filters = []
         working = self._working_matrix(self._tone(given))
-        to_yuv = not rgb and not is_rgb(pix_fmt)  # the buffer states the matrix from which RGB is made
+        to_yuv = not rgb and not is_rgb(pix_fmt)  # for RGB output the buffer states the source's matrix
         if to_yuv and self._settings.by_picture and not same_matrix(given.matrix, working):
             if given.pix_fmt in _BY_SAMPLE:
                 # Chroma is converted sample by sample; through RGB it would be blurred.
@@ -378,7 +378,7 @@ class FilterChain:
                 if (steps := self._settings.steps) is not None and steps.is_padded:
                     blacken(frame, steps, full_range=self._settings.output.colour.range == FULL_RANGE)
                 if (overlay := self._settings.overlay) is not None:
-                    # Kept by the chain: another job's overlay may replace it in the cache.
+                    # The chain keeps the blends: another job's overlay may replace them in the cache.
                     if self._blends is None:
                         self._blends = blends_of(overlay, self._settings.output)
                     lay(self._blends, frame)

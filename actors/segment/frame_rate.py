@@ -29,12 +29,12 @@ class FrameRate:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The rate's stable name, a part of the encoder kind."""
         return f"fps={self.fps}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The rate's description for the user."""
         return f"brought to {self.fps} pictures a second"
 
     @property
@@ -105,7 +105,7 @@ class KeyframeGrid:
         return ceil((ticks - self.first_ticks + 1) / self.interval_ticks) - 1
 
     def begins(self, multiple: int) -> int:
-        """Return the tick at which a multiple begins, to which the pictures from there on belong."""
+        """Return the first tick of a multiple: pictures from that tick on belong to it."""
         return self.first_ticks + floor(multiple * self.interval_ticks)
 
     def following(self, ticks: int) -> int:

@@ -28,12 +28,12 @@ _BAND_ROWS: Final = 64
 """Rows of luma that are blended at once, to save memory; divisible by any subsampling."""
 _INT32_END: Final = 1 << 31
 
-AS_PNG: Final = "Save it as a PNG with 8 bits a channel; transparency is kept."
+AS_PNG: Final = "Save the overlay as a PNG with 8 bits a channel; transparency is kept."
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _HEADER_CHUNK: Final = slice(12, 16)
 _HEADER_BYTES: Final = 24
 _ALIGNED_SAMPLES: Final = 64
-"""FFmpeg rounds the samples of a row up to a multiple of this."""
+"""FFmpeg rounds the number of samples in a row up to a multiple of this."""
 
 FULL_RANGE: Final = 2
 _BYTE, _WORD = 255, 65535
@@ -67,17 +67,17 @@ class Overlay:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The overlay's stable name, a part of the encoder kind."""
         return f"overlay={self.sha256[:_DIGITS]}:{self.x}:{self.y}:{self.opacity}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The overlay's description for the user."""
         opacity = "" if self.opacity == _WHOLE_PERCENT else f", {self.opacity} % opaque"
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def kept_bytes(self, step: Size) -> int:
-        """Return its memory if ``step`` luma samples, across and down, share a chroma sample."""
+        """Return how many bytes it takes if ``step`` luma samples, across and down, share a chroma sample."""
         across, down = step
         pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
         return 8 * (pixels + 2 * chroma) + 4 * pixels
@@ -112,7 +112,7 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
         under[...] = mixed
 
 
-@lru_cache(maxsize=1)  # all segments of a job share it; at most as large as eight of the film's pictures
+@lru_cache(maxsize=1)  # all segments of a job share the result, at most as large as eight of the film's pictures
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
     """Return the blends of an overlay by plane number; ``InputUnreadable`` if its file is not a readable PNG."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)

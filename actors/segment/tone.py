@@ -47,7 +47,7 @@ class Transfer(StrEnum):
 
 
 TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
-"""By H.273's numbers of HDR's transfer functions."""
+"""HDR's transfer functions, by H.273's numbers."""
 
 
 class Operator(StrEnum):
@@ -67,12 +67,12 @@ class ToneMap:
 
     @property
     def name(self) -> str:
-        """Its stable name in the encoder kind."""
+        """The mapping's stable name, a part of the encoder kind."""
         return f"tonemap={self.operator}:{self.transfer}:{self.peak_cd}"
 
     @property
     def words(self) -> str:
-        """Its description for the user."""
+        """The mapping's description for the user."""
         peak = f"{float(self.peak_cd):g} cd/m²"
         return f"tone mapped from {self.transfer.upper()} of up to {peak} to SDR by {self.operator}"
 
@@ -159,7 +159,7 @@ def mapped(red: Values, green: Values, blue: Values, tone: ToneMap) -> tuple[Val
     else:
         light = _hlg_light(red, green, blue)
     brightest = np.maximum(np.maximum(light[0], light[1]), light[2])
-    # One factor for all three keeps the hue.
+    # One factor for red, green and blue keeps the hue.
     factor = compressed(brightest, tone) / np.maximum(brightest, 1e-6)
     linear = [each * factor for each in light]
     return tuple(

@@ -17,7 +17,7 @@ from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
-"""The errors after which the next path is tried; after others, the device, its process or the source is lost."""
+"""The errors after which the next path is tried; after any other, the device, process or source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16
 """How many damaged pictures of a segment are named; all are counted."""
 READ_AHEAD_FRAMES: Final = 4
@@ -25,7 +25,7 @@ READ_AHEAD_FRAMES: Final = 4
 _FEW_FRAMES: Final = 32
 """For fewer pictures a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures after a cut both of its sides hash: as many as a filter with memory looks ahead."""
+"""How many pictures after a cut both segments hash: as many as a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")
@@ -37,7 +37,7 @@ class SegmentTally:
 
     frames: int = 0
     seam_before: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's start
-    seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after its end
+    seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's end
     first_ticks: int | None = None  # of the first frame
     last_ticks: int | None = None  # of the last frame
     failed_packets: int = 0

@@ -29,7 +29,7 @@ _RESERVED: Final[Mapping[str, str]] = {
     "fps": "it follows the picture",
     "repeatspspps": "codecfleet chooses the layout of parameter sets",
 }
-"""The settings that no request may have, and why."""
+"""The settings that no request may have, with the reasons."""
 _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("rc", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "cq", "constqp"),
@@ -38,7 +38,7 @@ _OF_ONE_SESSION: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gop", "idrperiod"), "each segment and each group of pictures must begin with an IDR picture"),
     "timinginfo": "pictures are shown at the source's times",
 }
-"""The settings that codecfleet chooses for a job of many segments; ``encode`` has one session, and accepts them."""
+"""The settings that codecfleet chooses for a job of many segments; ``encode``, with one session, accepts them."""
 _RATES: Final = ("cq", "bitrate", "maxbitrate", "vbvbufsize", "vbvinit")
 _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
@@ -64,7 +64,7 @@ class EncoderCapabilities:
         return self.most("num_max_bframes", 0)
 
     def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
-        """Raise ``EngineUnfit``, naming what is missing, if the device cannot encode such pictures so."""
+        """Raise ``EngineUnfit``, naming what is missing, if the device cannot encode pictures in this way."""
         least = (self.most("width_min", 1), self.most("height_min", 1))
         most = (self.most("width_max", width), self.most("height_max", height))
         if not (least[0] <= width <= most[0] and least[1] <= height <= most[1]):
@@ -101,9 +101,9 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); they override ours
-    single_session: bool = False  # one session encodes the whole output
-    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
+    options: tuple[tuple[str, NvencValue], ...] = ()  # the user's, by NVENC's names (docs/nvenc.md); they override ours
+    single_session: bool = False  # whether one session encodes the whole output
+    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
 
 _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
@@ -115,7 +115,7 @@ _EFFORTS: Final[tuple[dict[str, Any], ...]] = (
     {"preset": Preset.P6, "bf": 3, "multipass": Multipass.FULL, "lookahead": 16, "aq": 0},
     {"preset": Preset.P7, "bf": 4, "multipass": Multipass.FULL, "lookahead": 24, "aq": 0},
 )
-"""The settings of our presets 1 to 7, for devices that have them."""
+"""The settings of our presets 1 to 7, for devices that support the settings."""
 
 
 def nvenc_request(
@@ -133,7 +133,7 @@ def nvenc_request(
             raise Unsupported(f"NVENC setting {key} cannot be set: {_RESERVED[key]}", "Leave it out.")
         if key in _OF_ONE_SESSION and not single_session:
             message = f"a job cannot set the NVENC setting {key}: {_OF_ONE_SESSION[key]}"
-            raise Unsupported(message, "Leave it out, or encode frames with codecfleet.encode.")
+            raise Unsupported(message, "Leave the setting out, or encode frames with codecfleet.encode.")
         if key == "lookahead" and keyframe_interval_s is not None:
             message = "NVENC's look-ahead adds keyframes at scene changes, which --keyframe-interval excludes"
             raise Unsupported(message, "Leave lookahead out.")
@@ -219,13 +219,13 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
             "vbvinit": int(buffer_bits * INITIAL_FULLNESS),
         }
     if rate.maxrate_bps is not None:
-        message = "NVENC has no maximum rate with a quality: PyNvVideoCodec erases it"
+        message = "NVENC has no maximum rate with a quality: PyNvVideoCodec drops the rate"
         raise Unsupported(message, "Use --bitrate with --maxrate and --bufsize, or only --quality.")
     return {"rc": RateMode.VBR, "cq": rate.quality}
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Apply a single session's settings, and those of ours that do not contradict them."""
+    """Return the settings of a single session: the given ones, and ours if they do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -242,7 +242,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return the settings of ours that a mode, or given rates, exclude."""
+    """Return which of our settings a mode or given rates exclude."""
     if mode is RateMode.CONSTQP:
         # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED

@@ -16,7 +16,7 @@ NvencValue: TypeAlias = Enum | Fraction | Qp | TimingInfo | bool | int | str
 """The value of one setting."""
 
 _AUTOMATIC: Final = "auto"
-_OURS: Final = "codecfleet sets it for each session."
+_OURS: Final = "codecfleet chooses the value for each session."
 _DROPPED: Final = "PyNvVideoCodec silently drops it"
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(
@@ -33,11 +33,11 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         ("num_unit_in_ticks", "timescale"),
         ("it is half of timinginfo", "Write timinginfo=num_unit_in_ticks/timescale."),
     ),
-    "gpuid": (_DROPPED, "A worker sees one GPU, which is number 0."),
-    "gpu_id": ("a worker sees one GPU, which is number 0", "CUDA_VISIBLE_DEVICES chooses it."),
+    "gpuid": (_DROPPED, "Leave the key out: a worker sees one GPU, which is number 0."),
+    "gpu_id": ("a worker sees one GPU, which is number 0", "Set CUDA_VISIBLE_DEVICES to choose the GPU."),
     "cudacontext": ("the worker has its own", _OURS),
     "cudastream": ("the worker has its own", _OURS),
-    "max_res": ("PyNvVideoCodec's Reconfigure takes no other size", "Leave it out."),
+    "max_res": ("PyNvVideoCodec cannot change the size of an open encoder", "Leave it out."),
     "colorspace": (
         "the range to which the GPU converts RGB is not documented",
         "Give RGB frames and a matrix to codecfleet.encode, which converts them exactly.",
@@ -49,7 +49,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "profile": (_DROPPED, "The driver chooses the profile by the surface format."),
     **dict.fromkeys(
         ("intrarefresh", "intra_refresh", "ltr", "split_encode", "bref_mode", "weighted_pred", "filler"),
-        (_DROPPED, "There is no way to set it; leave it out."),
+        (_DROPPED, "There is no way to set this; leave the key out."),
     ),
     "targetquality": (_DROPPED, "Write cq."),
     "max_bitrate": (_DROPPED, "Write maxbitrate."),
@@ -72,7 +72,7 @@ def read_option(key: str, text: str) -> NvencValue:
     try:
         return SETTINGS[key](text)
     except (ValueError, ZeroDivisionError) as error:
-        advice = "docs/nvenc.md lists its values."
+        advice = "docs/nvenc.md lists each setting's values."
         for word in (text.upper(), text.lower()):
             with suppress(ValueError, ZeroDivisionError):
                 SETTINGS[key](word)
@@ -110,14 +110,14 @@ def _refusal(key: str) -> Unsupported:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        hint = " (the package would take K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
+        hint = " (the package would read K and M as 1024 and 1024 x 1024)" if text[:-1].isdigit() else ""
         raise ValueError(f"not a whole number{hint}")
     return int(text)
 
 
 def _strength(text: str) -> int:
     if text == "0":
-        raise ValueError(f"the package would switch it on; {_AUTOMATIC} does that by name")
+        raise ValueError(f"the package takes 0 as automatic; write {_AUTOMATIC} for that")
     return 0 if text == _AUTOMATIC else _number(text)
 
 

@@ -24,13 +24,13 @@ THREADS = 2
 _CORES_FILLED: Final = 16
 _MOST_X264_THREADS: Final = 8
 _ROWS_PER_THREAD: Final = 135
-"""x264 codes as many pictures at once as it has threads, each some rows behind the one it refers to."""
+"""x264 codes as many pictures at once as it has threads, each some rows behind its reference picture."""
 
-_CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # of ST 2086 messages in H.264 and HEVC
+_CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # units of ST 2086 messages in H.264 and HEVC
 _TRIED_KEPT: Final = 64
 """How many successfully opened settings are cached: the files of a batch use few different ones."""
 _LARGEST_TREE: Final = 64
-"""A side of x265's largest coding tree unit. A picture of a single unit has other bytes in every run."""
+"""A side of x265's largest coding tree unit. A picture of a single unit gets different bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that exist in FFmpeg's software encoders under the same names."""
@@ -51,10 +51,10 @@ class SoftwareRequest:
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
     options: Options = ()  # by FFmpeg's names, overriding ours; ``x264-params`` and the like (``a=1:b=2``) are merged
-    dolby_vision: bool = False  # keeps the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
-    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes no keyframes of its own
-    captions: bool = True  # writes closed captions, if pictures have any and the codec can carry them
-    segments: int | None = None  # how many pictures the track has; None if unknown
+    dolby_vision: bool = False  # whether to keep the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
+    keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
+    captions: bool = True  # whether to write closed captions, if pictures have any and the codec can carry them
+    segments: int | None = None  # how many segments the track has; None if unknown
 
 
 def software_request(
@@ -97,11 +97,11 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
         raise Unsupported(message, f"It encodes {', '.join(profile.pix_fmts)}.")
     if request.dolby_vision and (codec is not Codec.HEVC or picture.pix_fmt != "yuv420p10le"):
         message = f"Dolby Vision needs HEVC in yuv420p10le, not {codec} in {picture.pix_fmt}"
-        raise Unsupported(message, "Leave it out, or use --codec hevc --pix-fmt yuv420p10le.")
+        raise Unsupported(message, "Leave Dolby Vision out, or use --codec hevc --pix-fmt yuv420p10le.")
     rate = profile.settled_rate(request.rate)
     interval_s = request.keyframe_interval_s
     if interval_s is not None and codec is Codec.AV1 and rate.bitrate_bps is not None:
-        message = "with an average bitrate and requested keyframes, SVT-AV1 gives other bytes in every run"
+        message = "with an average bitrate and requested keyframes, SVT-AV1 gives different bytes in every run"
         raise Unsupported(message, "Use --quality with --keyframe-interval, or another --codec.")
     options = dict(preset) | {"g": str(gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES)}
     options |= _rate_options(codec, rate) | _codec_options(codec, picture, captions=request.captions)
@@ -143,7 +143,7 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
 
 
 def _threads(request: SoftwareRequest, rate: RateControl, height: int) -> int:
-    """Return a session's threads if the bytes depend on them: one if two of the library's threads race."""
+    """Return how many threads a session has if the bytes depend on them: one if the library's threads race."""
     if request.codec is Codec.AV1:
         return _av1_threads(rate)
     if request.codec is not Codec.H264:
@@ -180,7 +180,7 @@ def _is_steered(rate: RateControl) -> bool:
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
     options = {"b": str(rate.bitrate_bps)} if rate.quality is None else {"crf": str(rate.quality)}
     if rate.quality is not None and codec is Codec.VP9:
-        # libvpx takes a quality only with a rate: 0 for none, a maximum for "constrained quality".
+        # libvpx takes a quality only with a rate: 0 for no limit, a maximum rate for "constrained quality".
         options["b"] = str(rate.maxrate_bps or 0)
     if rate.maxrate_bps is not None:
         if codec is Codec.AV1 and rate.quality is None:
@@ -236,7 +236,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
 
 def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
     params: _Params = {}
-    if mastering is not None:  # in the units of its SEI message (H.264 and H.265, annex D)
+    if mastering is not None:  # in the units of the SEI message (H.264 and H.265, annex D)
         units = (lambda x: round(x * _CHROMATICITY_UNITS)), (lambda y: round(y * _LUMINANCE_UNITS))
         params[names[0]] = _mastering(mastering, *units)
     if light is not None:

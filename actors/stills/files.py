@@ -23,7 +23,7 @@ ANY_RATE: Final = Fraction(25)
 _BT601: Final = 6
 _LIMITED_RANGE: Final = 1
 _LAMBDA: Final = 118
-"""FFmpeg's FF_QP2LAMBDA: a quantizer scale of 1 in the units of its rate control."""
+"""FFmpeg's FF_QP2LAMBDA: a quantizer scale of 1 in the units of FFmpeg's rate control."""
 _COARSEST, _FINEST = 31, 2
 """The quantizer scales of FFmpeg's JPEG encoder."""
 _QUALITY_MOST: Final = 100
@@ -77,6 +77,6 @@ def _options(format_: StillFormat, quality: int) -> Mapping[str, str]:
         return {"quality": str(quality)}
     if format_ is StillFormat.PNG:
         return {}
-    # The plain transform: the vectorised ones round differently.
+    # Use the plain transform: the vectorised ones round differently.
     scale = quantizer_scale(quality) * _LAMBDA
     return {"flags": "+qscale+bitexact", "global_quality": str(scale), "dct": "int"}

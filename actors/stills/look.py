@@ -50,12 +50,12 @@ class StillLook:
     colour: Colour
     """The source's colours, with matrix and range known."""
     format: StillFormat | None
-    """None for RGB samples instead of files."""
+    """The format of the files; None for RGB samples instead."""
     quality: int
-    """1 to 100, for JPEG and WebP."""
+    """The quality of JPEG and WebP, from 1 to 100."""
     tone: "ToneMap | None" = None
     """Maps HDR to SDR; None for SDR sources."""
     crop: "tuple[Size, Region] | None" = None
-    """The size of pictures, and the part that the source's container says to show; None for all of it."""
+    """The size of pictures, and the part of them that the container says to show; None for the whole picture."""
     by_picture: bool = False
     """Whether pictures are converted by their own colours, in a track whose colours change."""

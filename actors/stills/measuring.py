@@ -27,10 +27,10 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredSegment(SeenSegment):
-    """The pictures of one segment, by time; it is complete, because a picture that does not decode is not measured."""
+    """The measured pictures of a segment, by time. Always complete: a picture that does not decode is not measured."""
 
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]  # from the previous picture, 0 to ``DIFFERENCE_MOST``; one fewer than ``pts_ticks``
+    differences: NDArray[np.int64]  # of successive pictures, 0 to ``DIFFERENCE_MOST``
     first: NDArray[np.uint8]  # a grey picture, empty if the segment has none
     last: NDArray[np.uint8]
 

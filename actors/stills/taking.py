@@ -94,7 +94,7 @@ class _Taking:
         while self._waiting and self._waiting[0] < ticks:
             self._take()
         self._on_screen = ticks, frame
-        if self._walk.taken[-1:] == [ticks]:  # not a picture around the segment
+        if self._walk.taken[-1:] == [ticks]:  # the picture is in the segment, not around it
             self._context.advance()
         yield from ()
 
@@ -126,12 +126,12 @@ class Painter:
         self._chain = FilterChain(settings, 1 / ANY_RATE)
 
     def paint(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a picture as (rows, columns, 3) samples of RGB, as shown; ``Unsupported`` if FFmpeg cannot."""
+        """Return a picture as (rows, columns, 3) samples of RGB, as shown; ``Unsupported`` if FFmpeg refuses."""
         ((_, picture),) = self._chain.push(0, frame)
         return turned(np.asarray(picture.to_ndarray(format=RGB), dtype=np.uint8), self._look.turn)
 
     def draw(self, frame: VideoFrame) -> NDArray[np.uint8]:
-        """Return a picture's file, or its samples if no file is wanted; ``Unsupported`` or ``EncoderFailed``."""
+        """Return a picture's file, or its samples if no file is wanted; raises ``Unsupported`` or ``EncoderFailed``."""
         rgb, look = self.paint(frame), self._look
         if look.format is None:
             return rgb.ravel()

@@ -16,7 +16,7 @@ from ..segment.walk import SegmentTally, decode_on_first
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenSegment:
-    """The result of such work."""
+    """The result of work on one segment's pictures."""
 
     segment: int
     frames_decoded: int  # including pictures around the segment
@@ -24,7 +24,7 @@ class SeenSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether decoding from further back could not recover anything."""
+        """Whether nothing is missing that decoding from further back might recover."""
         return True
 
 

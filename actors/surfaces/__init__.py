@@ -1,1 +1,1 @@
-"""What a picture is, on the host or on a device: formats, memory layouts, and the values that hold them."""
+"""Pictures on the host or on a device: their formats, their memory layouts, and the values that hold them."""

@@ -1,4 +1,4 @@
-"""What scaling and conversion of a surface is asked for, and what that means for each of its planes.
+"""A requested scaling and conversion of a surface, and the resulting arithmetic for each of its planes.
 
 Pure. Samples are integers throughout, so every implementation gives the same bits: the device's kernels
 (``converting``) and the reference in NumPy that tests them. The arithmetic, for samples of S bits that become T:
@@ -9,8 +9,8 @@ Pure. Samples are integers throughout, so every implementation gives the same bi
 2. Down: the same over those rows, shifted right to T bits with halves rounded up, and clipped to what T bits hold. The
    sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
 
-A plane that neither pass would change is only given other bits: shifted left, or right with halves rounded up. There is
-no dithering. Shifting left is what limited range asks for; full range's white stays a little below the new largest.
+A plane that neither pass would change only changes its depth: shifted left, or right with halves rounded up. There is
+no dithering. Shifting left is exact for limited range; white of full range stays a little below the new maximum.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _TABLE_BYTES: Final = 4
 
 
 def padding_bits(format_: SurfaceFormat) -> int:
-    """Return how many padding bits lie below a sample's significant bits."""
+    """Return how many padding bits are below a sample's significant bits."""
     return 8 * format_.sample_bytes - format_.bits
 
 
@@ -66,7 +66,7 @@ class PlanePlan:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether its samples are made from several source samples, or from those of another place."""
+        """Whether the plane's samples are made from several source samples, or from those of another place."""
         return not (self.across.is_identity and self.down.is_identity)
 
 
@@ -89,7 +89,7 @@ class Conversion:
         for format_, (width, height) in ((self.source, self.source_size), (self.target, self.target_size)):
             if width <= 0 or height <= 0 or not format_.holds(width, height):
                 across, down = 1 + format_.halved_across, 1 + format_.halved_down
-                message = f"no {format_.layout.value} surface is of {width}x{height}"
+                message = f"no {format_.layout.value} surface can be {width}x{height}"
                 raise Unsupported(message, f"The width must be a multiple of {across} and the height of {down}.")
 
     @property
@@ -99,7 +99,7 @@ class Conversion:
 
     @property
     def name(self) -> str:
-        """A name for what decides each bit of the result, part of the encoder kind; "" if pictures are unchanged."""
+        """The conversion's part of the encoder kind: equal names mean equal results; "" if pictures are unchanged."""
         if self.is_identity:
             return ""
         source = _described(self.source, self.source_size, self.source_location)

@@ -36,11 +36,11 @@ class DeviceFrame:
 
 @dataclass(frozen=True, slots=True)
 class DecodeStatistics:
-    """How a picture was coded, block by block in the driver's order. Documented, but seen from no driver tested."""
+    """How a picture was coded, block by block in the driver's order. Documented, but no tested driver gave any."""
 
-    luma_qp: tuple[int, ...]  # quantizers; all fields are equally long, or empty
+    luma_qp: tuple[int, ...]  # quantizers; all four fields are equally long, or empty
     coding_units: tuple[int, ...]  # the driver's block types
-    first_motion: tuple[tuple[int, int], ...]  # (across, down): the size of the first list
+    first_motion: tuple[tuple[int, int], ...]  # (across, down): motion by the first reference list
     second_motion: tuple[tuple[int, int], ...]
 
 
@@ -62,7 +62,7 @@ class DevicePicture:
     pts: int | None = None  # in its track's ticks
     opaque: object = None  # its decoder's notes
     colour: Colour | None = None
-    """Its own colours, in a track whose colours change; None: the track's."""
+    """The picture's colours, in a track whose colours change; None: the track's colours."""
 
     @property
     def address(self) -> int:
@@ -79,7 +79,7 @@ class TimedPicture:
 
 
 def state_colour(picture: object, colour: Colour) -> None:
-    """Give a decoded picture of either memory its own colours, overriding its decoder's."""
+    """Give a decoded picture, on the host or the device, its own colours, overriding its decoder's."""
     if isinstance(picture, VideoFrame):
         picture.color_range, picture.colorspace = colour.range, colour.matrix
         picture.color_primaries, picture.color_trc = colour.primaries, colour.transfer

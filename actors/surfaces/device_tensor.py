@@ -15,15 +15,15 @@ from .frames_dlpack import CUDA, DLTensor
 
 _NAME: Final = b"dltensor"
 _NOT_WHOLE: Final = "samples are whole numbers of 8 or 16 bits, and these are not"
-_ADVICE: Final = "Round and convert them first."
+_ADVICE: Final = "Round and convert the samples first."
 DEFAULT_STREAM: Final = 1
 """CUDA's legacy default stream, as the protocol and the driver (CU_STREAM_LEGACY) number it."""
 THREADS_STREAM: Final = 2
-"""The default stream of a thread (CU_STREAM_PER_THREAD): of whichever thread uses this handle."""
+"""The default stream of the thread that uses this handle (CU_STREAM_PER_THREAD)."""
 _WHOLE_NUMBERS: Final = (0, 1)
 """DLDataTypeCode of signed and unsigned whole numbers; many libraries have no unsigned 16 bits."""
 _WHOLE_KINDS: Final = ("i", "u")
-"""The same in the array interface's type strings."""
+"""The letters of signed and unsigned whole numbers in the array interface's type strings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,7 +35,7 @@ class DeviceTensor:
     strides_bytes: tuple[int, ...] | None  # None: C order
     item_bytes: int
     owner: object = field(repr=False)  # keeps the memory alive
-    streams: tuple[int, ...] = ()  # handles: the samples are complete once these CUDA streams are done
+    streams: tuple[int, ...] = ()  # handles of CUDA streams: the samples are complete once their work is done
     device: int | None = None  # None: not said
 
 
@@ -48,7 +48,7 @@ def device_kind(tensor: Any) -> int:
 def device_tensor(tensor: Any) -> DeviceTensor:
     """Return where a CUDA tensor is. Its capsule is not consumed: it owns the tensor until the result is dropped.
 
-    ``EncoderFailed`` if the tensor gives no capsule of the known kind, or none at all, is not on a CUDA device, or
+    ``EncoderFailed`` if the tensor gives no capsule, or one of an unknown kind, is not on a CUDA device, or
     holds no whole numbers.
     """
     read = ctypes.pythonapi.PyCapsule_GetPointer
@@ -86,7 +86,7 @@ def array_tensor(array: Any) -> DeviceTensor:
             strides_bytes=None if strides is None else tuple(strides),
             item_bytes=int(kind[2:]),
             owner=array,
-            # 0 is not allowed, but PyNvVideoCodec writes it, and means the default stream.
+            # 0 is not allowed, but PyNvVideoCodec writes 0 for the default stream.
             streams=() if stream is None else (int(stream) or DEFAULT_STREAM,),
         )
     if kind[1] not in _WHOLE_KINDS:
@@ -99,6 +99,6 @@ def _foreign(tensor: object) -> Iterator[None]:
     """Map the errors of a foreign tensor, such as PyTorch's with gradients."""
     try:
         yield
-    except Exception as error:  # each framework raises errors of its own
-        message = f"a {type(tensor).__name__} does not say where its samples lie: {error}"
+    except Exception as error:  # each framework raises its own errors
+        message = f"a {type(tensor).__name__} does not say where its samples are: {error}"
         raise EncoderFailed(message, "Give a plain tensor (detach()), a device frame, or planes.") from error

@@ -14,11 +14,11 @@ class SurfaceLayout(Enum):
     """The arrangement of samples in a surface, by the Video Codec SDK's names; ``value`` is PyNvVideoCodec's name."""
 
     NV12 = "NV12"  # 4:2:0, 8 bits: a plane of luma, then one of chroma pairs
-    P016 = "P016"  # the same with 10 or 12 bits in the upper bits of 16
+    P016 = "P016"  # NV12's planes with 10 or 12 bits in the upper bits of 16
     NV16 = "NV16"  # 4:2:2, 8 bits: a plane of luma, then one of chroma pairs
-    P216 = "P216"  # the same with 10 or 12 bits in the upper bits of 16
+    P216 = "P216"  # NV16's planes with 10 or 12 bits in the upper bits of 16
     YUV444 = "YUV444"  # 4:4:4, 8 bits: three planes
-    YUV444_16 = "YUV444_16Bit"  # the same with 10 or 12 bits in the upper bits of 16
+    YUV444_16 = "YUV444_16Bit"  # YUV444's planes with 10 or 12 bits in the upper bits of 16
 
 
 _SOFT_DEPTHS: Final = (8, 10, 12)
@@ -30,7 +30,7 @@ _LAYOUTS: Final = {
     (0, 0, False): SurfaceLayout.YUV444,
     (0, 0, True): SurfaceLayout.YUV444_16,
 }
-"""By whether chroma is halved across and down, and whether a sample has more than 8 bits."""
+"""Layouts by (chroma is halved across, chroma is halved down, a sample has more than 8 bits)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,25 +29,25 @@ class Frame:
     tensor; name other streams that read it with ``record_stream``.
 
     A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
-    planes one below the other (NV12 and its kin: chroma in pairs; more than 8 bits in the upper bits of 16).
+    planes one below the other (NV12 and similar formats: chroma in pairs; more than 8 bits in the upper bits of 16).
     ``__cuda_array_interface__`` is the same, and frames on the host have none.
     """
 
     index: int
-    """Its number among the requested pictures, from 0."""
+    """The frame's number among the requested pictures, from 0."""
     ticks: int
-    """When it is shown, in ticks of ``time_base``, on the source's own clock."""
+    """When the frame is shown, in ticks of ``time_base``, on the source's own clock."""
     time_base: Fraction
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
-    """By FFmpeg's names: those of planar formats, even if a surface holds the samples."""
+    """The format, by FFmpeg's names: that of a planar format, even if a surface holds the samples."""
     source_index: int | None = None
-    """Its number among all pictures of its track, from 0; None if it comes from no file."""
+    """The frame's number among all pictures of its track, from 0; None if it comes from no file."""
     duration_s: Fraction | None = None
-    """How long it is shown: until the track's next picture. None if that is unknown."""
+    """How long the frame is shown: until the track's next picture. None if that is unknown."""
     is_keyframe: bool = False
-    """Whether decoding can start at it, as its track's index says; False if it comes from no file."""
+    """Whether decoding can start at the frame, by its track's index; False if it comes from no file."""
     notes: PictureNotes | None = None
     """NVDEC's notes, if ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
@@ -75,7 +75,7 @@ class Frame:
 
     @property
     def on_device(self) -> bool:
-        """Whether its samples lie on the GPU."""
+        """Whether its samples are on the GPU."""
         return isinstance(self._picture, DevicePicture)
 
     @property
@@ -93,9 +93,9 @@ class Frame:
     def record_stream(self, stream: int) -> None:
         """Note that another CUDA stream, given by its handle, reads the frame's memory.
 
-        Once the frame and its tensors are dropped, the memory is reused after all that is then in the stream. CUDA's
-        legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on the
-        host.
+        Once the frame and its tensors are dropped, the memory is reused after all work that is then in the stream.
+        CUDA's legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on
+        the host.
         """
         if not isinstance(self._picture, DevicePicture):
             raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
@@ -103,12 +103,12 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its DLPack tensor, like all properties below; on the host, of a copy."""
+        """The shape of its DLPack tensor (on the host, of a copy), like all properties below."""
         return self._tensor.shape
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How many bytes lie between neighbours on each axis."""
+        """The distance in bytes between neighbours on each axis."""
         tensor = self._tensor
         if isinstance(tensor, DeviceArray):
             return tuple(prod(tensor.shape[axis + 1 :]) * tensor.item_bytes for axis in range(len(tensor.shape)))
@@ -148,7 +148,7 @@ class Frame:
         """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
 
         Raises:
-            Unsupported: PyAV has no such array, such as of 4:2:0 with odd sides, or of ``yuv420p12le``.
+            Unsupported: PyAV has no such array, for example for 4:2:0 with odd sides, or ``yuv420p12le``.
             DeviceError: the copy from the device failed.
         """
         return _one_array(self.to_video_frame())
@@ -210,7 +210,7 @@ def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
 def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
     """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) if they alternate.
 
-    ``Unsupported`` if samples share bytes, or some components are rarer than others.
+    ``Unsupported`` if samples share bytes, or the components in a plane have different numbers of samples.
     """
     layout = picture.format
     planes = {component.plane for component in layout.components}
@@ -224,10 +224,10 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
 def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
-        array: object = picture.to_ndarray()  # typed as one array, but for pal8 it is two
-    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises the other error for formats
+        array: object = picture.to_ndarray()  # PyAV types the result as one array, but for pal8 it is two
+    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises ValueError for unknown formats
         message = f"a frame of {layout} is not one array"
-        raise Unsupported(message, "Take its planes, or ask for another pix_fmt, such as rgb24.") from error
+        raise Unsupported(message, "Take the frame's planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):
         raise Unsupported(f"a frame of {layout} is more than one array", "Ask for another pix_fmt, such as rgb24.")
     return array

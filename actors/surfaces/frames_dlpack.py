@@ -83,9 +83,9 @@ class DeviceOwner(Protocol):
 
 
 class DeviceArray:
-    """Numbers on the device, in C order, complete. ``owner`` notes which streams read them.
+    """An array of numbers on the device, in C order, complete. ``owner`` notes which streams read it.
 
-    They are unsigned, or of the kind ``code`` (DLDataTypeCode).
+    The numbers are unsigned, or of the kind ``code`` (DLDataTypeCode).
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class DeviceArray:
 
         ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
         and 1 are the legacy default stream, 2 the calling thread's; -1 does not name it. When the consumer has dropped
-        the tensor, the memory is reused after that stream's work of that time. ``BufferError`` if a copy, another
+        the tensor, the memory is reused after all work that is then in that stream. ``BufferError`` if a copy, another
         device, or an ambiguous stream is requested.
         """
         device = self.__dlpack_device__()
@@ -167,8 +167,7 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released: by a structure's address, the objects that it needs. Each use is one atomic
-operation.
+"""Exports that were not released: the objects that a structure needs, by its address. Each use is one atomic operation.
 """
 
 
@@ -213,7 +212,7 @@ def exported(
     return _python.PyCapsule_New(place, name, _DESTROY)
 
 
-# These are also called when the interpreter ends and the module has lost its names, so they hold their own references.
+# These functions are also called at the interpreter's exit, without the module's names: they hold references.
 
 
 def _delete(address: int, held: dict[int, tuple[object, ...]] = _held) -> None:
@@ -235,6 +234,6 @@ def _destroy(
 
 _DELETE: Final = _Deleter(_delete)
 _DESTROY: Final = _Destructor(_destroy)
-# Never released: capsules and tensors outlive this module, and call these when they go.
+# Never released: capsules and tensors outlive this module, and call these when they are freed.
 for _callback in (_DELETE, _DESTROY):
     _python.Py_IncRef(_callback)

@@ -13,7 +13,7 @@ _SHIFT: Final = 15
 _ROW_ONE: Final = 1 << 12
 ROW_TAPS: Final = 8
 LEAST_HEIGHT: Final = 16
-"""Smaller heights have other taps."""
+"""The smallest height with ``ROW_TAPS`` taps; smaller ones have other taps."""
 _BT601: Final = 6
 _COEFFICIENTS: Final = {
     1: (117489, 138438, 13975, 34925),
@@ -22,10 +22,10 @@ _COEFFICIENTS: Final = {
 }
 """By matrix: Cr to red, Cb to blue, Cb to green and Cr to green (``ff_yuv2rgb_coeffs``): BT.709, BT.601, BT.2020."""
 _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
-"""The usual matrix is rounded from decimals instead."""
+"""BT.601's weights in thousandths, from which FFmpeg rounds this matrix instead."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
 _CUBIC: Final = 3 * (1 << 24) // 5
-"""-a of the cubic, 0.6, as a 24-bit fraction."""
+"""The cubic's coefficient -a, 0.6, as a 24-bit fraction."""
 _UNIT_BITS: Final = 30
 
 

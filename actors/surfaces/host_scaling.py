@@ -18,7 +18,7 @@ def source_bytes(conversion: Conversion) -> int:
 def converted(conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the bytes of a converted surface; ``ValueError`` if the source's size is not the conversion's."""
     if surface.nbytes != source_bytes(conversion):
-        msg = f"a surface of {surface.nbytes} bytes is not one of {source_bytes(conversion)}"
+        msg = f"the surface has {surface.nbytes} bytes, not {source_bytes(conversion)}"
         raise ValueError(msg)
     if conversion.is_identity:
         return surface.copy()

@@ -18,9 +18,9 @@ ONE: Final = 1 << WEIGHT_BITS
 
 _FINE_BITS: Final = 48
 _FINE: Final = 1 << _FINE_BITS
-"""The unit in which filters are evaluated."""
+"""One, in the unit in which filters are evaluated."""
 _PI: Final = 884279719003555
-"""Pi in that unit, rounded."""
+"""Pi in units of 1 / ``_FINE``, rounded."""
 
 
 class ScaleFilter(StrEnum):
@@ -28,11 +28,11 @@ class ScaleFilter(StrEnum):
 
     BILINEAR = "bilinear"  # a triangle: soft
     BICUBIC = "bicubic"  # the cubic with a = -0.6, swscale's default
-    LANCZOS = "lanczos"  # a sinc under a sinc window of three lobes: the sharpest, rings most
+    LANCZOS = "lanczos"  # a sinc under a sinc window of three lobes: the sharpest, with the most ringing
 
     @property
     def reach(self) -> int:
-        """How far it reaches to either side, in samples, unless scaling down widens it."""
+        """How far the filter reaches to either side, in samples, unless scaling down widens it."""
         return {ScaleFilter.BILINEAR: 1, ScaleFilter.BICUBIC: 2, ScaleFilter.LANCZOS: 3}[self]
 
 
@@ -62,13 +62,13 @@ class ChromaLocation(Enum):
     BOTTOM = 6
 
     def across(self, *, halved: bool) -> Lattice:
-        """Return where chroma's columns lie."""
+        """Return where chroma's columns are."""
         if not halved:
             return LUMA
         return _ON_EVEN if self in _LEFT else _BETWEEN
 
     def down(self, *, halved: bool) -> Lattice:
-        """Return where chroma's rows lie."""
+        """Return where chroma's rows are."""
         return _DOWN.get(self, _BETWEEN) if halved else LUMA
 
 
@@ -86,7 +86,7 @@ class Taps:
     """The source samples of each target sample along an axis.
 
     Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
-    targets have equally many weights, which sum to ``ONE`` (or to what ``window_taps`` was given), and no index lies
+    targets have equally many weights, which sum to ``ONE`` (or to what ``window_taps`` was given), and no index is
     outside the source.
     """
 
@@ -114,9 +114,9 @@ def taps(
 ) -> Taps:
     """Return the taps of an axis's target samples.
 
-    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples lie. Scaling
-    down widens the filter in proportion, so that nothing finer than the target's samples folds into them. Beyond an
-    edge its own sample is repeated.
+    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples are. Scaling
+    down widens the filter in proportion, so that details finer than the target's samples do not alias. Beyond an edge,
+    the edge's sample is repeated.
 
     ``ValueError`` if a size is not a positive multiple of its lattice's spacing.
     """
@@ -135,7 +135,7 @@ def window_taps(
     """Return the taps of ``target_count`` samples that show part of an axis: (its begin, its extent) in luma samples.
 
     ``firsts`` count from the plane's own first sample. Weights sum to ``one``. Only samples whose area is at least
-    partly inside the window are used: at its edges they are repeated.
+    partly inside the window are used: beyond its edges the outermost ones are repeated.
     """
     begin, extent = window
     first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)
@@ -150,7 +150,7 @@ def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: S
     """Return the taps of targets at ``begin``, ``begin + step`` ...; counts are of (sources, targets)."""
     source_count, target_count = counts
     widening = max(Fraction(1), step)
-    # Whole numbers over one denominator: fractions would take longer than all the rest.
+    # Whole numbers over one denominator: fractions would take longer than everything else.
     over = math.lcm(begin.denominator, step.denominator)
     first_place, apart = (each.numerator * (over // each.denominator) for each in (begin, step))
     phases: dict[int, tuple[int, list[int]]] = {}

@@ -17,7 +17,7 @@ class StridedChannel(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StridedPicture:
-    """Y, Cb and Cr of ``format``, or with ``matrix`` red, green and blue of 8 bits, that become NV12."""
+    """Y, Cb and Cr of ``format``; with ``matrix``, 8-bit red, green and blue, which become NV12."""
 
     channels: tuple[StridedChannel, StridedChannel, StridedChannel]
     width: int
@@ -25,9 +25,9 @@ class StridedPicture:
     pix_fmt: str
     """FFmpeg's planar format of the samples after conversion."""
     format: SurfaceFormat
-    """Its arrangement as a surface."""
+    """The surface format that holds such samples."""
     shift: int = 0
-    """By how many bits samples are shifted up: significant bits are low here, and high in a surface."""
+    """How far samples are shifted up, in bits: significant bits are low here, and high in a surface."""
     matrix: int | None = None
     """ISO/IEC 23091-2's matrix for converting RGB; None for Y, Cb and Cr."""
     owner: object = field(repr=False)
@@ -40,7 +40,7 @@ class StridedPicture:
 
     @property
     def is_tight(self) -> bool:
-        """Whether it already is such a surface."""
+        """Whether its memory already is a tight surface of ``format``."""
         step = self.format.sample_bytes
         begin = self.channels[0].address
         return not (self.shift or self.matrix) and all(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..media.values import Colour
 
 WEIGHT_BITS: Final = 16
-"""A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper ones take 64."""
+"""A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper samples take 64 bits."""
 _FULL: Final = 2
 """FFmpeg's number of full range."""
 _BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (
@@ -31,7 +31,7 @@ class RgbRule:
     """Whole-number weights: R = luma x (Y - black) + red_cr x (Cr - middle), and so on, over 2^``WEIGHT_BITS``."""
 
     black: int
-    middle: int  # of Cb and Cr: 128 of 8 bits
+    middle: int  # the neutral value of Cb and Cr: 128 with 8 bits
     luma: int
     red_cr: int
     green_cb: int
@@ -40,7 +40,7 @@ class RgbRule:
 
 
 def luma_weights(colour: Colour, height: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return how much red, green and blue weigh in luma; without known weights BT.709 from 720 lines, or BT.601."""
+    """Return how much red, green and blue weigh in luma; if unknown, by BT.709 from 720 lines on, else BT.601."""
     red, blue = _WEIGHTS.get(colour.matrix) or (_BT709 if height >= _HD_HEIGHT else _BT601)
     return red, 1 - red - blue, blue
 

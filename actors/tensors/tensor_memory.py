@@ -27,7 +27,7 @@ _CODES: Final = {"u": UNSIGNED, "f": FLOAT}
 _PINNED: Final = 3
 """DLDeviceType of page-locked memory of the host."""
 _HALF_BITS: Final = 16
-_ADVICE: Final = "Give memory of the tensor's type and shape that may be written, or leave out= away."
+_ADVICE: Final = "Give memory of the tensor's type and shape that may be written, or omit out=."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -58,15 +58,15 @@ class EncodedTrack:
     frame_samples: int
     bit_rate_bps: int
     time_base: Fraction  # one sample
-    pts: NDArray[np.int64]  # on the source's clock; the first is ``initial_padding`` before the track
+    pts: NDArray[np.int64]  # packets' times on the source's clock; the first is ``initial_padding`` before the track
     durations: NDArray[np.int64]
     sizes_bytes: NDArray[np.int64]  # of the packets
     payload: NDArray[np.uint8]
     initial_padding: int  # samples
     trailing_padding: int  # samples
-    damaged_packets: int  # of the source, replaced by silence
+    damaged_packets: int  # replaced by silence
     clock_resets: int
-    loudness: Loudness | None = None  # measured, if a loudness was requested
+    loudness: Loudness | None = None  # measured, if a target was requested
     formats: tuple[tuple[str, int], ...] = ()  # each layout and rate of the source once, in order of appearance
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
@@ -86,13 +86,13 @@ class EncodeAudio(Work[EncodedTrack]):
     source: str
     stream_index: int
     codec: str
-    start_s: Fraction | None = None  # cut to the sample, on the source's clock
+    start_s: Fraction | None = None  # where to cut, to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel of AAC, 64 of Opus
+    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel for AAC, 64 for Opus
     channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
     loudness_lufs: Fraction | None = None  # the target, for which the track is decoded twice; None: no change
-    later: tuple[tuple[str, int], ...] = ()  # later (layout, rate): the output keeps most speakers and the highest rate
-    stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all of the codec's
+    later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output allows for
+    stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all layouts of the codec
     version: Hashable | None = None  # as in ``DecodeRange``
     shipment: Shipment | None = None  # as in ``DecodeRange``
 

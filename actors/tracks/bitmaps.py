@@ -26,7 +26,7 @@ Size: TypeAlias = tuple[int, int]
 BITMAP_CODECS: Final = frozenset({"hdmv_pgs_subtitle", "dvb_subtitle", "dvd_subtitle"})
 """By FFmpeg's canonical names."""
 MOST_PIXELS: Final = 8192 * 4320
-"""The largest canvas, for 8K."""
+"""The most samples of a canvas: those of 8K."""
 _DVB_CANVAS: Final = (720, 576)
 """The canvas of a DVB track without a display definition (ETSI EN 300 743, 5.1.3)."""
 _NEVER_MS: Final = (1 << 32) - 1
@@ -63,7 +63,7 @@ class BitmapDecoder:
         self._context.options = {"max_pixels": str(MOST_PIXELS)}
         self._tick = Fraction(stream.time_base or 1)
         self._size = _DVB_CANVAS if context.codec.canonical_name == "dvb_subtitle" else size
-        self.failed = 0  # packets that could not be decoded, or have no time
+        self.failed = 0  # how many packets could not be decoded, or have no time
 
     def decode(self, packet: "Packet[SubtitleStream]") -> Iterator[Showing]:
         """Yield a packet's showing, if it completes one; ``InputTooLarge`` if the canvas exceeds ``MOST_PIXELS``."""

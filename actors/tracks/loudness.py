@@ -27,7 +27,7 @@ _SAMPLES: Final = "dbl"
 class Loudness:
     """A track's measured loudness, and its gain in dB."""
 
-    integrated_lufs: Fraction | None  # None: too quiet to measure
+    integrated_lufs: Fraction | None  # None if the sound is too quiet to measure
     true_peak_db: Fraction | None  # in dBTP, None for silence
     gain_db: Fraction
     limited: bool = False  # the gain is less than requested, as the true peak would exceed ``TRUE_PEAK_DB``
@@ -70,7 +70,7 @@ class LoudnessMeter:
                 self._pull()
         except (av.error.FFmpegError, ValueError) as error:
             message = f"the loudness cannot be measured: {error}"
-            raise EncoderFailed(message, "Leave out --loudness, and please report it with the input.") from error
+            raise EncoderFailed(message, "Leave out --loudness, and please report this with the input.") from error
 
     def _pull(self) -> None:
         while True:

@@ -63,12 +63,12 @@ class TextRenderer:
         shaped = [letter for letter in letters if _is_shaped(letter)]
         if shaped:
             message = f"the text has letters that need shaping or are written from right to left: {_named(shaped)}"
-            raise Unsupported(message, "Burn it in losslessly with FFmpeg (-vf subtitles=FILE), and use that file.")
+            raise Unsupported(message, "Burn the text in losslessly with FFmpeg (-vf subtitles=FILE), and use that.")
         none = self._glyph(_NO_CHARACTER)
         missing = [letter for letter in letters if self._glyph(letter) == none]
         if missing:
             message = f"the font {self._name} lacks {_named(missing)}"
-            raise Unsupported(message, "Give a font that has them: --subtitle-font FONT.ttf")
+            raise Unsupported(message, "Give a font that has these letters: --subtitle-font FONT.ttf")
 
     def _glyph(self, letter: str) -> tuple[object, ...]:
         try:

@@ -27,7 +27,7 @@ class SampleLine:
 
     start_s: Fraction | None
     end_s: Fraction | None
-    begin: int | None = None  # the first kept sample, on the source's clock at the rate at that time
+    begin: int | None = None  # the first kept sample's number on the source's clock, at the rate of that time
     end: int = 0  # the number of the next sample
     rate: int = 0  # of the last frame
     damaged_packets: int = 0

@@ -10,11 +10,11 @@ from ..device.pieces import Ending, ReportedPiece
 MEDIA_LABEL: Final = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count their own."""
 MOST: Final = 0.75
-"""With sessions for this fraction of its work, a worker decodes on the device: some has just ended or not begun."""
+"""With sessions for this fraction of its work, a worker decodes on the device: some work has just begun or ended."""
 RECYCLE_S: Final = 6 * 3600.0
-"""How long one process may use a GPU; no test ran longer."""
+"""How long a process may use a GPU: no test ran longer."""
 SESSIONS_MAX: Final = 20_000
-"""PyNvVideoCodec leaks about 1.5 KB of host memory with each decoder: 30 MB."""
+"""The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, so 30 MB."""
 
 
 class Decoding(Enum):
@@ -31,9 +31,9 @@ class WorkerFacts:
 
     pid: int
     slots: int
-    device: str = ""  #: the identity of its GPU or slice (``gpu_identity``), "" for none
+    device: str = ""  #: the identity of the worker's GPU or slice (``gpu_identity``), "" for none
     cores: int = 0  #: reserved for it
-    trouble: str = ""  #: why it does not use its device
+    trouble: str = ""  #: why the worker does not use its device
     pyav: str = ""  #: its version of PyAV
 
 
@@ -42,14 +42,14 @@ class Heartbeat:
     """A worker's state. All counts are since the process started."""
 
     frames_done: int  #: only grows
-    running: tuple[tuple[str, str], ...]  #: (job, label) of its work
-    decoding: int = 0  #: its device's decoder sessions in use
+    running: tuple[tuple[str, str], ...]  #: (job, label) of the running work
+    decoding: int = 0  #: decoder sessions in use on the worker's device
     recycle_due: str = ""  #: why the process should be replaced once idle, "" while it should not
     encoding: int = 0  #: open encoder sessions
     refusals: int = 0  #: encoder sessions refused by the driver because too many were open
-    refused_at: int = 0  #: how many were open at the last refusal
-    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how much work has ended
-    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the running work, and what ended in the last seconds
+    refused_at: int = 0  #: how many encoder sessions were open at the last refusal
+    ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many pieces of work have ended
+    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the work that runs, or ended in the last seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the running work, by run
     facts: WorkerFacts = WorkerFacts(0, 0)
 

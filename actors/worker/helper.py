@@ -27,9 +27,9 @@ ALONE_FPS: Final = 2000.0
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
-"""The longest silence. A call that holds the GIL stops all threads of a helper, which only its worker can detect."""
+"""A helper's longest silence. A call that holds the GIL stops all its threads, which only its worker can detect."""
 STARTING_S: Final = 300.0
-"""How long it may take to open its GPU, on which the first process works."""
+"""How long a helper may take to open its GPU, which the first process is using."""
 
 Spawn: TypeAlias = Callable[[int], StartedProcess]
 """Starts a helper's process with a number of slots."""
@@ -40,9 +40,9 @@ class HelperState:
     """A helper's report."""
 
     frames_done: int = 0  #: since it started
-    progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of its running work, by run
+    progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the helper's running work, by run
     use: SessionCounts = field(default_factory=SessionCounts)  #: its device's sessions
-    pieces: tuple[Piece, ...] = ()  #: running, or ended since its last report
+    pieces: tuple[Piece, ...] = ()  #: pieces running, or ended since the last report
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class HelperCancel(Request["HelperHost", None]):
 class HelperReport(Request["Helper", None]):
     """Report to the worker, several times a second."""
 
-    state: HelperState | None  #: None: its device is open now
+    state: HelperState | None  #: None only reports that its device is open
 
     async def serve(self, server: "Helper") -> None:
         server.reported(self.state)
@@ -86,7 +86,7 @@ class Pace:
     fps: float = 0.0
 
     def wants_help(self, now_s: float, frames_done: int, running: int) -> bool:
-        """Return whether a process with that much work needs a second one beside it."""
+        """Return whether a process with ``running`` pieces of work needs a second process beside it."""
         elapsed_s = now_s - self.looked_s
         if elapsed_s >= PACE_S:
             self.fps = (frames_done - self.frames) / elapsed_s
@@ -104,13 +104,13 @@ class Helper:
         self._spawn = spawn
         self._slots = slots
         self._on_end = ended
-        self.is_up = asyncio.Event()  #: set when it takes work, or is gone
+        self.is_up = asyncio.Event()  #: set when the helper takes work, or is gone
         self._child: Child[HelperHost] | None = None
         self._silent_since_s: float | None = None
         self._ended_pieces = EndedPieces()
         self.has_been_ready = False
-        self.gone = ""  #: why it takes no more work
-        self.busy = 0  #: how much work it runs
+        self.gone = ""  #: why the helper takes no more work
+        self.busy = 0  #: how much work the helper runs
         self.state = HelperState()  #: its last report
         self._tasks = Background(lambda _, error: self.over(f"{type(error).__name__}: {error}"))
         self._tasks.spawn("a worker's helper", self._live())
@@ -144,7 +144,7 @@ class Helper:
             self._child.tell(HelperCancel(run))
 
     def look(self, now_s: float) -> None:
-        """End it if it no longer reports; to be called every few seconds."""
+        """End the helper if it no longer reports; call this every few seconds."""
         if self.gone:
             return
         limit_s = QUIET_S if self.has_been_ready else STARTING_S
@@ -170,7 +170,7 @@ class Helper:
             self.is_up.set()
 
     def over(self, why: str) -> None:
-        """Note why it takes no more work; the first reason counts."""
+        """Note why the helper takes no more work; the first reason counts."""
         if not self.gone:
             self.gone = why
             self.is_up.set()
@@ -179,7 +179,7 @@ class Helper:
     async def _live(self) -> None:
         try:
             self._child = Child(self._spawn(self._slots), self)
-        except Exception as error:  # noqa: BLE001 - whatever prevents the start, the worker continues alone
+        except Exception as error:  # noqa: BLE001 - the worker continues without a helper, whatever prevents its start
             self.over(f"it cannot be started: {type(error).__name__}: {error}")
             return
         self.over(await self._child.death())

@@ -45,7 +45,7 @@ class HelperHost:
         """Send the state. One thread sends everything, so that frame counts never decrease."""
         KEPT.close_idle()
         core = self.core
-        # In this order, so work that ends meanwhile is reported twice rather than not at all.
+        # In this order, so that work which ends meanwhile is reported twice rather than never.
         pieces = (*core.pieces(), *core.take_ended())
         state = HelperState(core.frames_done, core.progress(), self._use(), pieces)
         self._worker.tell(HelperReport(state))

@@ -39,7 +39,7 @@ class HostEvent(Enum):
     """Events that a worker logs."""
 
     FAILED = "failed"  #: work ended with an error
-    BROKEN = "broken"  #: the process ends, as its device does not recover within it
+    BROKEN = "broken"  #: the process ends, as its device does not recover in this process
     FENCED = "fenced"  #: the process ends, as no supervisor renewed it
 
 
@@ -51,7 +51,7 @@ class WorkerHost:
         spawn_lone: starts a process in which work runs alone.
         killed_for_memory: returns whether the OOM killer explains that such a process has just died.
         gpu: the process's GPU.
-        spawn_second: starts a second process on that GPU; None for never.
+        spawn_second: starts a second process on that GPU; None if there is never one.
         term: the term of the supervisor that starts it; supervisors of older terms are refused.
         log: writes a line to the cluster's log.
     """
@@ -128,7 +128,7 @@ class WorkerHost:
         second = self._second
         if second is None or not second.is_ready or second.busy >= self._here:
             return None
-        # It may have been cancelled before the second process started.
+        # The run may have been cancelled before the second process started.
         return None if self._core.was_cancelled(run) else second
 
     def cancel(self, which: str | GoneClients) -> None:
@@ -218,9 +218,9 @@ class WorkerHost:
         os._exit(FENCED_CODE)
 
     def _end_process(self) -> None:
-        """End the process once its last answer has arrived; its station gets another.
+        """End the process once its last answer has arrived; its station gets a new process.
 
-        A client that only sees the process die does not know which work broke it, and would submit that again.
+        A client that only sees the process die does not know which work broke it, and would submit that work again.
         """
         if self._is_ending:
             return
@@ -240,7 +240,7 @@ class WorkerHost:
         while time.monotonic() - self._renewed_s < fence_s:
             time.sleep(min(1.0, fence_s / 4))
         self._log(HostEvent.FENCED, f"no supervisor has renewed this worker for {fence_s:g} s: it ends itself")
-        self.end()  # without clean-up: its work may already run elsewhere
+        self.end()  # without clean-up: another worker may already run its work
 
 
 async def never() -> None:
@@ -252,7 +252,7 @@ async def _run_in_second(second: Helper, run: str, packed_work: bytes, blobs: tu
     try:
         return await second.run(run, packed_work, blobs)
     except ChildDied:
-        await never()  # this process ends with it
+        await never()  # this process ends with the second one
         raise
-    except CodecfleetError as error:  # its result did not arrive
+    except CodecfleetError as error:  # the work's result did not arrive
         return failed(error)

@@ -14,18 +14,18 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""The most such processes of one worker; on a GPU the context of each takes half a gigabyte."""
+"""The most lone processes of one worker; on a GPU each one's context takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"
 _MORE_MEMORY: Final = "Use a smaller --scale, a faster --preset, or a machine with more memory."
-_REPORT: Final = "Please report it, with the input and the options; --keep-evidence saves what the segment reads."
+_REPORT: Final = "Please report this, with the input and the options; --keep-evidence saves what the segment reads."
 
 
 class LoneRuns:
     """The processes in which one worker runs work alone; used from its event loop.
 
-    ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is ``WorkerHost``'s.
+    ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is as for ``WorkerHost``.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LoneRuns:
         self._killed_for_memory = killed_for_memory
         self._room = asyncio.Semaphore(LONE_MAX)
         self._waiting: dict[str, asyncio.Task[bool]] = {}
-        self._idle_since_s: dict[Helper, float | None] = {}  # None while it runs work
+        self._idle_since_s: dict[Helper, float | None] = {}  # when each helper became idle; None while it runs work
         self._frames_of_gone = 0
 
     async def run(
@@ -78,11 +78,11 @@ class LoneRuns:
         except ChildDied as died:
             helper.over(str(died))
             return Outcome(error=self._death(helper, constraints))
-        except CodecfleetError as error:  # its result did not arrive
+        except CodecfleetError as error:  # the work's result did not arrive
             outcome = failed(error)
         if outcome.spoils_process:
-            helper.end("its device does not recover within it")
-        return replace(outcome, spoils_process=False)  # the worker's own process is sound
+            helper.end("its device does not recover within this process")
+        return replace(outcome, spoils_process=False)  # the worker's own process is unaffected
 
     def _death(self, helper: Helper, constraints: Constraints) -> CodecfleetError:
         if not helper.has_been_ready:
@@ -117,7 +117,7 @@ class LoneRuns:
             helper.cancel(run)
 
     def end_idle(self, now_s: float) -> None:
-        """End the processes that have been idle for ``IDLE_S``, as seen by these calls."""
+        """End the processes that have been idle for ``IDLE_S``, measured from call to call."""
         for helper, since_s in list(self._idle_since_s.items()):
             if since_s is not None and now_s - (since_s or now_s) >= IDLE_S:
                 self._drop(helper)

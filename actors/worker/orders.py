@@ -25,9 +25,9 @@ class GoneClients:
     """Clients that are gone: those named, or all but those named."""
 
     names: frozenset[str]
-    are_left: bool = False  #: the names are of the clients that remain
+    are_left: bool = False  #: whether ``names`` are those of the clients that remain
     term: int = 0  #: the supervisor's
 
     def had(self, run: str) -> bool:
-        """Return whether a run belongs to a client that is gone; its name begins with its client's."""
+        """Return whether a run belongs to a client that is gone; a run's name begins with its client's."""
         return (run.partition(":")[0] in self.names) is not self.are_left

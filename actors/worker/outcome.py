@@ -17,7 +17,7 @@ class Outcome(Generic[ResultT]):
 
     result: ResultT | None = None
     error: CodecfleetError | None = None
-    spoils_process: bool = False  #: the process should end: its broken CUDA context, for example, stays broken
+    spoils_process: bool = False  #: whether the process should end: a broken CUDA context, for example, stays broken
 
 
 def failed(error: CodecfleetError) -> Outcome[Any]:
@@ -26,7 +26,7 @@ def failed(error: CodecfleetError) -> Outcome[Any]:
 
 
 def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:
-    """Add to the error of a missing input the machine that lacks it: the job's own process could read it."""
+    """Name the machine in the error of an input that it lacks: the job's own process could read the input."""
     if not isinstance(outcome.error, InputNotFound):
         return outcome
     message = f"{outcome.error.message} as {place} sees it"

@@ -45,7 +45,7 @@ def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
         raise
     except Exception as error:  # whatever a user's class raises when it is unpickled
         message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
-        advice = "Define its class in a module that is installed where the workers run."
+        advice = "Define the work's class in a module that is installed on every worker's machine."
         raise UsageError(message, advice) from error
     return work
 
@@ -88,7 +88,7 @@ class PackedWork(Work[Any]):
         return self.of_file
 
     def run(self, context: WorkContext) -> object:
-        """Unpack the work, and run it; raises what both raise."""
+        """Unpack the work, and run it; raises as both do."""
         return unpack(self.packed, [blob.content for blob in self.blobs]).run(context)
 
 

@@ -186,7 +186,7 @@ def test_tasks_that_make_no_sense_are_refused_before_cudla_hears_of_them(loaded:
             loaded.session.submit([attempt])
     with pytest.raises(UsageError, match="no task"):
         loaded.session.submit([])
-    with pytest.raises(UsageError, match="no memory"):
+    with pytest.raises(UsageError, match="memory needs"):
         loaded.session.register(0, 16, Access.READ_WRITE)
     assert loaded.session.state is DlaSessionState.IDLE
 

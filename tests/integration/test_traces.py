@@ -146,7 +146,7 @@ GRPC = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROT
         (GRPC, True, []),
         (GRPC | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, False, []),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True, []),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True, ["install what sends them"]),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True, ["to send them"]),
     ],
 )
 def test_what_is_asked_of_traces_and_not_done_is_said(

@@ -20,7 +20,7 @@ _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
 CONTEXT_ACTIVE: Final = 708
-"""The context was made before this process set its flags; drivers before CUDA 11 then keep the old flags."""
+"""The context already exists, so its flags cannot be set; drivers before CUDA 11 then keep the old flags."""
 
 
 class CudaFailure(Exception):
@@ -50,7 +50,7 @@ class CudaCalls:
         self._driver = driver
         self.call("cuInit", 0)
         gpus = [self.call("cuDeviceGet", ordinal) for ordinal in range(self.call("cuDeviceGetCount"))]
-        # Without an integrated GPU, take the first one: cuDLA refuses it.
+        # Without an integrated GPU, take the first GPU, which cuDLA then refuses.
         self._gpu = next((gpu for gpu in gpus if self._attribute(gpu, INTEGRATED)), gpus[0])
         self._platform = Platform.of(partial(self._attribute, self._gpu))
         with suppress(_ContextActive):
@@ -63,7 +63,7 @@ class CudaCalls:
         return int(self._context)
 
     def enter(self) -> None:
-        """Make the context the calling thread's."""
+        """Make the context current in the calling thread."""
         self.call("cuCtxSetCurrent", self._context)
 
     def allocate(self, use: BufferUse) -> tuple[MemoryChoice, int]:

@@ -36,7 +36,7 @@ _STANDALONE_NEEDS: Final = (
 )
 Importer = Callable[[str], Any]
 Standalone = tuple[Cudla, Callable[[], NvSci]]
-"""cuDLA, and a function that opens NvSci for one session."""
+"""The libraries of standalone mode: cuDLA, and a function that opens NvSci for one session."""
 AnySession = HybridSession | StandaloneSession
 MakeSession = Callable[[int, Timing, "DlaHost"], AnySession]
 
@@ -60,7 +60,7 @@ def isolate_errors(environment: MutableMapping[str, str]) -> None:
 def require_dlas(mode: DlaMode = DlaMode.HYBRID, *, import_module: Importer = importlib.import_module) -> int:
     """Return how many DLAs this machine has: at least one.
 
-    That the library loads proves nothing: NVIDIA ships it for machines without a DLA too.
+    Loading the library proves nothing: NVIDIA ships it for machines without a DLA too.
 
     ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing.
     """
@@ -71,7 +71,7 @@ def _binding(import_module: Importer) -> CudlaBinding:
     try:
         return CudlaBinding(import_module("cuda.bindings.cudla"))
     except ImportError:
-        message = "this machine cannot reach a DLA: cuda.bindings is not installed"
+        message = "this machine cannot use a DLA: cuda.bindings is not installed"
         raise Unsupported(message, "Install codecfleet with cuda-python on a Jetson: docs/dla.md.") from None
 
 
@@ -125,7 +125,7 @@ class DlaHost:
     """Opens sessions and tracks them; ``release`` closes their shared context, after the last handle."""
 
     count: int  # of the machine's DLAs
-    failure: str  # "" if none; after a failure only a new process can use the DLAs
+    failure: str  # the failure, "" if none; afterwards only a new process can use the DLAs
 
     def __init__(
         self, library: Cudla, make: MakeSession, release: Callable[[], None], count: int, timing: Timing

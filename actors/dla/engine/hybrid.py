@@ -48,8 +48,8 @@ class HybridSession(DlaSession):
         self._memory: dict[int, MemoryChoice] = {}
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()  # with work that was not waited for yet
-        self._foreign: set[int] = set()  # those for which the session's own stream does not wait
+        self._streams: set[int] = set()  # streams with work that was not waited for yet
+        self._foreign: set[int] = set()  # those of ``_streams`` for which the session's own stream does not wait
         super().__init__(library, device, timing, host)
 
     @property
@@ -63,7 +63,7 @@ class HybridSession(DlaSession):
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return memory for the processor and CUDA's copies: page-locked, by ``choose_memory``."""
         with self._turn:
-            self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             use = BufferUse(size_bytes=size_bytes, writers=_COPIED, readers=_COPIED)
             choice, address = self._calls.ask("allocating host memory", partial(self._cuda.allocate, use))
             self._host_memory.append((choice, address))

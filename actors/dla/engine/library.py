@@ -24,7 +24,7 @@ class Cudla(Protocol):
     """The calls of cuDLA that sessions make."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without its output parameters; return what it wrote there."""
+        """Call a function by its C name, without its output parameters; return the values that it wrote to them."""
 
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
@@ -43,7 +43,7 @@ class CudlaBinding:
         self._binding = binding
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name: the binding's is the same, in lower case with underscores."""
+        """Call a function by its C name: the binding's name is the same, in lower case with underscores."""
         name = re.sub("(?<=.)([A-Z])", r"_\1", function.removeprefix("cudla")).lower()
         try:
             return getattr(self._binding, name)(*arguments)
@@ -90,7 +90,7 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
     "cudlaSubmitTask": ((_ADDRESS, _ADDRESS, _U32, _ADDRESS, _U32), None, ()),
     "cudlaSetTaskTimeoutInMs": ((_ADDRESS, _U32), None, ()),
 }
-"""By function: the parameters before its output parameter, the output's type, and the parameters after it."""
+"""For each function: the parameters before its output parameter, the output's type, and the parameters after it."""
 
 
 class CudlaLibrary:
@@ -100,7 +100,7 @@ class CudlaLibrary:
         self._library = load("libcudla.so.1")
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without its output parameters; return what it wrote there."""
+        """Call a function by its C name, without its output parameters; return the values that it wrote to them."""
         before, written, after = _SIGNATURES[function]
         found = written() if written else None
         types = (*before, *((ctypes.POINTER(written),) if written else ()), *after)

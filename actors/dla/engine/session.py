@@ -111,9 +111,7 @@ class DlaSession(Closing):
             UsageError: the session already had a loadable.
         """
         with self._turn:
-            self._calls.refuse_unless(
-                not self._has_loaded, "a handle takes one loadable in its life: open another session"
-            )
+            self._calls.refuse_unless(not self._has_loaded, "a session loads only one loadable: open another session")
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
             self._calls.refuse_unless(diagnostics is not bool(loadable), "give either a loadable or FAULT_DIAGNOSTICS")
             self._has_loaded = True
@@ -138,7 +136,9 @@ class DlaSession(Closing):
             UsageError: the memory is already registered (that registration remains), null, too small, or not aligned.
         """
         with self._turn:
-            self._calls.refuse_unless(memory != 0 and size_bytes > 0, f"no memory: {memory:#x}, {size_bytes} bytes")
+            self._calls.refuse_unless(
+                memory != 0 and size_bytes > 0, f"memory needs an address and a size: {memory:#x}, {size_bytes} bytes"
+            )
             dla_address = self._registered(memory, size_bytes, access)
             registration = self._registrations[dla_address] = Registration(memory, size_bytes, dla_address, access)
             return registration
@@ -149,7 +149,7 @@ class DlaSession(Closing):
             held = self._registrations.get(registration.dla_address) is registration
             self._calls.refuse_unless(held, "the memory is not registered in this session")
             self._calls.refuse_unless(
-                self.state is not DlaSessionState.BUSY, "tasks may still use the memory: synchronize"
+                self.state is not DlaSessionState.BUSY, "tasks may still use the memory: call synchronize first"
             )
             self._calls.cudla("cudlaMemUnregister", self.handle, registration.dla_address)
             del self._registrations[registration.dla_address]
@@ -157,7 +157,7 @@ class DlaSession(Closing):
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
         """Allocate memory and register it; ``close`` frees it."""
         with self._turn:
-            self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+            self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             memory = self._allocated(size_bytes)
             buffer = DeviceBuffer(memory, size_bytes, self.register(memory, size_bytes, access))
             self._buffers[memory] = buffer
@@ -223,7 +223,7 @@ class DlaSession(Closing):
             diagnostics = bool(options & SubmitOption.DIAGNOSTICS)
             self._calls.refuse_unless(
                 diagnostics is self._diagnoses,
-                "DIAGNOSTICS goes with a module of FAULT_DIAGNOSTICS",
+                "DIAGNOSTICS needs a module loaded with FAULT_DIAGNOSTICS",
             )
             self._queue(tasks, stream, options, waits)
 
@@ -290,7 +290,7 @@ class DlaSession(Closing):
     def _check_copy(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         if not array.flags.c_contiguous or array.nbytes > buffer.size_bytes:
             message = f"an array of {array.nbytes} bytes does not fit a buffer of {buffer.size_bytes}, or has gaps"
-            raise UsageError(message, "Give a contiguous array of the buffer's size at most.")
+            raise UsageError(message, "Give a contiguous array that is no larger than the buffer.")
 
     def _patience_s(self) -> float:
         return self._deadlines.patience_s(self._timing.clock())
@@ -335,10 +335,10 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Open what the handle requires, before it is created; in the session's thread."""
+        """Open everything that the handle requires, before the handle is created; in the session's thread."""
 
     def _prepare(self) -> None:
-        """Set up what requires the handle."""
+        """Set up everything that requires the handle."""
 
     @abstractmethod
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
@@ -375,4 +375,4 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _end_side(self) -> None:
-        """Close what ``_begin`` opened; in the session's thread."""
+        """Close everything that ``_begin`` opened; in the session's thread."""

@@ -89,7 +89,7 @@ class SessionCalls:
 
     def move(self, happening: DlaEvent) -> None:
         """Go to the state that follows the event."""
-        with self._moving:  # another session may condemn this one at any time
+        with self._moving:  # another session may fail this one at any time
             self.state = next_state(self.state, happening)
 
     def refuse_if_over(self) -> None:

@@ -27,7 +27,7 @@ class SyncEvent:
     """A sync object that a session has registered (``cudlaImportExternalSemaphore``)."""
 
     object: int  # the NvSciSyncObj
-    dla_address: int  # its address for the DLA
+    dla_address: int  # the sync object's address for the DLA
 
 
 class StandaloneSession(DlaSession):
@@ -59,7 +59,7 @@ class StandaloneSession(DlaSession):
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return pageable memory: only the processor uses it (3.1)."""
-        self._calls.refuse_unless(size_bytes > 0, f"no memory: {size_bytes} bytes")
+        self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
         return np.zeros(size_bytes, dtype=np.uint8)
 
     def clear(self, buffer: DeviceBuffer) -> None:
@@ -82,11 +82,11 @@ class StandaloneSession(DlaSession):
             return event
 
     def fill_attributes(self, attributes: int, role: Role) -> None:
-        """Write what a DLA needs as ``role`` into an ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``)."""
+        """Write a DLA's requirements as ``role`` into an ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``)."""
         self._calls.cudla("cudlaGetNvSciSyncAttributes", attributes, int(role))
 
     def fence(self, event: SyncEvent) -> Fence:
-        """Return the fence of an event's next signal, for ``submit``; each signal needs a fence of its own."""
+        """Return the fence of an event's next signal, for ``submit``; each signal needs its own fence."""
         with self._turn:
             return self._calls.ask("NvSciSyncObjGenerateFence", partial(self._sci.syncs.fence, event.object))
 

@@ -5,10 +5,10 @@ from typing import Final
 
 
 class DlaMode(Enum):
-    """The partner of a handle: ``cudlaMode``."""
+    """Whether a device handle works beside CUDA or without it: ``cudlaMode``."""
 
-    HYBRID = 0  #: a GPU: tasks go into CUDA streams
-    STANDALONE = 1  #: nothing: memory and fences are NvSci's
+    HYBRID = 0  #: CUDA: tasks go into its streams
+    STANDALONE = 1  #: no CUDA: memory and fences are NvSci's
 
 
 class DlaSessionState(Enum):
@@ -57,4 +57,4 @@ def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
     try:
         return EDGES[state, happening]
     except KeyError:
-        raise ValueError(f"a {state.value} session cannot see {happening.value}") from None
+        raise ValueError(f"{happening.value} is impossible for a {state.value} session") from None

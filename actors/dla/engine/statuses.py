@@ -11,7 +11,7 @@ from ..nvsci.library import NvSciFailure
 
 
 class CudlaStatus(IntEnum):
-    """``cudlaStatus``. Those from 0x40000001 on come from the engine itself, while or after it ran a task."""
+    """``cudlaStatus``. Codes from 0x40000001 on come from the engine itself, while or after it ran a task."""
 
     meaning: str
     """Its meaning, in words."""
@@ -66,7 +66,7 @@ _UNSUPPORTED: Final = {
     "cudlaCreateDevice": "DLAs need Tegra's integrated GPU, and hybrid mode needs CUDA: docs/dla.md.",
     "cudlaImportExternalMemory": "Only handles in standalone mode take NvSci memory: docs/dla.md.",
 }
-_LOADING: Final = "Build the loadable again, for this DLA and its software: it may be damaged."
+_LOADING: Final = "Build the loadable again, for this DLA and its software: the file may be damaged."
 _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine can do."
 
 
@@ -101,7 +101,7 @@ def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
     """Return the error for ``status``, which is not ``SUCCESS``."""
     message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
     if status is CudlaStatus.MEMORY_REGISTERED:
-        return UsageError(message, "Unregister it first, or use its registration.")
+        return UsageError(message, "Unregister the memory first, or use its registration.")
     if status in _SAME_EVERYWHERE:
         return Unsupported(message, _UNSUPPORTED.get(call, "See what cuDLA supports: docs/dla.md."))
     if status is CudlaStatus.DLA_ENGINE_TIMEOUT:

@@ -60,7 +60,7 @@ class Registration:
 
     memory: int  # the CUDA pointer that was registered
     size_bytes: int
-    dla_address: int  # its address for the DLA
+    dla_address: int  # the memory's address for the DLA
     access: Access = Access.READ_WRITE
 
 
@@ -80,14 +80,14 @@ class DlaTask:
     module: DlaModule
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
-    statistics: tuple[Registration, ...] = ()  # none, or one for each of the module's
+    statistics: tuple[Registration, ...] = ()  # no buffers, or one for each of the module's statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEvents:
     """The fences of a standalone submission (5.1.4): its first task waits, its last one signals."""
 
-    waits: tuple[Fence, ...]  # no two of the same point
+    waits: tuple[Fence, ...]  # fences to wait for, no two of the same point
     semaphore: int  # address of the sync object to signal, for the DLA
     end: Fence  # the fence of that signal; cuDLA fills it in
 
@@ -101,12 +101,12 @@ def task_fault(task: DlaTask, module: DlaModule | None, registrations: Mapping[i
         kinds.append(("statistics buffer", module.statistics, task.statistics))
     for kind, wanted, given in kinds:
         if len(wanted) != len(given):
-            return f"a task needs as many {kind}s as its module, {len(wanted)}, and has {len(given)}"
+            return f"a task of this module needs {len(wanted)} {kind}s, not {len(given)}"
         for descriptor, memory in zip(wanted, given, strict=True):
             if registrations.get(memory.dla_address) is not memory:
                 return f"the {kind} for {descriptor.name} is not registered here"
             if memory.size_bytes < descriptor.size_bytes:
-                return f"the {kind} for {descriptor.name} needs {descriptor.size_bytes} bytes: {memory.size_bytes}"
+                return f"the {kind} for {descriptor.name} needs {descriptor.size_bytes} bytes, not {memory.size_bytes}"
     return ""
 
 
@@ -138,7 +138,7 @@ _NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
-    """``cudlaTask`` structures and all they point to (the binding holds only one). Keep it until they are done."""
+    """``cudlaTask`` structures and all they point to (the binding holds only one). Keep this until the tasks end."""
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
         self._kept: list[Any] = [events]

@@ -139,7 +139,7 @@ class TensorDescriptor:
     """One tensor of a loadable: ``cudlaModuleTensorDescriptor``. Sizes n, c, h, w count elements."""
 
     name: str
-    size_bytes: int  # of its buffer, padding included
+    size_bytes: int  # the size of the tensor's buffer, padding included
     n: int
     c: int
     h: int
@@ -149,7 +149,7 @@ class TensorDescriptor:
     data_category: DataCategory
     pixel_format: PixelFormat
     pixel_mapping: PixelMapping
-    strides_bytes: tuple[int, ...] = (0,) * STRIDES  # of element, row, channel (group), picture; 0: not stated
+    strides_bytes: tuple[int, ...] = (0,) * STRIDES  # steps by element, row, channel (group), picture; 0: not stated
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -15,9 +15,9 @@ from ...watchdog import Patience, wait_for
 class TimeLimits:
     """Time limits, in seconds."""
 
-    task_s: float = 10.0  # a task on the engine: cuDLA then ends it with ``DLA_ENGINE_TIMEOUT``
-    grace_s: float = 5.0  # after which the firmware counts as hung
-    call_s: float = 60.0  # a call that runs no task: opening, loading, registering, closing
+    task_s: float = 10.0  # for a task on the engine: cuDLA then ends the task with ``DLA_ENGINE_TIMEOUT``
+    grace_s: float = 5.0  # this long after a limit, the firmware counts as hung
+    call_s: float = 60.0  # for a call that runs no task: opening, loading, registering, closing
 
     def __post_init__(self) -> None:
         if min(self.task_s, self.grace_s, self.call_s) <= 0:

@@ -61,7 +61,7 @@ __global__ void fill(const unsigned char *planes, char *tensor, const Element *t
 }
 """
 KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
-"""By the size of an element in bytes."""
+"""The kernels, by the size of an element in bytes."""
 _BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
 """The format that a picture is scaled to: samples of the tensor's size, one plane each."""
 
@@ -139,7 +139,7 @@ class TensorFiller:
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Queue the filling of a tensor's ``place``-th picture in a stream; the caller keeps the picture until then."""
+        """Queue the filling of a tensor's ``place``-th picture; keep the picture until the stream is done."""
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)

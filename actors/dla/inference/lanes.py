@@ -25,7 +25,7 @@ class Lanes(ABC):
 
 
 Fill = Callable[[DeviceBuffer, int], None]
-"""Puts the filling of an input buffer into a CUDA stream, given by its handle."""
+"""Queues the filling of an input buffer in a CUDA stream, given by its handle."""
 
 
 class _Lane:
@@ -59,7 +59,7 @@ class CopiedLanes(Lanes):
         self._session, self._module = session, module
         self._lanes = [_CopiedLane(session, module) for _ in range(count)]
         for lane in self._lanes:
-            session.clear(lane.source)  # fills write only elements, not padding
+            session.clear(lane.source)  # filling writes only elements, not padding
         session.synchronize()
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
@@ -87,7 +87,7 @@ class CopiedLanes(Lanes):
 
 
 class _SharedLane(_Lane):
-    """A lane with a processor's view of each buffer, and an event for its written input."""
+    """A lane with a processor's view of each buffer, and an event that signals its written input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule) -> None:
         super().__init__(session, module)

@@ -43,12 +43,12 @@ def read_loadable(path: str) -> Blob:
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
-        raise InputNotFound(f"there is no loadable {path}", "Build one with TensorRT: docs/dla.md.") from None
+        raise InputNotFound(f"there is no loadable {path}", "Build a loadable with TensorRT: docs/dla.md.") from None
     except (OSError, ValueError) as error:
         message = f"the loadable {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         raise InputUnreadable(message, "Check its permissions.") from None
     if not content:
-        raise InputUnreadable(f"the loadable {path} is empty", "Build it again with TensorRT: docs/dla.md.")
+        raise InputUnreadable(f"the loadable {path} is empty", "Build the loadable again with TensorRT: docs/dla.md.")
     return Blob.of(content)
 
 
@@ -63,7 +63,7 @@ class Network:
         self._module = session.load(content)
         if len(self._module.inputs) != 1:
             message = f"the loadable takes {len(self._module.inputs)} inputs instead of one"
-            raise Unsupported(message, "Run such a network in a session: docs/dla.md.")
+            raise Unsupported(message, "Run a network with several inputs in a session: docs/dla.md.")
         self._tasks_at_once = tasks_at_once
         self._lanes = open_lanes(session, self._module, tasks_at_once)
 
@@ -97,9 +97,9 @@ class Network:
         return self._lanes.run(memories)
 
     def check_context(self, context: int) -> None:
-        """Refuse (``EngineUnfit``) a GPU, by its CUDA context, whose pictures the network's DLA cannot take."""
+        """Raise ``EngineUnfit`` unless ``context`` is the CUDA context of the network's DLA."""
         if not isinstance(self._session, HybridSession) or self._session.context != context:
-            message = "the pictures are decoded on a GPU other than the DLA's"
+            message = "the pictures are decoded on another GPU than the one the DLA belongs to"
             raise EngineUnfit(message, "Use --dla-input host.")
 
     def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:
@@ -171,7 +171,7 @@ class WarmNetworks:
                 device = self._own
             else:
                 allowed = range(host.count) if among is None else among
-                # If none of them exists, opening the first one raises the error.
+                # If no wanted DLA exists, opening the first one raises the error.
                 there = [number for number in allowed if number < host.count] or allowed[:1]
                 device = min(there, key=lambda number: (self._in_use[number], self._times_chosen[number], number))
             self._in_use[device] += 1
@@ -185,7 +185,7 @@ class WarmNetworks:
                 self._idle.append((settings, network))
                 return
         if network is not None:
-            with suppress(CodecfleetError):  # its user has already had the error
+            with suppress(CodecfleetError):  # the session's user has already received the error
                 network.close()
 
     def _taken(self, settings: NetworkSettings, device: int) -> Network | None:

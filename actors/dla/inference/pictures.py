@@ -44,7 +44,7 @@ class PixelRule:
         for numbers in (self.mean, self.scale):
             if len(numbers) not in (1, channels):
                 message = f"{len(numbers)} means or scales were given for an input of {channels} channels"
-                raise UsageError(message, "Give one for all channels, or one for each.")
+                raise UsageError(message, "Give one number for all channels, or one for each.")
         mean, scale = (np.array(numbers, dtype=np.float32) for numbers in (self.mean, self.scale))
         values = (pictures.astype(np.float32) - mean) * scale
         if dtype.kind != "f":
@@ -113,7 +113,7 @@ class PictureScaler:
 
     def _build(self, frame: VideoFrame) -> av.filter.Graph:
         graph = av.filter.Graph()
-        graph.threads = 1  # other segments have the other cores
+        graph.threads = 1  # other segments use the other cores
         described = (
             f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base=1/1:pixel_aspect=1/1"
             f":colorspace={int(frame.colorspace)}:range={int(frame.color_range)}"

@@ -65,7 +65,7 @@ class InferSegment(Work[InferredSegment]):
     start_ticks: int | None  # None: unbounded
     end_ticks: int | None
     network: NetworkSettings
-    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that it may run on, None for all
+    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that may run the network, None for all
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
     colour: Colour | None = None  # None: each picture's own
@@ -148,11 +148,11 @@ class _GpuInput:
 
     def _fill(self, batch: Sequence[DevicePicture], buffer: DeviceBuffer, stream: int) -> None:
         for place in range(self._network.source.n):
-            # The last one pads the batch.
+            # The last picture pads the batch.
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:
-        """Return the filler of tensors, opened for the first picture; its ``EngineUnfit`` leads to software."""
+        """Return the filler of tensors, opened for the first picture; on ``EngineUnfit`` software is tried next."""
         if self._opened is None:
             gpu = self._work.gpu().opened()
             self._network.check_context(gpu.cuda.context)
@@ -217,11 +217,11 @@ class _Run:
         for descriptor, arrays in zip(self._network.results, self._found, strict=True):
             count = sum(len(array) for array in arrays)
             if count != len(self._walk.taken):
-                message = f"{len(self._walk.taken)} frames gave {count} of the tensor {descriptor.name}"
+                message = f"{len(self._walk.taken)} frames gave {count} entries of the tensor {descriptor.name}"
                 raise EngineFailed(message, "The loadable must have one output for each picture of its input.")
         if not is_increasing(self._walk.taken):
             message = f"segment {self._work.segment}: two frames share one presentation time"
-            raise EngineFailed(message, "Please report it with the input.")
+            raise EngineFailed(message, "Please report this with the input.")
 
     def _packed(self, wall_s: float) -> InferredSegment:
         tensors = []

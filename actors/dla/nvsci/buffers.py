@@ -48,7 +48,7 @@ class SciBuffers:
                 (_ALIGNMENT_PER_DIMENSION, (ctypes.c_uint32 * 1)(1)),
                 (_BASE_ALIGNMENT, ctypes.c_uint64(alignment)),
                 (_REQUIRED_PERMISSION, ctypes.c_uint32(_READ_WRITE)),
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has it so
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
             )
         )
         reconciled = library.reconciled([asked])

@@ -38,7 +38,7 @@ class Fence:
 
     @property
     def content(self) -> bytes:
-        """The bytes that distinguish it from other fences."""
+        """The bytes that distinguish the fence from others."""
         return bytes(self.payload)
 
 
@@ -68,7 +68,7 @@ class SciSyncs:
         library = self._library
         own = library.attribute_list(
             (
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has it so
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
                 (_REQUIRED_PERMISSION, ctypes.c_uint64(processor)),
             )
         )
@@ -136,6 +136,6 @@ class NvSci:
         self.syncs.open()
 
     def close(self) -> None:
-        """Close both, after everything made from them."""
+        """Close both modules, after everything made from them."""
         self.buffers.close()
         self.syncs.close()

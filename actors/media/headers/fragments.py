@@ -1,6 +1,6 @@
 """Fragmented mp4, read in part: its header, and the fragments of one range.
 
-FFmpeg reads every fragment's table when it opens a file, so it is shown one box to skip in place of the earlier ones.
+FFmpeg reads every fragment's table when it opens a file, so one box to skip hides the earlier fragments from it.
 """
 
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from array import array
 
 FILLER_BYTES: Final = LONG_HEAD_BYTES
-"""The size of what a demuxer sees instead of the skipped fragments: the head of a box with a 64-bit length."""
+"""The size of the filler that replaces skipped fragments: the head of a box with a 64-bit length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class FilePart:
 
     skipped_bytes: tuple[int, int]
     end_bytes: int | None  # None: the file's end
-    first: AccessPoint  # the track's first packet there, or where reading begins
+    first: AccessPoint  # the track's first packet in the part, or where reading begins
     mark: bytes  # its ``decoder_mark``
 
     @property

@@ -37,7 +37,7 @@ _STREAM_KINDS: Final = {1: "video", 2: "audio", 0x11: "subtitle", 0x21: "data"}
 """The kinds of Matroska tracks that FFmpeg turns into streams."""
 _FULL_BOX_BYTES: Final = 4
 _ELNG_BYTES: Final = 8 + _FULL_BOX_BYTES + 1
-"""A box without the tag: its head, its version and flags, and the zero after the tag."""
+"""The size of a tag's box without the tag: head, version and flags, and the zero after the tag."""
 _HANDLER_BYTES: Final = 24
 """The bytes before the name in ``hdlr``."""
 _MARK: Final = "\x1e"
@@ -59,7 +59,7 @@ _PAIRS: Final = (
     "tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol "
     "wa:wln wo:wol xh:xho yi:yid yo:yor za:zha zh:chi zu:zul"
 )
-"""ISO 639-1 codes, and the bibliographic codes of ISO 639-2."""
+"""The bibliographic codes of ISO 639-2 by the codes of ISO 639-1."""
 _CODES: Final = dict(pair.split(":") for pair in _PAIRS.split())
 _LETTERS: Final = 3
 
@@ -68,12 +68,12 @@ class LanguageForm(Enum):
     """How a container states a language by BCP 47."""
 
     MATROSKA = "an element beside the track's name"
-    MP4 = "a box beside its handler, whose name ends with a zero"
-    QUICKTIME = "the same, but the name begins with its length"
+    MP4 = "a box beside the track's handler, whose name ends with a zero"
+    QUICKTIME = "a box beside the track's handler, whose name begins with its length"
 
 
 class StatedLanguage(NamedTuple):
-    """A track's language as the container states it where FFmpeg does not read it."""
+    """A track's language by BCP 47, which FFmpeg does not read."""
 
     tag: str
     is_alone: bool
@@ -113,7 +113,7 @@ def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
 
 
 def _tracks(read: Read) -> Section | None:
-    """Return the Tracks element, which is before the first cluster or where the seek head points."""
+    """Return the Tracks element, which is before the first cluster, or at the place that the seek head states."""
     heads = {part.kind: part for part in in_segment(read) if part.kind in (_TRACKS, _SEEK_HEAD)}
     segment, head = first(elements(read, 0, None), SEGMENT), heads.get(_SEEK_HEAD)
     position = None if head is None else _sought(read, head)
@@ -174,14 +174,14 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
         language = _LANGUAGE_BCP47 + bytes((0x80 | len(tag),)) + tag
         length_bytes = name.end - name.begin - len(language) - len(_NAME) - len(text)
         length = (len(text) | 1 << 7 * length_bytes).to_bytes(length_bytes) if text else b""
-        # After the other language: some readers take the last one.
+        # After the ISO 639-2 language: some readers take the last language.
         other = first(elements(read, name.end, entry.end), _LANGUAGE)
         between = b"" if other is None else read(name.end, other.end - name.end)
         yield name.begin, (_NAME + length + text if text else b"") + between + language
 
 
 def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
-    """Yield the changes; ``counted`` names begin with their length, others end with a zero."""
+    """Yield the changes of mp4 or mov; ``counted`` names begin with their length, others end with a zero."""
     for track in tracks_of_movie(read):
         handler = descendant(read, track, b"mdia", b"hdlr")
         stated = b"" if handler is None else read(handler.content, handler.end - handler.content)

@@ -78,7 +78,7 @@ def media_duration(read: Read, ticks: int) -> Iterator[Change]:
 
 
 def _field(read: Read, box: Section | None, *places: int) -> int:
-    """Return the 32-bit field that is at the first of ``places`` in version 0 of a box, at the second in version 1."""
+    """Return a 32-bit field of a box; ``places`` are its offsets in the box's versions 0 and 1."""
     fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
     place = places[fields[0] != 0] if fields else 0
     return int.from_bytes(fields[place : place + 4])
@@ -93,7 +93,7 @@ def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
 
 
 def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    """Yield the changes that correct the durations of the film and its tracks; ``ends_s`` is by number, from 1 on."""
+    """Yield the changes that correct the film's and its tracks' durations; ``ends_s`` is by track number, from 1."""
     for part in in_segment(read) if ends_s else ():
         if part.kind == _INFO and (stated := first(_inside(read, part), _DURATION)) is not None:
             yield stated.content, struct.pack(">d", _milliseconds(max(ends_s.values())))
@@ -103,7 +103,7 @@ def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Chang
 
 
 def _track_duration(read: Read, tag: Section, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    # FFmpeg's muxer, asked for the same bytes each time, numbers tracks from 1 on.
+    # FFmpeg's muxer numbers tracks from 1 on in its bit-exact mode.
     uids = [uid for targets in _inside(read, tag, _TARGETS) for uid in _inside(read, targets, _TRACK_UID)]
     ends = [ends_s[number] for uid in uids if (number := int.from_bytes(_all(read, uid))) in ends_s]
     for simple in _inside(read, tag, _SIMPLE_TAG) if ends else ():

@@ -1,4 +1,4 @@
-"""What FFmpeg reads as it opens a file: where its fragments begin, and the bytes of its header."""
+"""Watches what FFmpeg reads as it opens a file: finds where fragments begin, and keeps the header's bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -8,14 +8,14 @@ from ..structure import LONG_HEAD_BYTES, box_length
 from .fragments import Fragments
 
 MOST_BOXES: Final = 1 << 20
-"""A file with more boxes is read as a whole. Ten hours with a fragment of two boxes for each picture have as many."""
+"""The most boxes that are followed; enough for ten hours with a fragment of two boxes for each picture."""
 _HEAD_BYTES: Final = 8
 _TAIL_BYTES: Final = 4
-"""An ``mfra`` box at the end of a file ends with its length in so many bytes."""
+"""The size of the length with which an ``mfra`` box at the end of a file ends."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
 _MOST_BYTES: Final = 1 << 26
-"""Of a larger header, later reads are not kept."""
+"""The most bytes of a header that are kept."""
 
 
 class FragmentWatch:
@@ -36,7 +36,7 @@ class FragmentWatch:
         """Whether the last box seen is a fragment's table."""
         self._tail = 0, b""
         self._probed_bytes = 0
-        """How far packets were read, from the first on."""
+        """The position up to which packets were read; 0 before the first packet."""
 
     def see(self, position: int, data: bytes) -> None:
         """Process what was read at ``position``."""
@@ -95,7 +95,7 @@ class FragmentWatch:
 
 
 class HeaderWatch(FragmentWatch):
-    """Also keeps the bytes that are read while a file is opened, which include the header."""
+    """A watch that also keeps the bytes that are read while a file is opened, which include the header."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -151,7 +151,7 @@ KERNEL_NAMES: Final = {
     for size, sample in _SAMPLES.items()
     for dtype, number in _ELEMENTS.items()
 }
-"""By the bytes of a sample, and the tensor's type."""
+"""The kernels, by the bytes of a sample and the tensor's type."""
 _MIDDLE_BITS: Final = 16
 _KEPT_PLANS: Final = 16
 
@@ -180,7 +180,7 @@ class _Job(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorWork:
-    """Pictures of one format, size and colour, and what they become."""
+    """The format, size and colour of pictures, and of the tensor that they become."""
 
     surface: SurfaceFormat
     size: tuple[int, int]  # the pictures' (width, height)
@@ -189,7 +189,7 @@ class TensorWork:
 
     @property
     def plan(self) -> TensorPlan:
-        """Its arithmetic; raises as ``tensor_plan``."""
+        """The arithmetic of the conversion; raises as ``tensor_plan``."""
         return tensor_plan(surface_places(self.surface), self.size, self.colour, self.format)
 
     def tables(self) -> bytes:
@@ -213,11 +213,11 @@ class TensorKernels(ABC):
 
     @abstractmethod
     def prepare(self, work: TensorWork, tables: int) -> TensorLaunch:
-        """Return a launch; ``tables`` is where ``work.tables()`` are on the device."""
+        """Return a launch; ``tables`` is the device address of ``work.tables()``."""
 
 
 class CompiledTensors(TensorKernels):
-    """The kernels. Raises whatever ``cuda.core`` does where NVRTC is missing or refuses."""
+    """The kernels. Raises whatever ``cuda.core`` does if NVRTC is missing or refuses."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES.values())
@@ -294,7 +294,7 @@ def _job(work: TensorWork) -> _Job:
 
 
 class CudaTensors(TensorMaker):
-    """Makes tensors on a stream of its own; ``budget`` counts the memory of the weights that it keeps."""
+    """Makes tensors on its own stream; ``budget`` counts the memory of the weights that it keeps."""
 
     def __init__(self, cuda: Cuda, memory: DevicePool, kernels: TensorKernels, budget: MemoryBudget) -> None:
         self._cuda = cuda
@@ -345,7 +345,7 @@ class CudaTensors(TensorMaker):
         place = checked(tensor_place(out, self._stream.number), format_, shape)
         if place.device[0] != CUDA or place.device[1] not in (-1, self._cuda.ordinal):
             message = f"out= is not on the CUDA device {self._cuda.ordinal}, where the frames are"
-            raise UsageError(message, "Give memory of that device, or leave out= away.")
+            raise UsageError(message, "Give memory of that device, or omit out=.")
         if place.stream is not None:
             self._cuda.wait_for(place.stream)
         return out, place.address, place.strides_bytes
@@ -355,7 +355,7 @@ class CudaTensors(TensorMaker):
         work = TensorWork(surface=picture.format, size=size, colour=frame.format.colour, format=format_)
         if work not in self._prepared:
             while len(self._prepared) >= _KEPT_PLANS:
-                self._stream.wait()  # its weights are in use until then
+                self._stream.wait()  # kernels may still read the oldest one's weights
                 self._forget_oldest()
             tables = work.tables()
             address = self._budget.spend(len(tables), partial(self._cuda.allocate, len(tables)))
@@ -377,5 +377,5 @@ class CudaTensors(TensorMaker):
 def _on_device(frame: "Frame") -> DevicePicture:
     picture = frame.device_picture
     if picture is None:
-        raise UsageError("a batch holds frames of the host and of a device", 'Ask for place="host" or "device".')
+        raise UsageError("a batch mixes frames on the host and on a device", 'Ask for place="host" or "device".')
     return picture

@@ -1,6 +1,6 @@
 """Copies NVDEC's surfaces to the host, as the pictures that a software decoder would return.
 
-The device splits the planes if NVRTC compiles the kernel; otherwise the host does, exactly too but slower. An
+The device splits the planes if NVRTC compiles the kernel; otherwise the host does, with the same result but slower. An
 integrated GPU writes straight into host memory (CUDA for Tegra 2); an H200's kernel reaches only 12 GB/s that way.
 """
 
@@ -23,9 +23,9 @@ from ..cuda.memory import PinnedBuffer, PinnedMemory
 from ..nvdec.session import SurfaceReader
 
 _ALIGNMENT_BYTES: Final = 64
-"""FFmpeg's own frames align their rows to this: filters and encoders read whole vectors."""
+"""The alignment of rows in FFmpeg's own frames: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
-"""By the size of a sample in bytes."""
+"""The kernels, by the size of a sample in bytes."""
 _VECTOR_BYTES: Final = 16
 """The bytes that a thread of the kernel reads and writes at once."""
 _SOURCE: Final = """
@@ -109,7 +109,7 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 @dataclass(frozen=True, slots=True)
 class _PlanarLayout:
-    """Luma, Cb and Cr one after the other, their rows aligned as FFmpeg's; ``size_bytes`` includes a margin."""
+    """Luma, Cb and Cr one after the other, with rows aligned as in FFmpeg; ``size_bytes`` includes a margin."""
 
     luma: PlanePlace
     blue: PlanePlace
@@ -133,14 +133,14 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel. Safe from any thread that entered the device's context. Raises what ``cuda.core`` does."""
+    """The kernel. Safe from any thread that entered the device's context. Raises whatever ``cuda.core`` raises."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
         self._kernels = Kernels(core, cuda, _SOURCE, _KERNELS.values())
 
     def prepare(self, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64, ctypes.c_uint64]:
-        """Return a launch and its arguments: the addresses of the surface and of ``layout.size_bytes`` for planes."""
+        """Return a launch, and the arguments to set: the addresses of the surface and of ``layout``'s planes."""
         luma, blue, red = layout.luma, layout.blue, layout.red
         surface, planar = ctypes.c_uint64(0), ctypes.c_uint64(0)
         values = (
@@ -186,7 +186,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         """Begin to copy a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
         buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
-            # One scratch is enough: a stream's work runs in order.
+            # One scratch buffer is enough: a stream's work runs in order.
             launch, source, target = self._unpacking
             source.value, target.value = surface, self._scratch or buffer.address
             if not self._scratch:
@@ -198,7 +198,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
-        """Let the device write into host memory; managed memory is attached to the device until then (3.3)."""
+        """Let the device write into host memory; managed memory is attached to the device meanwhile (3.3)."""
         choice = self._memory.choice
         if choice.before_gpu is not None:
             self._cuda.attach(address, choice.before_gpu, stream)

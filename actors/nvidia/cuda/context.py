@@ -55,7 +55,7 @@ class Cuda:
         self.watch = process_watch()
         try:
             self._opened("cuInit", 0)
-        except RuntimeError as error:  # the binding's own error: it finds no driver, or an old one
+        except RuntimeError as error:  # the binding's own error: there is no driver, or an old one
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _FIX) from error
         self.ordinal = self._ordinal(device)
@@ -198,7 +198,7 @@ class Cuda:
             found = device
         if not 0 <= found < count:
             message = f"this process has no CUDA device {device}; it sees {count}, numbered from 0"
-            raise UsageError(message, "nvidia-smi -L lists UUIDs; CUDA_VISIBLE_DEVICES limits what a process sees.")
+            raise UsageError(message, "nvidia-smi -L lists UUIDs; CUDA_VISIBLE_DEVICES limits a process's devices.")
         return int(found)
 
     def _uuid(self, ordinal: int) -> str:
@@ -217,7 +217,7 @@ class Cuda:
             ) from error
         if device is not None and found != self.ordinal:
             message = f"the context belongs to device {found}, and not to device {device}"
-            raise UsageError(message, "Give either the context or the device.")
+            raise UsageError(message, "Give only the context or only the device.")
         self.ordinal = found
         self._device = self._call("cuDeviceGet", found)
 

@@ -25,7 +25,7 @@ _IDLE_BYTES: Final = 2 << 30
 
 
 class PooledDeviceBuffer(PooledBuffer):
-    """A buffer on the device ``device``, which returns after the work of its consumers."""
+    """A buffer on the device ``device``; it returns to its pool after the work of its consumers."""
 
     __slots__ = ("_memory", "_users", "device")
 
@@ -40,7 +40,7 @@ class PooledDeviceBuffer(PooledBuffer):
         """Note that the stream with this handle reads the buffer: None is CUDA's default stream, -1 is unknown."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
-            handle = UNKNOWN_STREAM  # in each thread the number means another stream
+            handle = UNKNOWN_STREAM  # the number means a different stream in each thread
         self._users[handle] = thread
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -49,7 +49,7 @@ class PooledDeviceBuffer(PooledBuffer):
 
 
 class DevicePool(BufferPool):
-    """Device memory that returns after the work in its consumers' streams. Safe from any thread.
+    """A pool of device memory: a buffer returns after the work in its consumers' streams. Safe from any thread.
 
     Buffers are reused in the order in which they returned, so their consumers have usually finished by then. If the
     device has memory pools, memory is allocated and freed in stream order, so neither waits.
@@ -63,7 +63,7 @@ class DevicePool(BufferPool):
         # By idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
-        # The latest use by an unknown stream, and the latest one that is over because all streams were waited for.
+        # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams.
         # Two threads may race and leave the smaller number, which costs one more wait.
         self._last_unknown = self._over_unknown = 0
         self._freeing = cuda.stream() if cuda.has_pools else None
@@ -106,7 +106,7 @@ class DevicePool(BufferPool):
         """Return an event in each user's stream, or the number of the use if a stream is unknown."""
         thread = threading.get_ident()
         if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
-            with suppress(DeviceError), self._cuda.entered:  # a stream that is gone, or a lost device
+            with suppress(DeviceError), self._cuda.entered:  # the stream is gone, or the device is lost
                 return tuple(map(self._event_in, users))
         return self._unknown_use()
 
@@ -128,7 +128,7 @@ class DevicePool(BufferPool):
         if isinstance(uses, tuple):
             for event in uses:
                 self._cuda.wait_for_event(stream, event)
-                self._spare_events.append(event)  # the wait covers what has been recorded so far
+                self._spare_events.append(event)  # the wait covers all work recorded so far
         elif uses > self._over_unknown:
             self._wait_for_unknown(uses)
 
@@ -141,8 +141,8 @@ class DevicePool(BufferPool):
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:
-            uses = self._uses.pop(address, ())  # before another thread gets the address
-            self._cuda.free(address)  # waits for the whole device
+            uses = self._uses.pop(address, ())  # before another thread can allocate the same address
+            self._cuda.free(address)  # waits for all work of the device
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return
         with self._cuda.entered:

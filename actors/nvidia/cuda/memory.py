@@ -1,4 +1,4 @@
-"""Budgets of memory, and pools of buffers that return when their last reference goes."""
+"""Budgets of memory, and pools of buffers that return when their last reference is gone."""
 
 import os
 import sys
@@ -17,17 +17,17 @@ USABLE_PART: Final = 0.9
 _ADVICE: Final = "Run fewer segments at a time, or end other programs that use this GPU."
 _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
-"""Far more than a GPU's sessions use at once: locked memory is lost to everything else on the host."""
+"""The most locked memory, far more than a GPU's sessions use: nothing else on the host can use it."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
-"""Locking the pages of a picture costs a millisecond."""
+"""How much is kept idle: locking the pages of a picture costs a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
-"""1080p: the typical size of a buffer."""
+"""The size of a 1080p picture, a typical buffer."""
 
 ResultT = TypeVar("ResultT")
 
 
 class MemoryBudget:
-    """Counts the bytes taken of a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
+    """Counts the bytes taken from a memory, at most ``total_bytes`` (None: unbounded). Safe from any thread.
 
     Idle objects count as taken until their room is needed. They are then evicted one by one, in the order of
     ``reclaim_from``. Messages call the memory ``name``.
@@ -44,7 +44,7 @@ class MemoryBudget:
 
     @property
     def taken_bytes(self) -> int:
-        """How much is taken now."""
+        """How many bytes are taken now."""
         with self._lock:
             self._settle()
             return self._taken_bytes
@@ -94,12 +94,12 @@ class MemoryBudget:
             self._taken_bytes -= self._returned.popleft()
 
     def _reclaim(self) -> bool:
-        # Not under the lock: each has its own locks.
+        # Called without the lock: each callee has its own locks.
         return any(reclaim() for reclaim in self._reclaims)
 
 
 class PooledBuffer:
-    """Memory that returns to its pool when its last reference goes, in any thread.
+    """Memory that returns to its pool when its last reference is gone, in any thread.
 
     At the interpreter's exit nothing returns: the driver may be gone, and frees all memory of the process anyway.
     """
@@ -111,7 +111,8 @@ class PooledBuffer:
         self.address = address
         self.size_bytes = size_bytes
 
-    # Costs a quarter of ``weakref.finalize``. ``is_ending`` is bound here because modules are emptied at exit.
+    # ``__del__`` costs a quarter of ``weakref.finalize``. ``is_ending`` is bound here because modules are emptied at
+    # exit.
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
             self._pool.take_back(self.address, self.size_bytes)
@@ -142,7 +143,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of uninitialised bytes, allocated by ``allocate`` (None: the pool's). ``DeviceError``."""
+        """Return the address of uninitialised bytes from ``allocate`` (None: the pool's); raises ``DeviceError``."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:
@@ -173,7 +174,7 @@ class BufferPool:
         return False
 
     def take_back(self, address: int, size_bytes: int) -> None:
-        """Take a buffer back. Called when its last reference goes, possibly in the middle of a method of this class."""
+        """Take a buffer back. Called when its last reference is gone, possibly within a method of this class."""
         self._keep(address, size_bytes)
         self._trim()
 
@@ -227,5 +228,5 @@ class PinnedMemory(BufferPool):
         """Whether the device may write where the processor reads, so nothing is copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
-        """Return an uninitialised buffer; ``DeviceMemory`` if it is too much, ``DeviceError`` if locking fails."""
+        """Return an uninitialised buffer; ``DeviceMemory`` if there is no room, ``DeviceError`` if locking fails."""
         return PinnedBuffer(self, self.take(size_bytes), size_bytes)

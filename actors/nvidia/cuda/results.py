@@ -44,7 +44,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     721: FatalResult("TENSOR_MEMORY_LEAK", f"a kernel ended without freeing its tensor memory; {_MUST_END}"),
     810: FatalResult("MPS_CLIENT_TERMINATED", f"the MPS server has ended this client; {_MUST_END}"),
     911: FatalResult("EXTERNAL_DEVICE", f"a device beside the GPU reported an error; {_MUST_END}"),
-    # A GPU that fell off the bus answers every call with it.
+    # A GPU that fell off the bus answers every call with this code.
     999: FatalResult("UNKNOWN", "an unknown error inside the driver"),
 }
 """By code."""

@@ -45,7 +45,7 @@ class EglPlane:
 
 
 Fill = Callable[[Sequence[EglPlane], Stream], None]
-"""Writes a picture into a frame's planes, in a CUDA stream; its source may change when it returns."""
+"""Writes a picture into a frame's planes, in a CUDA stream; the picture's memory may be changed once this returns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ class EglCuda:
                 code, *values = getattr(self.driver, name)(*arguments)
         except RuntimeError as error:  # the binding's own error: a function that this libcuda does not export
             reason = f"this driver has no {name}"
-            raise EngineUnfit(reason, "Only Tegra's driver has it; see docs/egl.md.") from error
+            raise EngineUnfit(reason, "Only Tegra's driver has all functions: docs/egl.md.") from error
         return int(code), values[0] if len(values) == 1 else tuple(values)
 
     def call(self, name: str, *arguments: object) -> Any:
@@ -153,7 +153,7 @@ class EglCuda:
         layout, colour = stated_layout(int(frame.eglColorFormat), int(frame.width), int(frame.height), pix_fmt)
         sizes = layout.plane_sizes
         if int(frame.frameType) == _ARRAY:
-            # Only one per plane: the entries after them are not initialised (measured).
+            # Read only one entry per plane: later entries are not initialised (measured).
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
             places = [EglPlane(EglMemory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:
@@ -204,7 +204,7 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return a function that copies a picture, of the device or the host, into a frame before it returns.
+        """Return a function that copies a picture, on the device or the host, into a frame before it returns.
 
         ``UsageError`` if the picture's size or format differs from the frame's, ``Unsupported`` if no frame has the
         picture's format.
@@ -259,12 +259,12 @@ class EglCuda:
 
 
 def device_places(planes: Sequence[DevicePlane]) -> tuple[EglPlane, ...]:
-    """Return where the planes of a picture are on the device."""
+    """Return the places of a device picture's planes."""
     return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in planes)
 
 
 def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
-    """Return where the planes of a picture without padding are on the host."""
+    """Return the places of the planes of a host picture without padding."""
     return tuple(EglPlane(EglMemory.HOST, each.address, each.pitch_bytes) for each in layout.planes(address))
 
 

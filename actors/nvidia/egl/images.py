@@ -140,7 +140,7 @@ class EglImage(HeldPicture, Closing):
         return sync_after(opened.calls, opened.display, opened.stream)
 
     def close(self) -> None:
-        """Unregister it from CUDA; destroy it if it was made here. Idempotent."""
+        """Unregister the image from CUDA; destroy it if it was made here. Idempotent."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
@@ -206,7 +206,7 @@ class PixelsSeen:
 
 @cache
 def pixels_seen() -> PixelsSeen:
-    """Try an image of a texture, once in this process and in its own thread, which leaves the caller's OpenGL alone."""
+    """Try an image of a texture, once per process, in a thread that does not affect the caller's OpenGL."""
     with ThreadPoolExecutor(1, thread_name_prefix="codecfleet-egl-trial") as thread:
         try:
             return thread.submit(_tried, egl_cuda(), device_display()).result()
@@ -266,5 +266,5 @@ def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | Non
         wanted = (ctypes.c_ssize_t * 3)(_CUDA_EVENT_HANDLE, int(event), NONE)
         return int(display.egl.call("eglCreateSync64KHR", display.handle, _SYNC_CUDA_EVENT, wanted))
     finally:
-        # Destroyed once its work is done; the sync keeps what it needs.
+        # CUDA destroys it once its work is done; the sync does not need it.
         calls.call("cuEventDestroy", event)

@@ -42,7 +42,7 @@ _CODES_OF: Final = {
     _BT2020: {"nv12": (83, 84), "yuv420p": (85,), "p010le": (92,), "p210le": (93,)},
     _BT709: {"nv12": (87, 88), "yuv420p": (89,), "p010le": (91,), "p210le": (95,)},
 }
-"""CUeglColorFormat by the colours that it states and FFmpeg's name of the bytes; the first code is presented."""
+"""Codes of CUeglColorFormat, by their stated colours and FFmpeg's name of the bytes; producers use the first one."""
 _FORMATS: Final = {
     code: (name, colour) for colour, names in _CODES_OF.items() for name, codes in names.items() for code in codes
 }
@@ -68,7 +68,7 @@ class EglLayout:
 
     width: int  #: in samples
     height: int  #: in samples
-    pix_fmt: str  #: FFmpeg's name of its bytes, planes in order
+    pix_fmt: str  #: FFmpeg's name of the bytes, planes in order
 
     def __str__(self) -> str:
         """Return the size and format, as messages state them."""

@@ -45,7 +45,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "eglClientWaitSyncKHR": (_I, _P, _P, _I, _U64),
     "eglDestroySyncKHR": (_U, _P, _P),
 }
-"""What each function returns and takes. A handle is an address."""
+"""Each function's result type and parameter types. A handle is an address."""
 _NO_DESCRIPTOR: Final = -1
 
 
@@ -73,7 +73,7 @@ _CODES: Final = {
     0x321B: _Code("EGL_BAD_STREAM_KHR", UsageError),
     0x321C: _Code("EGL_BAD_STATE_KHR", UsageError),
 }
-"""By number (egl.h, EGL_KHR_stream)."""
+"""EGL's errors by number (egl.h, EGL_KHR_stream)."""
 
 
 class Egl:
@@ -93,7 +93,7 @@ class Egl:
         self._found: dict[str, Any] = {}
 
     def function(self, name: str, *types: object) -> Any:
-        """Return a function of these types (EGL's own if none); ``EngineUnfit`` if this libEGL does not have it."""
+        """Return a function with these types (by default EGL's); ``EngineUnfit`` if this libEGL does not have it."""
         if name not in self._found:
             signature: tuple[Any, ...] = types or _FUNCTIONS[name]
             address = self._get(name.encode())

@@ -25,7 +25,7 @@ from .streams import EglStream, EndSession
 _PAUSE_S: Final = 0.0001
 """The pause between two checks of a full FIFO; the driver itself waits for a returned frame."""
 _MAILBOX_FRAMES: Final = 3
-"""One that the consumer holds, one that waits for the consumer, and one that is being filled."""
+"""One frame that the consumer holds, one that waits for the consumer, and one that is being filled."""
 _SIDE_MOST: Final = 1 << 15
 
 
@@ -73,7 +73,7 @@ class ProducerSession(EndSession):
     def present(self, fill: Fill) -> bool:
         """Fill a free frame and present it; return False if the consumer is gone.
 
-        Waits until there is room: for a frame to come back, and in the FIFO.
+        Waits until a frame is free and the FIFO has room.
 
         Raises:
             UsageError: the session is over.
@@ -181,7 +181,7 @@ class EglProducer(StreamProducer):
 
     def __init__(self, calls: EglCuda, stream: EglStream, memory: str) -> None:
         if memory not in [each.value for each in FrameMemory]:
-            raise UsageError(f"frames have no memory {memory!r}", 'Use memory="pitch" or memory="array".')
+            raise UsageError(f"there is no kind of memory {memory!r}", 'Use memory="pitch" or memory="array".')
         self._calls = calls
         self._stream = stream
         self._memory = FrameMemory(memory)

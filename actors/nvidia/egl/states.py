@@ -19,8 +19,8 @@ class StreamState(Enum):
     CREATED = 0x3215  #: no end is connected
     CONNECTING = 0x3216  #: a consumer is connected and waits for its producer
     EMPTY = 0x3217  #: both are connected, and there is no frame
-    NEW_FRAME = 0x3218  #: the consumer has not yet had the presented frame
-    OLD_FRAME = 0x3219  #: the consumer has had the latest frame, and may have it again
+    NEW_FRAME = 0x3218  #: the consumer has not yet acquired the presented frame
+    OLD_FRAME = 0x3219  #: the consumer has acquired the latest frame, and may acquire it again
     DISCONNECTED = 0x321A  #: an end is gone: the other can only disconnect
 
 
@@ -37,7 +37,7 @@ class EndState(Enum):
 
 
 class EndEvent(Enum):
-    """What happens to an end."""
+    """An event at one end of a stream."""
 
     CONNECT = "connect"  #: it connected
     HOLD = "hold"  #: a consumer acquired a frame; a producer presented one
@@ -82,7 +82,7 @@ def next_state(state: EndState, happening: EndEvent) -> EndState:
 
 
 def may_connect_producer(stream: StreamState) -> bool:
-    """Return whether the consumer has connected: a producer that comes first spoils the stream.
+    """Return whether the consumer has connected: a producer that connects first spoils the stream.
 
     ``UsageError`` if the stream has or had a producer.
     """

@@ -20,9 +20,9 @@ from .states import LIVE, PRESENTED_MOST, EndEvent, EndState, StreamState, next_
 _STATE, _FIFO_LENGTH, _SUPPORT_REUSE = 0x3214, 0x31FC, 0x3335
 _PRODUCER_FRAME, _CONSUMER_FRAME = 0x3212, 0x3213
 _RESET: Final = "EGL_NV_stream_reset"
-_RULES: Final = "docs/egl.md shows how to make one."
+_RULES: Final = "docs/egl.md shows how to make a stream."
 TIMED_OUT: Final = 702
-"""CUDA_ERROR_LAUNCH_TIMEOUT: when a frame is acquired or taken back, it means that none came yet."""
+"""CUDA_ERROR_LAUNCH_TIMEOUT: when a frame is acquired or taken back, this code means that no frame has come yet."""
 
 
 class EglStream(PictureStream, Closing):
@@ -229,7 +229,7 @@ class EndSession(Closing):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Return what belongs to the other end, and disconnect."""
+        """Return the frame or frames that belong to the other end, and disconnect."""
 
     def _connect(self, name: str, *arguments: object) -> None:
         """Connect, or close; a failure leaves nothing open."""

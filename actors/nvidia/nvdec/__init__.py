@@ -1,4 +1,4 @@
-"""NVDEC sessions, and what they can decode."""
+"""NVDEC sessions, and the tracks that they can decode."""
 
 from .packet_prep import Feeder
 

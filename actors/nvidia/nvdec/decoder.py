@@ -22,11 +22,11 @@ from .session import MakeReader, SessionKey, mapped
 from .stretches import ADVICE, NvdecDecoding
 
 _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
-"""By the numbers of ``cudaVideoChromaFormat``."""
+"""The numbers of ``cudaVideoChromaFormat``, by sampling."""
 
 
 class NvdecCapabilities:
-    """What the device's NVDEC can do, asked once per codec, sampling and depth: each question makes a context."""
+    """The capabilities of the device's NVDEC, queried once per codec, sampling and depth: a query makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
@@ -72,7 +72,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     make_reader: MakeReader[PictureT]
     cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" if it does
     wrong_pictures: Callable[[], int]  # how many wrong pictures this process's decoders have reported so far
-    request: SessionRequest | None = None  # for a caller with a fallback; None waits as long as it takes
+    request: SessionRequest | None = None  # of a caller with a fallback; None waits for a session without limit
     options: NvdecOptions = PLAIN
 
     def begin(

@@ -29,7 +29,7 @@ _AVCC_OR_HVCC: Final = b"\x01"
 _AV1C: Final = b"\x81"
 _AV1C_HEAD_BYTES: Final = 4
 _ENDS: Final = frozenset({36, 37})
-"""The ends of a coded video sequence and of a bitstream."""
+"""The NAL units that end a coded video sequence and a bitstream."""
 
 
 class Chunk(NamedTuple):

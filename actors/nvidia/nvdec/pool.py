@@ -17,14 +17,14 @@ from ..cuda.memory import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
 PATIENT_OPENINGS: Final = 2
-"""A caller with a software fallback waits for this many openings at most: a third of a second."""
+"""The most openings that a caller with a software fallback waits for: a third of a second."""
 
-WAIT_ADVICE: Final = "--device gpu waits for them."
+WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. Never more than ``wanted_most``, the most wanted at once, are open."""
+    """The counts of one key's sessions. At most ``wanted_most``, the most wanted at once, are open."""
 
     made: int = 0
     closed: int = 0
@@ -40,13 +40,13 @@ class PoolCounts:
     in_use: int = 0  # handed out so far
     in_use_now: int = 0
     closed: int = 0
-    refused: int = 0  # requests that went without a session rather than wait
+    refused: int = 0  # requests that got no session, as they would have had to wait
     of_kind: defaultdict[SessionKey, KeyCounts] = field(default_factory=lambda: defaultdict(KeyCounts))
 
 
 @dataclass(slots=True)
 class SessionRequest:
-    """A request for a session that must come soon or not at all. Until ``is_over``, its session is reserved."""
+    """A request that fails if no session is ready soon. Until ``is_over``, its session is reserved."""
 
     is_over: bool = False
 
@@ -70,14 +70,14 @@ class _Opening:
 
     @property
     def is_free(self) -> bool:
-        """Whether the next caller may have it."""
+        """Whether the next caller may claim it."""
         return self.waiter is None and (self.request is None or self.request.is_over)
 
 
 class NvdecPool:
     """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    A thread of its own opens sessions with ``make``, and ends when none is missing. The session idle longest is closed
+    A separate thread opens sessions with ``make``, and ends when none is missing. The session idle longest is closed
     when more than ``idle_max`` are idle, or when ``budget``, the device's memory, needs room (None: unbounded).
     ``changed`` is notified whenever an opening succeeds or fails.
     """
@@ -131,7 +131,7 @@ class NvdecPool:
             pass
 
     def _pop_idle(self, key: SessionKey) -> NvdecSession | None:
-        # The one used last: its memory is the warmest.
+        # The session used last: its memory is the warmest.
         name = next((name for name, session in reversed(self._idle.items()) if session.key == key), None)
         if name is None:
             return None
@@ -191,7 +191,7 @@ class NvdecPool:
         while (opening := self._next_opening()) is not None:
             try:
                 session = self._budget.spend(session_bytes(opening.key), lambda: self._opened(opening))
-            except BaseException as error:  # noqa: BLE001 - raised again where a caller waits for the session
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller that waits for the session
                 self._has_failed(opening, error)
             else:
                 self._is_open(opening, session)
@@ -247,7 +247,7 @@ class NvdecPool:
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
-        """Hand a session to the caller that has waited longest, else keep it; return what exceeds ``idle_max``."""
+        """Hand a session to the longest-waiting caller, else keep it; return the sessions beyond ``idle_max``."""
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
             self._count_in_use(session.key)

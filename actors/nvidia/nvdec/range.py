@@ -25,12 +25,12 @@ class Fed(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A picture that was fed and has not come yet."""
+    """A picture whose packet was fed and that has not come out yet."""
 
     number: int
     pts: int | None
-    is_given: bool  # whether a software decoder would give it
-    is_wanted: bool  # whether it is also wanted: only then its surface is read
+    is_given: bool  # whether a software decoder would give the picture
+    is_wanted: bool  # whether the picture is also wanted: only then its surface is read
 
 
 class FedRange(Generic[PictureT]):
@@ -63,7 +63,7 @@ class FedRange(Generic[PictureT]):
         self._in_order = in_order
         self._at_once = at_once
         self._awaited: dict[int, _Awaited] = {}
-        self._coming: deque[_Awaited] = deque()  # those whose surfaces are being read, in order
+        self._coming: deque[_Awaited] = deque()  # awaited pictures whose surfaces are being read, in order
         self._tickets = 0
         self._next_ticket = 0
         self._begun = False
@@ -88,7 +88,7 @@ class FedRange(Generic[PictureT]):
         pictures = session.feed(fed.chunk.payload, ticket, reader, self._keeps, at_once=self._at_once)
         yield from self._accepted(pictures, began_s)
         if self._in_order and self._awaited:
-            message = f"NVDEC held the picture of packet {fed.chunk.number} back"
+            message = f"NVDEC held back the picture of packet {fed.chunk.number}"
             raise EngineFailed(message, "Use the latency native.")
 
     def drain(

@@ -27,7 +27,7 @@ from ..cuda.context import Cuda, Stream, cuda_error
 _NVDEC: Final = "NVDEC"
 _UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
-_ADVICE: Final = "Run codecfleet doctor --fresh to try every codec, or use --device cpu."
+_ADVICE: Final = "Try every codec with codecfleet doctor --fresh, or use --device cpu."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
 so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
-"""A reader's scratch is one picture, whose rows may be padded."""
+"""The memory of a reader in pictures: its scratch is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
 
 
@@ -98,10 +98,10 @@ class _Begun(NamedTuple, Generic[PictureT]):
 
 
 class _State(Enum):
-    """Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
+    """The state of a decoder session. Edges: READY -> FEEDING -> READY ...; any -> CLOSED."""
 
     READY = "ready"
-    """It holds no data of a range."""
+    """The session holds no data of a range."""
     FEEDING = "feeding"
     CLOSED = "closed"
 
@@ -217,7 +217,7 @@ class NvdecSession:
             self._state = _State.CLOSED
             with self._cuda.entered:
                 if self._begun:
-                    # The device must no longer write to their memory; it does not if the wait fails.
+                    # The device must stop writing to the pictures' memory; if the wait fails, it has stopped.
                     with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
                         self._stream.wait()
                     self._begun.clear()
@@ -232,7 +232,7 @@ class NvdecSession:
 
     def _packet(self, payload: bytes, ticket: int) -> Any:
         packet = self._module.PacketData()
-        # The address is ``payload``'s own, which the caller keeps until it is decoded.
+        # This is the address of ``payload``, which the caller keeps until it is decoded.
         packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
         packet.bsl, packet.pts = len(payload), ticket
         if self.key.options.keeps_coding_order:

@@ -34,7 +34,7 @@ _UNSTATED: Final = (0, 2, 2, 2)
 
 
 class DecodesOn(Protocol[PictureT]):
-    """What a series needs from its decoder."""
+    """The part of a decoder that a series of packets uses."""
 
     @property
     def pool(self) -> NvdecPool:
@@ -42,7 +42,7 @@ class DecodesOn(Protocol[PictureT]):
 
     @property
     def make_reader(self) -> MakeReader[PictureT]:
-        """Makes what reads a session's surfaces."""
+        """Makes a reader of a session's surfaces."""
 
     @property
     def request(self) -> SessionRequest | None:
@@ -119,7 +119,7 @@ class NvdecDecoding(Generic[PictureT]):
         yield from self._drained()
         self.close()
         if self._decoder.wrong_pictures() != self._wrong_before:
-            raise EngineFailed("NVDEC reported wrong pictures, in this source or in one decoded beside it", ADVICE)
+            raise EngineFailed("NVDEC reported wrong pictures of this source, or of one decoded meanwhile", ADVICE)
 
     def close(self) -> None:
         """Give the session back."""

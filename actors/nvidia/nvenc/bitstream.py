@@ -28,7 +28,7 @@ _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
 _LIMITED, _FULL = 1, 2
 _RETRY: Final = "Try again on another device."
 _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
-"""By FFmpeg's chroma location: left is "vertical", top left is "colocated"; AV1 has no others."""
+"""AV1's chroma positions by FFmpeg's: left is "vertical", top left is "colocated"; AV1 has no others."""
 
 
 class BitstreamWriter:
@@ -81,7 +81,8 @@ class BitstreamWriter:
         has_frame = False
         for kind, unit in obus(data):
             if kind == _SEQUENCE_HEADER:
-                # An encoder may write another header than it announced (SVT-AV1 does); the written one counts.
+                # An encoder may write a header that differs from the announced one (SVT-AV1 does); the written one
+                # counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
                 parts += (self._described[unit], *hdr)
@@ -143,7 +144,7 @@ def _filtered(codec: Codec, description: str, parameter_sets: bytes) -> bytes:
         packets = [*context.filter(_padded(parameter_sets)), *context.filter(None)]
     except (av.error.FFmpegError, ValueError) as error:
         message = f"FFmpeg cannot write {description} into NVENC's parameter sets: {error}"
-        raise EngineFailed(message, "Please report it with the driver's version.") from error
+        raise EngineFailed(message, "Please report this with the driver's version.") from error
     return b"".join(bytes(packet) for packet in packets)
 
 

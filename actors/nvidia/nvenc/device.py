@@ -1,4 +1,4 @@
-"""One device's NVENC: its capabilities, asked once, and its encoders, counted."""
+"""One device's NVENC: its capabilities, queried once, and its encoders, counted."""
 
 import threading
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class EncoderCounts:
 class NvencDevice:
     """One device's NVENC, through PyNvVideoCodec. Safe from any thread.
 
-    Capabilities are asked once per codec: each question makes a CUDA context.
+    Capabilities are queried once per codec: each query makes a CUDA context.
 
     ``free_bytes`` returns how much device memory is free, None if unknown. If it fails, its error is raised: for a lost
     device the package only reports that a picture failed. ``cuda`` None lets each encoder make its own context.
@@ -61,13 +61,13 @@ class NvencDevice:
         self._free_bytes = free_bytes
         self._handles = {"gpu_id": 0} if cuda is None else {"gpu_id": cuda.ordinal, "cudacontext": cuda.context}
         self.entered: AbstractContextManager[None] = nullcontext() if cuda is None else cuda.entered
-        self._lock = threading.RLock()  # the garbage collector may collect an encoder within any line
+        self._lock = threading.RLock()  # the garbage collector may collect an encoder at any time
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self.counts = EncoderCounts()
         self._abandoned: list[Any] = []
 
     def capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return what the device can do with a codec; the driver is asked only the first time.
+        """Return the device's capabilities for a codec; the driver is asked only the first time.
 
         ``EngineUnfit`` if there is no NVENC, or not for this codec; ``DeviceError`` if the driver failed.
         """
@@ -178,7 +178,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the arguments of ``CreateEncoder`` that differ from its defaults: some keys act whatever their value."""
+    """Return the arguments of ``CreateEncoder`` that differ from its defaults: some keys take effect with any value."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,
@@ -201,6 +201,6 @@ def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
     if settings.level is not None:
         arguments["level"] = settings.level
     if settings.repeatspspps is not None:
-        # The package sets repeatSPSPPS whatever the value of its key; only another key clears it.
+        # The package sets repeatSPSPPS for any value of that key; only another key clears it.
         arguments["repeatspspps" if settings.repeatspspps else "global_header"] = 1
     return arguments

@@ -15,10 +15,10 @@ from ..cuda.results import FATAL_RESULTS, kind_of_result, result_named
 
 @dataclass(frozen=True, slots=True)
 class EncoderEvidence:
-    """What is known of the device when an encoder fails."""
+    """Facts about the device and its encoders, taken when an encoder fails."""
 
-    opening: bool  # whether it was being opened
-    own_sessions: int  # the encoders that this process has open
+    opening: bool  # whether the encoder was being opened
+    own_sessions: int  # how many encoders this process has open
     needed_bytes: int  # an estimate of one encoder's memory
     free_bytes: int | None = None  # None: unknown
 
@@ -29,7 +29,11 @@ _ENCODER: Final = re.compile(r"nvEnc[A-Z]|NvEncoder|NvEncodeAPI|NV_ENC_ERR", re.
 _DETAIL_CHARACTERS: Final = 200
 
 _OUT_OF_MEMORY, _CLIENT_KEY, _OLD_INTERFACE = 10, 21, 15
-_NO_ENGINE: Final = {1: "this GPU has no encoder", 2: "this GPU has no encoder", 22: "this GPU's encoder lacks it"}
+_NO_ENGINE: Final = {
+    1: "this GPU has no encoder",
+    2: "this GPU has no encoder",
+    22: "this GPU's encoder lacks a requested feature",
+}
 _REFUSED: Final = {
     8: "the encoder refuses these settings",
     12: "the encoder lacks these settings or this format",

@@ -90,7 +90,7 @@ def device_input(frame: object, surface: SurfaceFormat, width: int, height: int)
         raise _misfit(f"{frame.layout.value} frame of {frame.width}x{frame.height}", surface, width, height)
     if frame.planes != planes:
         message = "the picture has gaps between its rows or planes, which PyNvVideoCodec does not take"
-        raise EncoderFailed(message, "Copy it into contiguous memory first.")
+        raise EncoderFailed(message, "Copy the picture into contiguous memory first.")
     return CudaPlanes(surface, planes, frame)
 
 

@@ -28,7 +28,7 @@ from .inputs import device_input, host_input
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
 _MOST_B_FRAMES: Final = 7
-"""More than any preset uses: the bound if neither settings nor parameter sets state one."""
+"""The most B pictures if neither settings nor parameter sets state it: more than any preset uses."""
 _COUNTS: Final = {
     "bitrate": "averageBitrate",
     "maxbitrate": "maxBitRate",
@@ -36,7 +36,7 @@ _COUNTS: Final = {
     "vbvinit": "vbvInitialDelay",
     "cq": "targetQuality",
 }
-"""By our name: the field of the package's ``structEncodeReconfigureParams``."""
+"""The fields of the package's ``structEncodeReconfigureParams``, by our names."""
 _MULTIPASS: Final = {None: "DISABLED", Multipass.QUARTER: "QUARTER_RESOLUTION", Multipass.FULL: "FULL_RESOLUTION"}
 
 
@@ -121,7 +121,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         native = self._encoder.call("GetEncodeReconfigureParams")
         _put_rates(wanted, native)
         if not self._encoder.call("Reconfigure", native):
-            raise EngineFailed(f"{self.name} did not take the new rates", "Open a new session with them.")
+            raise EngineFailed(f"{self.name} did not take the new rates", "Open a new session with the new rates.")
         self._rates = wanted
         self._writer.parameters_may_change()
 
@@ -133,7 +133,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), self._later_pts(pts_ticks)
 
     def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
-        if sei_messages:  # the package has no structure for both, and gives this picture the next number
+        if sei_messages:  # the package takes messages or parameters, and then counts pictures itself
             return flags, [({"sei_type": message.kind}, list(message.payload)) for message in sei_messages]
         parameters = self._package.NV_ENC_PIC_PARAMS()
         parameters.inputTimeStamp, parameters.encodePicFlags = number, flags
@@ -177,7 +177,7 @@ def _initial_rates(settings: NvencSettings, native: Any) -> _Rates:
 
 
 def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
-    """Return the rates after a change; ``ValueError`` or ``TypeError`` if a value does not exist or is not a number."""
+    """Return the rates after a change; ``ValueError`` or ``TypeError`` if a value is unknown or not a number."""
     given = {field.name: value for field in fields(change) if (value := getattr(change, field.name)) is not None}
     if "rc" in given:
         given["rc"] = RateMode(given["rc"])
@@ -189,7 +189,7 @@ def _changed_rates(rates: _Rates, change: RateChange) -> _Rates:
         if not isinstance(given[name], int) or isinstance(given[name], bool):
             raise TypeError(f"{name} is a whole number, not {given[name]!r}")
     wanted = replace(rates, **given)
-    # A constant rate has no separate peak, but the driver's default has one.
+    # A constant bitrate has no separate peak, but the driver's default rate control has one.
     return replace(wanted, maxbitrate=wanted.bitrate) if wanted.rc is RateMode.CBR and not change.maxbitrate else wanted
 
 

@@ -193,7 +193,7 @@ class _Planes:
     [
         (_Plane(0, 64, 3), "holds no picture"),
         (_Plane(-6, 4), "holds no picture"),
-        (_Plane("rows", 4), "does not say where its samples lie"),
+        (_Plane("rows", 4), "does not say where its samples are"),
         (_Planes(_Plane(4, 0), _Plane(2, 0)), "holds no picture"),
         (_Planes(), "gives no planes: no device"),
     ],

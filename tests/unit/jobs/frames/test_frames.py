@@ -156,7 +156,7 @@ def test_little_latency_backend_frames_out_before_their_segment_is_proven(
         async for frame in frames:
             found.append(frame)  # noqa: PERF401 - what came before the error
 
-    with pytest.raises(EngineFailed, match=r"left out 1 pictures|held the picture of packet 12 back"):
+    with pytest.raises(EngineFailed, match=r"left out 1 pictures|held back the picture of packet 12"):
         asyncio.run(read_all())
     assert told(found) == reference(unordered)[:handed_out]
 

@@ -228,7 +228,7 @@ def test_software_takes_over_where_nvdec_fails_at_the_first_picture(tmp_path: Pa
     with codecfleet.Decoder("h264", gpu=device.gpu, nvdec=options) as session:
         frames = fed(session, annex_b(make_clip(tmp_path / "clip.mkv", clip)))
         assert session.decoded_by == "software"
-        assert "held the picture of packet 0 back" in session.fallback
+        assert "held back the picture of packet 0" in session.fallback
     assert [frame.index for frame in frames] == list(range(COUNT))
     assert device.gpu.use().decoding == 0
 

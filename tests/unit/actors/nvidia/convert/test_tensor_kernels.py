@@ -89,7 +89,7 @@ def test_memory_that_does_not_fit_is_refused(
         bench.maker.make(frames, CASE.format, CudaArray(4096, shape, typestr))
     with pytest.raises(UsageError, match="not on the CUDA device 0"):
         bench.maker.make(frames, CASE.format, np.zeros((2, 3, 6, 10), np.uint8))
-    with pytest.raises(UsageError, match="of the host and of a device"):
+    with pytest.raises(UsageError, match="on the host and on a device"):
         bench.maker.make([*frames, *CASE.frames()], CASE.format)
 
 
