@@ -57,7 +57,7 @@ class DecodeOnly(Work[Decoded]):
         """
         if not isinstance(context.device, Gpu):
             message = "this worker has no GPU"
-            raise EngineUnfit(message, "Run it where Ray sees one.")
+            raise EngineUnfit(message, "Run the benchmark on a cluster in which Ray finds a GPU.")
         sampler = StackSampler() if self.with_profile else None
         began_s = time.perf_counter()
         with _at_once, sampler or nullcontext():

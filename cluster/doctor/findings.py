@@ -34,7 +34,8 @@ _RECOVERY_FIXES: Final = {
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 _DECODES_NOTHING_FIX: Final = (
-    "in a container: --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; then codecfleet doctor --fresh"
+    "in a container, start it with --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,video,utility; "
+    "then run codecfleet doctor --fresh"
 )
 
 
@@ -293,7 +294,7 @@ def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> I
         weight, trial, fix = Weight.BROKEN, fixable, fixable.fix
     elif trial.how in (How.TRIED, How.ASKED):
         # The codec library gives the same answer for a GPU without a decoder and for a hidden one.
-        weight, fix = Weight.LIMITED, f"if it should: {_DECODES_NOTHING_FIX}"
+        weight, fix = Weight.LIMITED, f"if it should decode: {_DECODES_NOTHING_FIX}"
     yield Finding(weight, "this device decodes nothing", trial.reason, fix, about)
 
 

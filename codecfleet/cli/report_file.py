@@ -112,7 +112,7 @@ def _open_pipe_or_device(path: Path, mode: int) -> int:
     if stat.S_ISDIR(mode):
         raise OutputUnwritable(f"--report {path} is a folder", "Give --report a file in that folder.")
     if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
-        message = f"--report {path} is a socket or a disk, which a file must not replace"
+        message = f"--report {path} is a socket or a disk; codecfleet overwrites neither"
         raise OutputUnwritable(message, "Give --report another name.")
     try:
         stream = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)

@@ -162,7 +162,7 @@ class _InferRun:
     def _warnings(self) -> list[str]:
         warnings = []
         if self._damaged:
-            warnings.append(f"{counted(self._damaged, 'segment')} met damage; the network ran on decodable pictures")
+            warnings.append(f"damage in {counted(self._damaged, 'segment')}: the network ran on decodable pictures")
         promised, decoded = self.plan.ranges.frames, self.gather.frames
         if decoded != promised:
             warnings.append(f"the index promises {promised} frames, and {decoded} were decoded")

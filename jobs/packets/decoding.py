@@ -125,7 +125,7 @@ class DecodingSession:
                 raise
             if is_first:
                 self._drop()  # software decodes this picture
-            else:  # NVDEC has not seen this packet; its frames of earlier packets come first
+            else:  # NVDEC refused this packet unseen; it still holds frames of earlier packets
                 frames += self.flush()
             self.fallback = error.message
             self._take(number, packet, frames)

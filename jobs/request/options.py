@@ -115,7 +115,7 @@ CODEC: Final = Kind(
     "|".join(Codec), ", ".join(f'`"{each}"`' for each in Codec), partial(_words, "one of its values", parse_codec)
 )
 PRESET: Final = Kind(
-    "1..7", "1 to 7, or x264's name of it", partial(_words, "a whole number or a preset's name", parse_preset)
+    "1..7", "1 to 7, or x264's name for the speed", partial(_words, "a whole number or a preset's name", parse_preset)
 )
 TIME: Final = Kind("TIME", "time", partial(_words, "a time", parse_time))
 NAMES: Final = Kind("NAME", "list of texts", _names, is_list=True)

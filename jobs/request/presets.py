@@ -155,7 +155,7 @@ def _is_speed(word: str) -> bool:
 _SPEED: Final = options_of(TranscodeSpec)["preset"].kind
 PRESETS: Final = Kind(
     "1..7|NAME",
-    "1 to 7, x264's name of it, a preset's name, or a list of a speed and a name",
+    "1 to 7, x264's name for the speed, a preset's name, or a list of a speed and a name",
     read_choice,
     is_list=True,
 )

@@ -90,7 +90,7 @@ class DecodeCounts:
 
     def warnings(self) -> list[str]:
         """Return warnings for the user."""
-        met = f"{counted(self.damaged, 'range')} met damage; the pictures that decode were used"
+        met = f"damage in {counted(self.damaged, 'range')}: the pictures that could be decoded were used"
         software = [f"software decoded instead of a GPU: {reason}" for reason in sorted(self.fallbacks)]
         return [met] * bool(self.damaged) + software
 

@@ -143,7 +143,7 @@ def _check_rate(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     name = "times.rate"
     spread = None if track is None else track.spread
     if spread is None or spread.total_s is None or not showing.times_s:
-        return not_applicable(name, "the output's container states no durations of pictures")
+        return not_applicable(name, "the output's container does not state picture durations")
     if spread.samples != len(showing.times_s):
         return not_applicable(name, "the output has a wrong number of pictures")
     if not showing.is_whole:

@@ -72,7 +72,7 @@ def _binding(import_module: Importer) -> CudlaBinding:
         return CudlaBinding(import_module("cuda.bindings.cudla"))
     except ImportError:
         message = "this machine cannot use a DLA: cuda.bindings is not installed"
-        raise Unsupported(message, "Install codecfleet with cuda-python on a Jetson: docs/dla.md.") from None
+        raise Unsupported(message, "Run `pip install cuda-python`; docs/dla.md lists what a Jetson needs.") from None
 
 
 def _counted(library: Cudla) -> int:
