@@ -95,7 +95,7 @@ def test_another_users_work_hides_nothing_else(hidden: str, tmp_path: Path) -> N
         (folder / "journal").write_bytes(b"")
     (others / hidden).chmod(0)
     plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-    program = [*plain, sys.executable, "-P", "-m", "codecfleet", "jobs", "list", "--json", str(tmp_path)]
+    program = [*plain, sys.executable, "-P", "-m", "codecfleet", "jobs", "unfinished", "--json", str(tmp_path)]
     listed = subprocess.run(program, capture_output=True, text=True, check=False)
     assert listed.returncode == 0
     assert [each["state"] for each in json.loads(listed.stdout)["jobs"]] == ["unreadable", "useless"]

@@ -144,10 +144,10 @@ def test_what_is_left_is_listed_and_removed(film: Path, capsys: pytest.CaptureFi
     """``jobs`` shows what an interrupted job has left, and removes it."""
     out = film.parents[1] / "out"
     interrupted(a_spec(film))
-    assert command_line(["jobs", "list", str(out)]) == 0
+    assert command_line(["jobs", "unfinished", str(out)]) == 0
     assert "unfinished" in capsys.readouterr().out
     for place in (".o.mp4.codecfleet", "o.mp4"):
-        assert command_line(["jobs", "show", str(out / place)]) == 0
+        assert command_line(["jobs", "unfinished", str(out / place)]) == 0
         assert "libx264" in capsys.readouterr().out
     assert command_line(["jobs", "clean", str(out)]) == 0
     assert "removed" in capsys.readouterr().out

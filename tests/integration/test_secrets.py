@@ -111,9 +111,9 @@ def test_unfinished_work_shows_no_secret(address: str, clip: Path, film: Path, t
     interrupted(spec, after=2)
     folder = tmp_path / "out" / ".o.mp4.codecfleet"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert run(["jobs", "list", str(folder.parent)], ON_THREADS) == 0
-    assert run(["jobs", "show", str(folder)], ON_THREADS) == 0
-    assert run(["jobs", "list", "--json", str(folder.parent)], ON_THREADS) == 0
+    assert run(["jobs", "unfinished", str(folder.parent)], ON_THREADS) == 0
+    assert run(["jobs", "unfinished", str(folder)], ON_THREADS) == 0
+    assert run(["jobs", "unfinished", "--json", str(folder.parent)], ON_THREADS) == 0
     assert run(["resume", str(folder)], ON_THREADS) == 0
     text = said()
     assert HIDDEN not in text

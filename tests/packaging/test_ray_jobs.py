@@ -160,7 +160,7 @@ def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, t
         out, err = again.communicate(timeout=JOB_S)
     assert (again.returncode, out) == (4, "")
     assert err.splitlines()[-1].startswith("codecfleet: error: ")
-    with _codecfleet(cluster, "jobs", "ray", "--address", cluster.address, "--json", cwd=tmp_path) as lister:
+    with _codecfleet(cluster, "jobs", "list", "--address", cluster.address, "--json", cwd=tmp_path) as lister:
         found = json.loads(lister.communicate(timeout=JOB_S)[0])["jobs"]
     assert {"succeeded", "failed"} <= {each["state"] for each in found}
     assert not any("logs" in each["message"] for each in found)
