@@ -53,7 +53,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def test_a_room_holds_few_files(modules: dict[str, ast.Module]) -> None:
-    """A room with more than a dozen files holds two subjects."""
+    """A room with more files holds two subjects."""
     sizes = Counter(path.rpartition("/")[0] for path in modules if not path.endswith("__init__.py"))
     assert {room: size for room, size in sizes.items() if size > MAX_ROOM_FILES} == {}
 

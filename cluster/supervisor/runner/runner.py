@@ -324,6 +324,8 @@ class SupervisorRunner(SupervisorClient):
                 self._tasks.spawn(STOPPING, self._if_leading(self._orders.stop, effect))
             case events.Abandon():
                 self._tasks.spawn("abandoned work", self._if_leading(self._orders.abandon, effect))
+            case _:
+                raise AssertionError(effect)
 
     async def _if_leading(self, give: Callable[[EffectT], Coroutine[Any, Any, None]], order: EffectT) -> None:
         """Give an order, unless this supervisor was deposed."""
