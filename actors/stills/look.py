@@ -6,10 +6,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ..media.values import Colour
-from ..segment.steps import UPRIGHT, Size, Turn, turned_size
 
 if TYPE_CHECKING:
-    from ..segment.steps import Region
+    from ..segment.steps import Region, Size, Turn
     from ..segment.tone import ToneMap
 
 
@@ -21,8 +20,10 @@ class StillFormat(Enum):
     WEBP = "webp"
 
 
-def nearest_turn(matrix: tuple[int, ...] | None) -> Turn:
+def nearest_turn(matrix: tuple[int, ...] | None) -> "Turn":
     """Return the quarter turn nearest to a display matrix (ISO/IEC 14496-12), mirrored if the matrix mirrors."""
+    from ..segment.steps import UPRIGHT
+
     if matrix is None:
         return UPRIGHT
     a, b, _, c, d, *_ = matrix
@@ -31,8 +32,10 @@ def nearest_turn(matrix: tuple[int, ...] | None) -> Turn:
     return -1 if a < 0 else 1, 0, 0, -1 if d < 0 else 1
 
 
-def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Turn) -> Size:
+def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: "Turn") -> "Size":
     """Return the size in square pixels at which a player shows a stored picture; no side shrinks."""
+    from ..segment.steps import turned_size
+
     if sample_aspect_ratio > 1:
         width = round(width * sample_aspect_ratio)
     else:
@@ -46,7 +49,7 @@ class StillLook:
 
     width: int
     height: int
-    turn: Turn
+    turn: "Turn"
     colour: Colour
     """The source's colours, with matrix and range known."""
     format: StillFormat | None
