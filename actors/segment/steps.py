@@ -5,6 +5,7 @@ Each step sees one picture at a time, so a segment's pictures are those of an un
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -111,6 +112,25 @@ class PictureSteps:
 def turned_size(size: Size, turn: Turn) -> Size:
     """Return a size after a turn."""
     return size if turn[0] else (size[1], size[0])
+
+
+def nearest_turn(matrix: tuple[int, ...] | None) -> Turn:
+    """Return the quarter turn nearest to a display matrix (ISO/IEC 14496-12), mirrored if the matrix mirrors."""
+    if matrix is None:
+        return UPRIGHT
+    a, b, _, c, d, *_ = matrix
+    if abs(b) + abs(c) > abs(a) + abs(d):
+        return 0, -1 if b < 0 else 1, -1 if c < 0 else 1, 0
+    return -1 if a < 0 else 1, 0, 0, -1 if d < 0 else 1
+
+
+def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Turn) -> Size:
+    """Return the size in square pixels at which a player shows a stored picture; no side shrinks."""
+    if sample_aspect_ratio > 1:
+        width = round(width * sample_aspect_ratio)
+    else:
+        height = round(height / sample_aspect_ratio)
+    return turned_size((max(1, width), max(1, height)), turn)
 
 
 def turned_box(box: Region, size: Size, turn: Turn) -> Region:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ..media.values import Colour
@@ -18,29 +17,6 @@ class StillFormat(Enum):
     JPG = "jpg"
     PNG = "png"
     WEBP = "webp"
-
-
-def nearest_turn(matrix: tuple[int, ...] | None) -> "Turn":
-    """Return the quarter turn nearest to a display matrix (ISO/IEC 14496-12), mirrored if the matrix mirrors."""
-    from ..segment.steps import UPRIGHT
-
-    if matrix is None:
-        return UPRIGHT
-    a, b, _, c, d, *_ = matrix
-    if abs(b) + abs(c) > abs(a) + abs(d):
-        return 0, -1 if b < 0 else 1, -1 if c < 0 else 1, 0
-    return -1 if a < 0 else 1, 0, 0, -1 if d < 0 else 1
-
-
-def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: "Turn") -> "Size":
-    """Return the size in square pixels at which a player shows a stored picture; no side shrinks."""
-    from ..segment.steps import turned_size
-
-    if sample_aspect_ratio > 1:
-        width = round(width * sample_aspect_ratio)
-    else:
-        height = round(height / sample_aspect_ratio)
-    return turned_size((max(1, width), max(1, height)), turn)
 
 
 @dataclass(frozen=True, slots=True)

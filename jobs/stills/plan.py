@@ -12,9 +12,10 @@ from ...actors.encode.pix_fmt import is_rgb
 from ...actors.media.location import name_of
 from ...actors.media.values import UNSPECIFIED, Colour, VideoFormat
 from ...actors.segment.filtering import FULL_RANGE
+from ...actors.segment.steps import nearest_turn, shown_size
 from ...actors.segment.tone import TRANSFERS, Operator, ToneMap
 from ...actors.stills.files import SIDE_MAX
-from ...actors.stills.look import StillFormat, StillLook, nearest_turn, shown_size
+from ...actors.stills.look import StillFormat, StillLook
 from ...actors.stills.measuring import MeasureSegment
 from ...actors.stills.taking import TakeStills
 from ...cluster.placement.model import Demand, EncoderChoice

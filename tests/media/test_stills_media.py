@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codecfleet.actors.stills.look import StillLook, nearest_turn
+from codecfleet.actors.segment.steps import nearest_turn
+from codecfleet.actors.stills.look import StillLook
 from codecfleet.actors.stills.taking import Painter
 from codecfleet.jobs.fleet import Fleet
 from codecfleet.jobs.source.source import read_source

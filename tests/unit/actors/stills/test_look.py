@@ -5,8 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from codecfleet.actors.segment.steps import CLOCKWISE, UPRIGHT, Turn
-from codecfleet.actors.stills.look import nearest_turn, shown_size
+from codecfleet.actors.segment.steps import CLOCKWISE, UPRIGHT, Turn, nearest_turn, shown_size
 from codecfleet.actors.stills.taking import turned
 
 ONE = 1 << 16

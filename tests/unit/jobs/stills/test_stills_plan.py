@@ -8,9 +8,8 @@ from pydantic import ValidationError
 
 from codecfleet.actors.decode.describe import Crop, StreamExtras
 from codecfleet.actors.media.values import Colour, VideoFormat
-from codecfleet.actors.segment.steps import Region
+from codecfleet.actors.segment.steps import Region, nearest_turn
 from codecfleet.actors.segment.tone import Operator
-from codecfleet.actors.stills.look import nearest_turn
 from codecfleet.cluster.placement.assign import place
 from codecfleet.cluster.placement.build import inventory_of_fleet
 from codecfleet.cluster.placement.model import Policy
