@@ -24,7 +24,7 @@ class Background:
         self._is_over = False
 
     def spawn(self, name: str, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
-        """Start ``work`` in a background task; after ``stop`` or ``end``, the new task is cancelled before it begins."""
+        """Start ``work`` in a background task; after ``stop`` or ``end``, a new task is cancelled before it begins."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

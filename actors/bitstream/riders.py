@@ -190,7 +190,8 @@ _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first)
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
 """The first bytes of slices, which are read only in layer 1.
 
-The layer is in the last bit of this byte and in the next byte."""
+The layer is in the last bit of this byte and in the next byte.
+"""
 
 
 _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {

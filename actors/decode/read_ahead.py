@@ -1,4 +1,4 @@
-"""Running an iterator ahead in its own thread, so that decoding and encoding overlap within a segment."""
+"""Runs an iterator ahead in a separate thread, so that decoding and encoding overlap within a segment."""
 
 import queue
 import threading
