@@ -157,7 +157,8 @@ class OpenTrack(NamedTuple):
 class PictureDecoder(ABC, Generic[PictureT]):
     """Turns the packets of a range into pictures, which are the same for every decoder.
 
-    Thread-safe. Reports show ``name``."""
+    Thread-safe. Reports show ``name``.
+    """
 
     name: str
 
@@ -210,13 +211,13 @@ def _decoded(
 def decode_range(
     range_: DecodeRange, tally: DecodeTally, decoder: PictureDecoder[PictureT]
 ) -> Generator[tuple[int, PictureT]]:
-    """Yield (ticks, picture) in presentation order, from the entry to the last packet, and flush the decoder.
+    """Yield (ticks, picture) in presentation order, from the entry to the last packet, then flush the decoder.
 
-    The pictures include those around the times of the range. Packets that do not decode are counted in ``tally``. If the
-    range names wanted pictures, only those are yielded, and decoding ends with the last one.
+    The pictures include those around the times of the range. Packets that do not decode are counted in ``tally``. If
+    the range names wanted pictures, only those are yielded, and decoding ends with the last one.
 
-    ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode this,
-    or its pictures may be wrong.
+    ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode the
+    track, or its pictures may be wrong.
     """
     for way in _ways(range_):
         kept = KEPT.borrow(

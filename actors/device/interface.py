@@ -44,7 +44,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def to_device(self, picture: "VideoFrame") -> "DevicePicture":
-        """Copy a software picture to the device; ``EngineUnfit`` if no surface can hold it, ``DeviceError`` on failure."""
+        """Copy a software picture to the device; ``EngineUnfit`` if no surface holds it, ``DeviceError`` on failure."""
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> "VideoFrame":
@@ -56,7 +56,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if a stream failed or is unknown."""
+        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if one failed or is unknown."""
 
     @abstractmethod
     def close(self) -> None:
