@@ -1,4 +1,4 @@
-"""Chooses the pixel format to encode: the source's if the encoder has it, else the one that loses least."""
+"""Chooses the pixel format to encode: the source's format if the encoder has it, or else the one that loses least."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,10 +32,11 @@ def choose_pix_fmt(
     """Return the pixel format in which pictures of format ``wanted`` are encoded, and why it differs.
 
     The reason is None if the samples are unchanged: the same format, or another name for it (``yuvj420p`` is
-    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user requested this format,
-    so it has no substitute.
+    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked`` means that the user requested this
+    format, so that no other may replace it.
 
-    ``Unsupported`` if there is no such pixel format, or the encoder has none for this size or lacks the requested one.
+    ``Unsupported`` if there is no such pixel format, or the encoder lacks the requested format, or has no format for
+    this size.
     """
     profile = PROFILES[codec]
     source = _shape(wanted)
@@ -57,7 +58,7 @@ def choose_pix_fmt(
 
 
 def finest_pix_fmt(names: Sequence[str]) -> str:
-    """Return the format that holds all these formats' pictures without loss, RGB or YUV like the first one."""
+    """Return a format that holds the pictures of all these formats without loss: RGB or YUV, like the first format."""
     shapes = [_shape(name) for name in names]
     rgb = shapes[0].rgb
     depth_bits = max(shape.depth_bits for shape in shapes)
@@ -72,7 +73,7 @@ def finest_pix_fmt(names: Sequence[str]) -> str:
 
 
 def is_rgb(name: str) -> bool:
-    """Return whether a pixel format holds RGB or a palette of it; ``Unsupported`` if there is no such format."""
+    """Return whether a pixel format holds RGB or an RGB palette; ``Unsupported`` if there is no such format."""
     return _shape(name).rgb
 
 
@@ -112,7 +113,7 @@ def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> b
 
 
 def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
-    """Order formats by what a conversion to them loses, the worst loss first, then by needless samples and bits."""
+    """Order formats by the losses of a conversion (the worst kind first), then by needless samples and bits."""
     depth = target.depth_bits - source.depth_bits
     wanted, given = source.chroma_shifts, target.chroma_shifts
     if wanted is None:

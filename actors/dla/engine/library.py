@@ -1,4 +1,4 @@
-"""cuDLA's functions: through NVIDIA's binding, or from the library itself.
+"""cuDLA's functions, called through NVIDIA's binding or directly in the library.
 
 Each failure is a ``CudlaFailure``. Handles and addresses are numbers.
 """
@@ -14,7 +14,7 @@ from .statuses import CudlaFailure, CudlaStatus, FunctionMissing
 from .tensors import TENSOR_DESCRIPTOR, TensorDescriptor
 
 DESCRIPTORS: Final = ((0, 2), (1, 3), (4, 5))
-"""``cudlaModuleAttributeType`` of inputs, outputs and task statistics: their number, and their descriptors."""
+"""``cudlaModuleAttributeType`` for the number and the descriptors of inputs, outputs and task statistics."""
 UNIFIED_ADDRESSING, DEVICE_VERSION = 0, 1
 """``cudlaDevAttributeType``."""
 _ATTRIBUTES: Final = ("unified_addressing_supported", "device_version")
@@ -24,7 +24,7 @@ class Cudla(Protocol):
     """The calls of cuDLA that sessions make."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without its output parameters; return the values that it wrote to them."""
+        """Call a function by its C name, without the output parameters; return the values that it wrote there."""
 
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
@@ -64,7 +64,7 @@ class CudlaBinding:
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
-        # Read from memory, as the binding's fields are views that do not outlive it.
+        # Read from memory: the fields of the binding's object are views that die with the object.
         return _read(b"".join(ctypes.string_at(each.ptr, TENSOR_DESCRIPTOR.itemsize) for each in found))
 
     def last_error(self, handle: int) -> CudlaStatus:
@@ -90,17 +90,17 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
     "cudlaSubmitTask": ((_ADDRESS, _ADDRESS, _U32, _ADDRESS, _U32), None, ()),
     "cudlaSetTaskTimeoutInMs": ((_ADDRESS, _U32), None, ()),
 }
-"""For each function: the parameters before its output parameter, the output's type, and the parameters after it."""
+"""For each function: the parameters before the output parameter, the output's type, the parameters after the output."""
 
 
 class CudlaLibrary:
-    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` if it is missing."""
+    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` without the library."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = load("libcudla.so.1")
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without its output parameters; return the values that it wrote to them."""
+        """Call a function by its C name, without the output parameters; return the values that it wrote there."""
         before, written, after = _SIGNATURES[function]
         found = written() if written else None
         types = (*before, *((ctypes.POINTER(written),) if written else ()), *after)

@@ -7,15 +7,15 @@ from typing import Final
 class DlaMode(Enum):
     """Whether a device handle works beside CUDA or without it: ``cudlaMode``."""
 
-    HYBRID = 0  #: CUDA: tasks go into its streams
-    STANDALONE = 1  #: no CUDA: memory and fences are NvSci's
+    HYBRID = 0  #: beside CUDA: tasks go into CUDA streams
+    STANDALONE = 1  #: no CUDA: memory and fences come from NvSci
 
 
 class DlaSessionState(Enum):
     """The state of a session."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
-    BUSY = "busy"  #: tasks were submitted, and have not been waited for
+    BUSY = "busy"  #: tasks were submitted, and nothing has waited for them yet
     DRAINING = "draining"  #: closing, and waiting for its tasks
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
@@ -43,7 +43,7 @@ _WAYS: Final = {
     _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
-    # Another session of the process may fail during a call of this one, which then ends.
+    # Another session of the process may fail during a call of this session, which then ends.
     _S.FAILED: {**dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED), _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     # A failed session stays failed; closing it calls nothing.
     _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},

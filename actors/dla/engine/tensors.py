@@ -27,7 +27,7 @@ TENSOR_DESCRIPTOR: Final = np.dtype(
 
 
 class _OpenEnum(IntEnum):
-    """An enumeration that newer versions extend: unknown numbers become UNKNOWN, which is refused."""
+    """An enumeration that newer versions may extend: unknown numbers become UNKNOWN, which is refused."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:

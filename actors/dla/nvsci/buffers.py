@@ -7,8 +7,9 @@ from typing import Final
 from .library import Attribute, Loader, SciLibrary
 
 ALIGNMENT_BYTES: Final = 512
-"""The alignment that a DLA needs (5.4: buffers "must adhere to DLA alignment constraints"); as in NVIDIA's samples of
-standalone mode.
+"""The alignment that a DLA needs, as in NVIDIA's samples of standalone mode.
+
+Section 5.4 only says that buffers "must adhere to DLA alignment constraints".
 """
 _TYPES, _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2, 3
 _RAW_SIZE, _RAW_ALIGNMENT = 0x10000, 0x10001
@@ -27,7 +28,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers; methods raise ``NvSciFailure``, the constructor ``OSError`` without libnvscibuf."""
+    """Allocates buffers. Methods raise ``NvSciFailure``; the constructor raises ``OSError`` without libnvscibuf."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
@@ -59,9 +60,9 @@ class SciBuffers:
         return SciBuffer(made, library.made("ObjGetCpuPtr", made), size_bytes)
 
     def shape(self, object_: int) -> tuple[int, int]:
-        """Return a buffer's size and the alignment it was allocated with, in bytes; 0 if it states none."""
+        """Return a buffer's size and the alignment of its allocation, in bytes; 0 for a value that is not stated."""
         library = self._library
-        attributes = library.made("ObjGetAttrList", object_)  # owned by the object: not freed
+        attributes = library.made("ObjGetAttrList", object_)  # not freed here: the object owns it
         keys = (_TENSOR_SIZE, _RAW_SIZE, _BASE_ALIGNMENT, _RAW_ALIGNMENT)
         pairs = (Attribute * len(keys))(*(Attribute(key, None, 0) for key in keys))
         library.call("AttrListGetAttrs", attributes, pairs, len(keys))
@@ -71,9 +72,9 @@ class SciBuffers:
         return tensor or raw, base or alignment
 
     def free(self, object_: int) -> None:
-        """Free a buffer that no handle has registered any more."""
+        """Free a buffer; no handle may have it registered any more."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module, after the last buffer."""
+        """Close the library's module; all buffers must be freed before."""
         self._library.close_module()
