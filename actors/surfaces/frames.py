@@ -1,4 +1,4 @@
-"""A decoded frame as users hold it: its place in the source, its format, and its samples, on the host or a device."""
+"""A decoded frame as users hold it: its place in the source, its format, and samples on the host or a device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 class Frame:
     """One frame of a source, at its repaired time.
 
-    Its samples are on the host or on a GPU of this process, and complete: read them on any stream. The memory lives as
-    long as the frame or a DLPack tensor of it. It is then reused after all work of the stream that requested the
-    tensor; name other streams that read it with ``record_stream``.
+    The samples are on the host or on a GPU of this process, and complete: read them on any stream. The memory lives as
+    long as the frame, or a DLPack tensor of the frame. Afterwards the memory is reused once all work of the stream that
+    requested the tensor is done; name other streams that read the memory with ``record_stream``.
 
-    A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
-    planes one below the other (NV12 and similar formats: chroma in pairs; more than 8 bits in the upper bits of 16).
-    ``__cuda_array_interface__`` is the same, and frames on the host have none.
+    A frame is a DLPack tensor. On the host, it is the array that ``to_ndarray`` returns. On the device, it is
+    two-dimensional, with the rows of all planes one below the other (NV12 and similar formats: chroma in pairs; more
+    than 8 bits in the upper bits of 16). ``__cuda_array_interface__`` describes the same; frames on the host lack it.
     """
 
     index: int
@@ -43,11 +43,11 @@ class Frame:
     format: VideoFormat
     """The format, by FFmpeg's names: that of a planar format, even if a surface holds the samples."""
     source_index: int | None = None
-    """The frame's number among all pictures of its track, from 0; None if it comes from no file."""
+    """The frame's number among all pictures of its track, from 0; None if the frame comes from no file."""
     duration_s: Fraction | None = None
-    """How long the frame is shown: until the track's next picture. None if that is unknown."""
+    """How long the frame is shown, up to the track's next picture; None if unknown."""
     is_keyframe: bool = False
-    """Whether decoding can start at the frame, by its track's index; False if it comes from no file."""
+    """Whether decoding can start at the frame, as its track's index says; False if the frame comes from no file."""
     notes: PictureNotes | None = None
     """NVDEC's notes, if ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
@@ -55,7 +55,7 @@ class Frame:
 
     @property
     def time_s(self) -> Fraction:
-        """When it is shown, in seconds after the source's first picture."""
+        """When the frame is shown, in seconds after the source's first picture."""
         return (self.ticks - self.start_ticks) * self.time_base
 
     @property
@@ -70,22 +70,22 @@ class Frame:
 
     @property
     def pix_fmt(self) -> str:
-        """FFmpeg's name of its pixel format."""
+        """FFmpeg's name of the frame's pixel format."""
         return self.format.pix_fmt
 
     @property
     def on_device(self) -> bool:
-        """Whether its samples are on the GPU."""
+        """Whether the samples are on the GPU."""
         return isinstance(self._picture, DevicePicture)
 
     @property
     def device_picture(self) -> DevicePicture | None:
-        """The picture on the device, as encoder sessions take it; None on the host."""
+        """The picture on the device, as encoder sessions take it; None if the frame is on the host."""
         return self._picture if isinstance(self._picture, DevicePicture) else None
 
     @property
     def planes(self) -> tuple[NDArray[Any] | DeviceArray, ...]:
-        """Its planes without padding: NumPy arrays (views if possible), or device arrays; else ``Unsupported``."""
+        """The planes without padding: NumPy arrays (views if possible) or device arrays; may raise ``Unsupported``."""
         if isinstance(self._picture, DevicePicture):
             return _device_planes(self._picture)
         return plane_arrays(self._picture)
@@ -93,9 +93,9 @@ class Frame:
     def record_stream(self, stream: int) -> None:
         """Note that another CUDA stream, given by its handle, reads the frame's memory.
 
-        Once the frame and its tensors are dropped, the memory is reused after all work that is then in the stream.
-        CUDA's legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on
-        the host.
+        Once the frame and its tensors are dropped, the memory is reused only after all work that is in that stream by
+        then. CUDA's legacy default stream is 1, the calling thread's default stream is 2, and -1 stands for any stream.
+        ``Unsupported`` if the frame is on the host.
         """
         if not isinstance(self._picture, DevicePicture):
             raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
@@ -103,7 +103,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its DLPack tensor (on the host, of a copy), like all properties below."""
+        """The shape of the frame's DLPack tensor (on the host, of a copy); the properties below describe it, too."""
         return self._tensor.shape
 
     @property
@@ -116,13 +116,13 @@ class Frame:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its samples."""
+        """The type of the samples."""
         tensor = self._tensor
         return np.dtype(f"u{tensor.item_bytes}") if isinstance(tensor, DeviceArray) else tensor.dtype
 
     @property
     def nbytes(self) -> int:
-        """How many bytes its samples take."""
+        """How many bytes the samples take."""
         return self._tensor.nbytes
 
     @property
@@ -131,7 +131,7 @@ class Frame:
         return _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
 
     def to_video_frame(self) -> VideoFrame:
-        """Return PyAV's frame: on the host the same memory; from the device a copy, as software would have decoded it.
+        """Return a frame of PyAV: the same memory on the host, or a copy from the device, as software would decode it.
 
         ``DeviceError`` if the copy failed.
         """
@@ -145,7 +145,7 @@ class Frame:
         return found
 
     def to_ndarray(self) -> NDArray[Any]:
-        """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
+        """Return the samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
 
         Raises:
             Unsupported: PyAV has no such array, for example for 4:2:0 with odd sides, or ``yuv420p12le``.
@@ -154,11 +154,11 @@ class Frame:
         return _one_array(self.to_video_frame())
 
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Return what ``to_ndarray`` does, for ``np.asarray(frame)``: a copy, also from the device.
+        """Return what ``to_ndarray`` returns, for ``np.asarray(frame)``: always a copy, even on the host.
 
         Raises:
             ValueError: ``copy`` is False.
-            Unsupported: as ``to_ndarray``.
+            Unsupported: as for ``to_ndarray``.
         """
         if copy is False:
             raise ValueError("the samples of a frame become one array only by a copy: its planes are views")
@@ -166,7 +166,7 @@ class Frame:
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return (kind, number) of the device that holds it (DLDeviceType)."""
+        """Return (kind, number) of the device that holds the frame (DLDeviceType)."""
         if isinstance(self._picture, DevicePicture):
             return CUDA, device_of(self._picture)
         return CPU, 0
@@ -201,14 +201,14 @@ def device_of(picture: DevicePicture) -> int:
 
 
 def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
-    """Return how much memory a picture takes."""
+    """Return how much memory a picture takes, in bytes."""
     if isinstance(picture, DevicePicture):
         return picture.format.size_bytes(picture.frame.width, picture.frame.height)
     return sum(plane.buffer_size for plane in picture.planes)
 
 
 def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
-    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) if they alternate.
+    """Return a picture's planes as arrays (rows, columns), or (rows, columns, components) if components alternate.
 
     ``Unsupported`` if samples share bytes, or the components in a plane have different numbers of samples.
     """

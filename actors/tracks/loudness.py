@@ -19,7 +19,7 @@ TRUE_PEAK_DB: Final = Fraction(-1)
 _SILENCE_LUFS: Final = Fraction(-70)
 """BS.1770's absolute gate: the loudness of quieter sound is undefined."""
 _PEAK_STEP: Final = 0.0005
-"""Half of the last digit of the peak that FFmpeg's filter reports."""
+"""Half of a unit in the last digit of the peak that FFmpeg's filter reports."""
 _SAMPLES: Final = "dbl"
 
 
@@ -28,13 +28,13 @@ class Loudness:
     """A track's measured loudness, and its gain in dB."""
 
     integrated_lufs: Fraction | None  # None if the sound is too quiet to measure
-    true_peak_db: Fraction | None  # in dBTP, None for silence
+    true_peak_db: Fraction | None  # the true peak in dBTP, None for silence
     gain_db: Fraction
     limited: bool = False  # the gain is less than requested, as the true peak would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:
-    """Measures one track's frames, in order, by FFmpeg's ``ebur128`` in ``layout`` and at ``rate``. For one thread."""
+    """Measures a track's frames in order, with FFmpeg's ``ebur128``, in ``layout`` and at ``rate``. For one thread."""
 
     def __init__(self, layout: str, rate: int) -> None:
         self._resampler = AudioResampler(_SAMPLES, layout, rate)
@@ -86,7 +86,7 @@ def _decibels(text: str) -> Fraction | None:
 
 
 def settled(target_lufs: Fraction, measured_lufs: Fraction | None, true_peak: float) -> Loudness:
-    """Return the gain from a measurement; ``true_peak`` is linear, 1 is full scale."""
+    """Return the gain from a measurement; ``true_peak`` is linear, and 1 means full scale."""
     peak_db = None if true_peak <= 0 else _in_db(true_peak)
     if measured_lufs is None or measured_lufs <= _SILENCE_LUFS:
         return Loudness(None, peak_db, Fraction(0))
@@ -100,12 +100,12 @@ def _in_db(linear: float) -> Fraction:
 
 
 def factor(gain_db: Fraction) -> float:
-    """Return a gain's factor for samples, the same on every machine."""
+    """Return the factor of a gain for samples, which is the same on every machine."""
     return float(Decimal(10) ** (Decimal(gain_db.numerator) / Decimal(gain_db.denominator) / 20))
 
 
 class Gain:
-    """Multiplies the samples of frames of any format by one factor; used by one thread."""
+    """Multiplies samples by one factor, in frames of any format; used by one thread."""
 
     def __init__(self, gain_db: Fraction) -> None:
         self._factor = factor(gain_db)

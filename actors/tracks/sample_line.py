@@ -1,6 +1,6 @@
-"""Makes a continuous line of samples from a track's decoded frames, counted from its first real sample.
+"""Makes a continuous line of samples from a track's decoded frames, counted from the first real sample.
 
-Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Deviations of less than a tick are
+Gaps become silence, overlaps are dropped, and a leap of the clock counts as a reset. Deviations of less than a tick are
 ignored.
 """
 
@@ -27,7 +27,7 @@ class SampleLine:
 
     start_s: Fraction | None
     end_s: Fraction | None
-    begin: int | None = None  # the first kept sample's number on the source's clock, at the rate of that time
+    begin: int | None = None  # the number of the first kept sample on the source's clock, at the rate of that sample
     end: int = 0  # the number of the next sample
     rate: int = 0  # of the last frame
     damaged_packets: int = 0
