@@ -1,4 +1,4 @@
-"""Background tasks of an object that is started and closed; the error of each task is reported."""
+"""The background tasks of an object that is started and closed; the error of each task is reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -41,7 +41,7 @@ class Background:
     async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
         """Cancel all tasks and wait up to ``grace_s`` for their ends.
 
-        Tasks named ``awaited`` are cancelled only after another ``grace_s``.
+        Tasks with a name in ``awaited`` get another ``grace_s`` before they are cancelled.
         """
         last = {task for task in self._tasks if task.get_name() == awaited}
         for task in self._tasks - last:

@@ -1,4 +1,4 @@
-"""Objects that a ``with`` block closes at its end, and clean-up after a failed block."""
+"""Objects that a ``with`` block closes when it ends, and clean-up after a failed block."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Limits on the values that a source's headers state: larger ones are refused before they take memory or time.
+"""Limits on the values that a source's headers state: larger values are refused before they take memory or time.
 
 The job's own program checks every limit of a source; a worker only limits the size of the pictures that it decodes.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from ..errors import InputTooLarge, UsageError
 
 VARIABLE: Final = "CODECFLEET_"
-"""The prefix of each environment variable; the name of the limit in capitals follows."""
+"""The prefix of each environment variable; the name of the limit follows in capitals."""
 _NO_END: Final = (1 << 31) - 1
 """FFmpeg's largest number of tracks and of pixels."""
 

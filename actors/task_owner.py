@@ -1,4 +1,4 @@
-"""Tasks with an owner: a block of code that fails when one of them fails, and that ends them when it ends."""
+"""A block of code that owns tasks: it fails if one of its tasks fails, and ends its tasks when it ends."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry. It is imported only if the environment names a collector (docs/logs.md).
+"""Spans of OpenTelemetry, which is imported only if the environment names a collector (docs/logs.md).
 
 The parent of a span is given as a W3C traceparent, plain text that is sent with work like any other value.
 """
@@ -28,7 +28,7 @@ _OTLP: Final = "otlp"
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _OFTEN_MS: Final = 200
-"""How often spans are sent: often, because a worker may end soon after its last work."""
+"""The interval at which spans are sent: short, because a worker may end soon after its last work."""
 _EXPORTER: Final = "opentelemetry-exporter-otlp-proto-http"
 _PREFIX: Final = "codecfleet."
 
@@ -96,7 +96,7 @@ class TraceSpan:
             self._recorded.set_attributes(_named(attributes))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the span, with the ``error`` that ended the work, if any."""
+        """End the span; ``error`` is the error that ended the work, if any."""
         if self._recorded is None:
             return
         self.note(outcome=_outcome(error))
@@ -111,7 +111,7 @@ NO_SPAN: Final = TraceSpan()
 
 
 class Tracing:
-    """Begins spans with an OpenTelemetry tracer; ``send`` sends the ended ones."""
+    """Begins spans with an OpenTelemetry tracer; ``send`` sends the spans that have ended."""
 
     def __init__(self, tracer: "Tracer", send: Callable[[], object] = bool) -> None:
         self._tracer = tracer

@@ -96,7 +96,7 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield a packet's length-prefixed NAL units, even a truncated last one; memory views if the packet is one."""
+    """Yield a packet's length-prefixed NAL units, even a truncated last one; as views if ``packet`` is a view."""
     at = 0
     while at + length_bytes < len(data):
         begin = at + length_bytes

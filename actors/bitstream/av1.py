@@ -43,7 +43,7 @@ class Av1Sequence:
 
 
 def av1_sequence(data: bytes) -> Av1Sequence | None:
-    """Return the last complete sequence header of a packet, or of the units of an av1C; None if there is none."""
+    """Return the last complete sequence header in a packet, or in the units of an av1C; None if there is no header."""
     found = None
     for unit in open_bitstream_units(data):
         if unit.kind == ObuKind.SEQUENCE_HEADER:
@@ -165,7 +165,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
 
 
 def _sample_shape(reader: BitReader, width: int, height: int) -> Fraction | None:
-    """Read the render size, from which the sample aspect ratio follows; None if it equals the picture's size."""
+    """Read the render size, from which the sample aspect ratio follows; None if it is the same as the picture size."""
     if not reader.flag():
         return None
     across, down = reader.bits(16) + 1, reader.bits(16) + 1

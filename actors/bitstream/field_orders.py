@@ -1,4 +1,4 @@
-"""Finds the field order of MPEG-2 and H.264 pictures (or that they are progressive) as FFmpeg's decoders do.
+"""Finds whether MPEG-2 and H.264 pictures are interlaced, and their field order, as FFmpeg's decoders do.
 
 Sources: ITU-T H.262 (02/2012) section 6.3.10; ITU-T H.264 (08/2021) sections 7.3.3 and D.1.3.
 """
@@ -51,7 +51,7 @@ class FieldOrders:
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:
-        """Return the order that a packet states: UNKNOWN means interlaced in an unknown order, None not stated."""
+        """Return the order that a packet states: UNKNOWN if interlaced in an unknown order, None if not stated."""
         data = bytes(packet[:_HEAD_BYTES])
         if not self._is_h264:
             return _mpeg2_order(data)

@@ -35,7 +35,7 @@ class ObuKind(IntEnum):
 
 
 class OpenBitstreamUnit(NamedTuple):
-    """An OBU of AV1. ``layers`` has the bits of its layers in an operating point's mask; 0 without layers."""
+    """An OBU of AV1. ``layers`` marks the layers of the OBU in an operating point's mask; 0 without layers."""
 
     kind: int
     payload: bytes

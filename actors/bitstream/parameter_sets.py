@@ -54,7 +54,7 @@ def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
 def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | None:
     """Return whether a stream promises to code every picture as a frame, without fields or macroblock pairs.
 
-    Read from ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1) and the optional
+    The promise is read from ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1) and the optional
     ``general_frame_only_constraint_flag`` of HEVC (section 7.4.4). None without a sequence parameter set.
     """
     found = _sequences(extradata, hevc=hevc)
@@ -160,7 +160,7 @@ _SAMPLE_SHAPES = (
 
 
 def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
-    """Return a sequence parameter set's id and the cropped size of its pictures; None if it is truncated."""
+    """Return a sequence parameter set's id and the cropped size of its pictures; None if the set is truncated."""
     try:
         found = _read_set(unit, hevc=hevc)
     except EOFError:

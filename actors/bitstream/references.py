@@ -1,4 +1,4 @@
-"""Finds the packets of pictures that no other picture refers to: a decoder may leave them out.
+"""Finds the packets that a decoder may leave out: no other picture refers to the pictures of these packets.
 
 Sources: ITU-T H.264 (08/2021) 7.4.1 for ``nal_ref_idc``; ITU-T H.265 (08/2021) 7.4.2.2 for sub-layer non-reference
 pictures, which only pictures of higher temporal sub-layers may refer to.

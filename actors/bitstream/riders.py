@@ -69,7 +69,7 @@ _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
 """Usually more bytes than a packet has before the first slice of the picture."""
 _TAIL_BYTES: Final = 1 << 16
-"""How many bytes of a packet's end are searched for its last unit, the RPU."""
+"""How many bytes at the end of a packet are searched for the last unit, the RPU."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
 """BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""

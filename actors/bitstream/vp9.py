@@ -1,4 +1,4 @@
-"""Reads the headers of VP9 frames: whether they are shown, their coded size and their colours.
+"""Reads the headers of VP9 frames: whether a frame is shown, its coded size and its colours.
 
 Source: VP9 Bitstream & Decoding Process Specification, section 6.2, 7.2 and annex B.
 """

@@ -82,9 +82,9 @@ class DecodeRange:
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
     expected_packets: int | None = None  # the number of packets from ``entry`` on, None if the index did not count them
     untimed: bool = False
-    held_frames: int = REORDER_FRAMES  # the most pictures held back to put them in order
+    held_frames: int = REORDER_FRAMES  # the most pictures that are held back to restore their order
     version: Hashable | None = None  # the required version of the source (``version_anywhere``), None for any version
-    shipment: Shipment | None = None  # how other machines read a local source, None if they cannot
+    shipment: Shipment | None = None  # how other machines read a local source, None if no other machine can
     span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if unknown
     part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
@@ -93,7 +93,7 @@ class DecodeRange:
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
 
     def colour(self, packet: int | None) -> Colour | None:
-        """Return the colours of a packet's pictures; None keeps the decoder's."""
+        """Return the colours of a packet's pictures; None keeps the decoder's colours."""
         place = bisect_right(self.colours, -1 if packet is None else packet, key=lambda each: each[0])
         return self.colours[max(0, place - 1)][1] if self.colours else None
 
@@ -128,7 +128,7 @@ class PictureHash:
 
 def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     """Hash the format and the visible samples of every plane, without padding and metadata."""
-    # A decoder that starts in limited range keeps the name yuv420p, and one that starts in full range says yuvj420p.
+    # A decoder that starts in limited range keeps the name yuv420p; a decoder that starts in full range uses yuvj420p.
     layout = frame.format.name.replace("yuvj", "yuv")
     digest = hashlib.blake2b(f"{frame.width}x{frame.height} {layout}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):

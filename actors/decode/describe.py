@@ -116,7 +116,7 @@ class StreamExtras:
 
     @property
     def dovi_profile(self) -> int | None:
-        """The Dolby Vision profile in the configuration record; None without a record."""
+        """The Dolby Vision profile in the configuration record; None if there is no record."""
         # AVDOVIDecoderConfigurationRecord, a byte each: major version, minor version, profile, level, five flags.
         return next(iter((self.dovi_configuration or b"")[2:3]), None)
 
@@ -183,7 +183,7 @@ def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedP
 
 
 def stretches(matrix: tuple[int, ...]) -> bool:
-    """Return whether a display matrix scales its axes so differently that FFmpeg reads it as a sample aspect ratio."""
+    """Return whether a display matrix scales the axes differently enough for FFmpeg to read a sample aspect ratio."""
     across, down = axis_scales(matrix)
     return min(across, down) > 1 and abs(across / down - 1) > _STRETCH
 

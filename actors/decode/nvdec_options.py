@@ -16,12 +16,12 @@ class NvdecOptions:
     """Options of NVDEC sessions for ``frames``; only work with equal options shares sessions.
 
     Args:
-        latency: when a picture comes out (``DisplayDecodeLatencyType``): "native" about four packets late, "low" as
-            soon as the order of presentation is certain, "zero" with its own packet. "low" and "zero" are for tracks
-            whose pictures are shown in coding order.
+        latency: when a picture is output (``DisplayDecodeLatencyType``): with "native", about four packets late; with
+            "low", as soon as the order of presentation is certain; with "zero", together with its own packet. "low" and
+            "zero" are for tracks whose pictures are shown in coding order.
         largest: the (width, height) up to which a session changes size within a track without a new decoder
-            (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. It uses the driver's
-            cuvidReconfigureDecoder, which ran on the simulator and not yet on a GPU.
+            (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. This option uses the
+            driver's cuvidReconfigureDecoder, which was tested on the simulator, but not yet on a GPU.
         sei_messages: give each frame its SEI messages (``Frame.notes``).
         statistics: give each frame its decode statistics (``Frame.notes``).
 

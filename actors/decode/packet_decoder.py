@@ -1,4 +1,4 @@
-"""Decoders that take packets one by one, for decoding ranges and for callers' own sessions."""
+"""Decoders that take packets one by one, for decoding ranges and for the sessions of callers."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -33,7 +33,7 @@ class PacketDecoding(Protocol[PictureT]):
     """Decodes one series of packets, which begins with a random access point. For one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
-        """Decode one packet, and yield the pictures that are complete; raises as ``PictureDecoder.decode``."""
+        """Decode one packet, and yield the pictures that are complete; raises what ``PictureDecoder.decode`` raises."""
 
     def flush(self) -> Iterator[tuple[int | None, PictureT]]:
         """Yield the remaining pictures; push nothing afterwards."""
@@ -170,7 +170,7 @@ class SoftwareDecoding:
         yield from decode_packet(self._context, self._number, None, self._tally)
 
     def close(self) -> None:
-        """Do nothing: the context is freed with its last reference."""
+        """Do nothing: the context is freed when the last reference to it goes."""
 
     def stated(self, number: int | None, picture: VideoFrame) -> StatedPicture:
         """Return the picture's properties as the decoder states them."""

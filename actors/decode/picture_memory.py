@@ -40,7 +40,7 @@ _DEEPEST_BITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """A plane's content before decoding: one value, with or without the mark; None means zero bytes."""
+    """A plane's content before decoding: one sample value, with or without the mark; None means zero bytes."""
 
     value: int
     sample: str
@@ -61,7 +61,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
     pitch_bytes, origin = head.line_size[0], head.buffers[0]
     if blank is None or not blank.marked or pitch_bytes <= 0 or not origin:
         return False
-    # Cropping moves the picture's first sample away from the start of its buffer.
+    # Cropping moves the first sample of the picture away from the start of the buffer.
     top, left_bytes = divmod(head.data[0] - origin.contents.data, pitch_bytes)
     sample_bytes = np.dtype(blank.sample).itemsize
     block_bytes = BLOCK * sample_bytes

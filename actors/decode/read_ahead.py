@@ -20,7 +20,8 @@ class _End:
 def read_ahead(items: Generator[ItemT], depth: int) -> Generator[ItemT]:
     """Yield ``items`` in order while another thread prepares up to ``depth`` more.
 
-    Errors surface in order. Closing the generator stops the thread, which closes ``items``, and waits for it.
+    An error is raised after the items before it. Closing the generator stops the thread, which closes ``items``, and
+    waits for the thread's end.
     """
     ready: queue.Queue[ItemT | _End] = queue.Queue(depth)
     stop = threading.Event()

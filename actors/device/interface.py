@@ -56,7 +56,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if one failed or is unknown."""
+        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if any failed or is unknown."""
 
     @abstractmethod
     def close(self) -> None:
@@ -142,7 +142,7 @@ class WorkerDevice(ABC):
     def open_encoder(
         self, settings: "EncoderSettings", *, from_host: bool, stream: int | None = None
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
-        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` if none opens.
+        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` on failure.
 
         The encoder reads device pictures in the CUDA stream with the handle ``stream``; None is the default stream.
         """

@@ -74,7 +74,7 @@ class BufferUse:
 class Platform:
     """The properties of a machine on which the choice depends."""
 
-    integrated: bool  # the GPU and the processor share their memory
+    integrated: bool  # whether the GPU and the processor share memory
     io_coherent: bool  # the GPU's reads are coherent with the processor's caches
     safety: bool = False  # whether this is a safety context, where nothing may depend on software timing
 
@@ -121,7 +121,7 @@ def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
     """Return the memory for a buffer; for a card, PINNED means the staging memory of copies."""
     parties = use.writers | use.readers
     if Party.DLA in parties:
-        return MemoryChoice(Memory.DEVICE, "5.1.3")  # a DLA registers CUDA memory, but none that is managed (5.4)
+        return MemoryChoice(Memory.DEVICE, "5.1.3")  # a DLA registers CUDA memory, but no managed memory (5.4)
     if Party.HOST in parties and Party.GPU in parties:
         return _shared(use, platform)
     return MemoryChoice(Memory.PAGEABLE if Party.HOST in parties else Memory.DEVICE, "3.1")
@@ -146,7 +146,7 @@ def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
 
 
 def prefetched_to(before: Attach, now: Attach) -> Party | None:
-    """Return the party to which a change of attachment prefetches managed memory (Table 2), or None."""
+    """Return the party to which a change of attachment prefetches managed memory (Table 2); None if to no party."""
     if (before is Attach.HOST) is (now is Attach.HOST):
         return None
     return Party.HOST if now is Attach.HOST else Party.GPU

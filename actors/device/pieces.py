@@ -103,7 +103,7 @@ class KeptPieces:
         self._reports = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
-        """Keep the ended pieces, each of them once."""
+        """Keep the ended pieces, without duplicates."""
         self._ended.extend(ended)
 
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:

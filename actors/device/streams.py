@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamPicture:
-    """A picture that a stream's consumer took. ``pixels`` is a copy; None if it was not wanted."""
+    """A picture that a stream's consumer took. ``pixels`` is a copy; None if the copy was not wanted."""
 
     number: int  #: as presented, from 1
     is_new: bool  #: whether the picture is new to the consumer
@@ -89,7 +89,7 @@ class PictureStream(ABC):
     """A stream of pictures from one producer to one consumer. Times are in seconds."""
 
     fps: Fraction | None  #: picture n is shown at n / ``fps``; if None, when it was taken
-    wait_s: float  #: how long one end waits for the other
+    wait_s: float  #: how long one end of the stream waits for the other end
     repeat_s: float | None  #: the time without a new picture after which the last picture is returned again
 
     @abstractmethod
@@ -104,7 +104,7 @@ class PictureStream(ABC):
         """Return the producer; its frames are pitched memory (``"pitch"``) or arrays (``"array"``).
 
         Raises:
-            UsageError: unknown kind of memory.
+            UsageError: the kind of memory is unknown.
             DeviceError: there is no driver.
         """
 

@@ -50,7 +50,7 @@ class WorkContext:
         return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:
-        """Ask the work to stop at its next ``advance``; callable from any thread."""
+        """Ask the work to stop at the next ``advance``; may be called from any thread."""
         self._cancelled.set()
 
 
@@ -58,9 +58,9 @@ class WorkContext:
 class Constraints:
     """Where and how work may run; by default the pool decides."""
 
-    alone: bool = False  # whether the worker process must run nothing else meanwhile
+    alone: bool = False  # whether the worker process must run nothing else at the same time
     avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
-    same_kind_as: str = ""  # the preferred kind of device, if a worker with one comes in time; "": any kind
+    same_kind_as: str = ""  # the preferred kind of device, if a worker with such a device comes in time; "": any kind
     software: str = ""  # why no device may decode the input; "" if a device may
 
 
@@ -75,7 +75,7 @@ class Work(ABC, Generic[ResultT]):
     label: str  # the work's name in progress and errors: (job, label) is unique while the work runs
     apart_from: str = ""  # the label of other work of the job, whose station must not run this work
     constraints: Constraints = UNCONSTRAINED
-    ships: bool = False  # the work reads a file on its submitter's machine, which the pool must serve
+    ships: bool = False  # whether the work reads a file on the submitter's machine, which the pool must serve
 
     @property
     def may_wait(self) -> bool:

@@ -1,6 +1,6 @@
-"""The core of a worker process: runs work in threads, reports its progress, and cancels it.
+"""The core of a worker process: runs work in threads, reports progress, and cancels work.
 
-Workers' hosts, their helpers and codecfleet.testing.LocalPool share it.
+The hosts of workers, the hosts' helpers and codecfleet.testing.LocalPool share this code.
 """
 
 import os
@@ -79,7 +79,7 @@ class WorkerCore:
                 each.set_exception(error)
 
     def cancel(self, run: str) -> None:
-        """Make ``run`` raise ``Cancelled`` at its next report of progress, or at once if it has not begun."""
+        """Make ``run`` raise ``Cancelled`` at the next report of progress, or at once if the run has not begun."""
         with self._lock:
             if run in self._running:
                 self._running[run][1].cancel()

@@ -70,7 +70,7 @@ def _parse_x265(name: bytes, value: bytes) -> int:
 
 @cache
 def library_version(implementation: str) -> str:
-    """Return the versions of the encoder's library and of libavcodec, on one line."""
+    """Return one line with the versions of the encoder's library and of libavcodec."""
     found = ""
     with suppress(AttributeError, ValueError, av.error.FFmpegError):
         if implementation == "libx264":

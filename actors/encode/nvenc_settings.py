@@ -63,7 +63,7 @@ class Qp:
 
     @classmethod
     def same(cls, value: int) -> "Qp":
-        """Return quantizers with one value for all kinds."""
+        """Return quantizers that have the same value for all kinds of pictures."""
         return cls(value, value, value)
 
     @property

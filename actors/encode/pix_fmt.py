@@ -1,4 +1,4 @@
-"""Chooses the pixel format to encode: the source's format if the encoder has it, or else the one that loses least."""
+"""Chooses the pixel format to encode: the source's format if the encoder has it, or the one that loses least."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _USUAL: Final = "Use yuv420p, which nearly every player supports."
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The properties of a pixel format. Chroma shifts are log2 of the subsampling, None without chroma."""
+    """The properties of a pixel format. Chroma shifts are log2 of the subsampling; None if there is no chroma."""
 
     depth_bits: int
     chroma_shifts: tuple[int, int] | None
@@ -29,7 +29,7 @@ class _Shape:
 def choose_pix_fmt(
     codec: Codec, wanted: str, *, width: int, height: int, asked: bool = False
 ) -> tuple[str, str | None]:
-    """Return the pixel format in which pictures of format ``wanted`` are encoded, and why it differs.
+    """Return the pixel format in which pictures of format ``wanted`` are encoded, and why that format differs.
 
     The reason is None if the samples are unchanged: the same format, or another name for it (``yuvj420p`` is
     ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked`` means that the user requested this

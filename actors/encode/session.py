@@ -40,8 +40,8 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     Use it as a context manager: call ``encode`` in presentation order, then ``finish``. After the ``with`` block the
     encoder holds no engine, memory or thread. Not thread-safe.
 
-    Packets come in decoding order, with exactly the ``pts_ticks`` of their pictures. The first packet is a keyframe,
-    and no packet refers to pictures outside the session. The same settings and pictures give the same packets and
+    Packets come in decoding order, with the exact ``pts_ticks`` of their pictures. The first packet is a keyframe, and
+    no packet refers to pictures outside the session. The same settings and pictures give the same packets and
     ``extradata`` on every engine of one encoder kind.
     """
 

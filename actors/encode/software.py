@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
 
-# SVT-AV1 logs to standard error unless this variable is set before it starts; its errors are returned anyway.
+# SVT-AV1 logs to standard error unless this variable is set before its start; errors are returned in any case.
 os.environ.setdefault("SVT_LOG", "0")
 _SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: also searches the encoder's own options
 
@@ -96,7 +96,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self._packets(picture))
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change x264's bitrate, peak and buffer, or its quality, from about the next picture on."""
+        """Change either the bitrate, peak and buffer of x264, or the quality, from about the next picture on."""
         self._require_open()
         wanted = _changed_rate(self._settings.codec, self.name, self._rate, change)
         if self._context is None:
@@ -206,7 +206,7 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
 
 
 def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
-    """Return the tick of an encoder's times: the pictures' tick, unless libvpx would round or refuse it.
+    """Return the tick of an encoder's times: the pictures' tick, unless libvpx would round or refuse that tick.
 
     In that case libvpx gets another tick, in which two pictures still differ by at least 1. This affects only rate
     control, because packets keep the times of the pictures.

@@ -1,16 +1,17 @@
 """A requested scaling and conversion of a surface, and the resulting arithmetic for each of its planes.
 
-Pure. Samples are integers throughout, so every implementation gives the same bits: the device's kernels
-(``converting``) and the reference in NumPy that tests them. The arithmetic, for samples of S bits that become T:
+Samples are integers throughout, so every implementation gives the same bits: the device's kernels (``converting``) and
+the reference in NumPy that tests them. The arithmetic, for samples of S bits that become samples of T bits:
 
 1. Across: each row's target columns are sums of ``WEIGHT_BITS``-bit weights and S-bit samples, shifted right to
-   ``BETWEEN_BITS`` bits with halves rounded up. Weights' magnitudes sum to less than 1.6, so a value lies within
+   ``BETWEEN_BITS`` bits with halves rounded up. The magnitudes of weights sum to less than 1.6, so a value lies between
    -0.3 and 1.3, which a signed 16-bit number holds at 14 bits.
-2. Down: the same over those rows, shifted right to T bits with halves rounded up, and clipped to what T bits hold. The
-   sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
+2. Down: the same sums over the rows of step 1, shifted right to T bits with halves rounded up, and clipped to what T
+   bits hold. The sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
 
-A plane that neither pass would change only changes its depth: shifted left, or right with halves rounded up. There is
-no dithering. Shifting left is exact for limited range; white of full range stays a little below the new maximum.
+If neither pass would change a plane, only the depth changes: samples are shifted left, or right with halves rounded up.
+There is no dithering. Shifting left is exact for limited range; white of full range stays a little below the new
+maximum.
 """
 
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def plane_places(format_: SurfaceFormat, width: int, height: int) -> tuple[Plane
 
 @dataclass(frozen=True, slots=True)
 class PlanePlan:
-    """How one plane is made from its source."""
+    """How one plane is made from a source plane."""
 
     source: PlanePlace
     target: PlanePlace

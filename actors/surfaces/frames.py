@@ -224,7 +224,7 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
 def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
-        array: object = picture.to_ndarray()  # PyAV types the result as one array, but for pal8 it is two
+        array: object = picture.to_ndarray()  # PyAV types the result as one array, but pal8 gives two arrays
     except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises ValueError for unknown formats
         message = f"a frame of {layout} is not one array"
         raise Unsupported(message, "Take the frame's planes, or ask for another pix_fmt, such as rgb24.") from error

@@ -23,7 +23,7 @@ _READ_ONLY: Final = 1
 _AMBIGUOUS_STREAM: Final = 0
 UNKNOWN_STREAM: Final = -1
 
-# Our own function objects: other users of ``ctypes.pythonapi`` give its functions other argument types.
+# Separate function objects, since other users of ``ctypes.pythonapi`` set other argument types on its functions.
 _python = ctypes.PyDLL(None)
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -183,7 +183,7 @@ def exported(
     owner: object,
     max_version: tuple[int, int] | None,
 ) -> object:
-    """Return a capsule of numbers in C order, which keeps ``owner`` until its consumer is done.
+    """Return a capsule of numbers in C order, which keeps ``owner`` until the consumer is done.
 
     ``kind`` is (DLDataTypeCode, bits), ``device`` is (DLDeviceType, number). The capsule is of the newer kind if the
     consumer accepts that.

@@ -83,7 +83,7 @@ _DOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """The source samples of each target sample along an axis.
+    """The source samples, and their weights, of each target sample along an axis.
 
     Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
     targets have the same number of weights. The weights of a target sum to ``ONE`` (or to the ``one`` of
@@ -187,7 +187,8 @@ def _weighed(phase: int, over: int, widening: Fraction, filter_: ScaleFilter, on
         weights = [0 if distance >= most else shape(distance) for distance in fine]
     total = sum(weights)
     rounded = [(2 * weight * one + total) // (2 * total) for weight in weights]
-    # The largest weight absorbs the rounding error; two equal ones share it, which keeps the symmetry.
+    # The largest weight absorbs the rounding error; two equal largest weights share the error, which keeps the
+    # symmetry.
     largest = max(weights)
     bearers = [place for place, weight in enumerate(weights) if weight == largest]
     share, odd = divmod(one - sum(rounded), len(bearers))

@@ -27,7 +27,7 @@ class StridedPicture:
     format: SurfaceFormat
     """The surface format that holds such samples."""
     shift: int = 0
-    """How many bits samples are shifted up: here the significant bits are the low ones, in a surface the high ones."""
+    """How many bits samples are shifted up in a surface, where the significant bits are at the high end."""
     matrix: int | None = None
     """The matrix of ISO/IEC 23091-2 with which RGB is converted; None for Y, Cb and Cr."""
     owner: object = field(repr=False)

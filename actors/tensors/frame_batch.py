@@ -21,7 +21,7 @@ class FrameBatch:
     data: Any = field(repr=False)
     """The caller's ``out`` if given; otherwise a NumPy array, or on a GPU an array for DLPack and CUDA's interface."""
     indices: tuple[int, ...]
-    """The frames' numbers, one for each place of the tensor."""
+    """The numbers of the frames, one number for each place in the tensor."""
     times_s: tuple[Fraction, ...]
     """When the frames are shown, in seconds after the source's first picture."""
     durations_s: tuple[Fraction, ...]

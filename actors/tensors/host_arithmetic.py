@@ -50,7 +50,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class EverySecond:
-    """Every second target in the repeating part of an axis: the weights are equal, the sources move on by one."""
+    """Every second target in the repeating part of an axis: all have the same weights, and the sources move by one."""
 
     target: slice
     taps: tuple[tuple[slice, float], ...]  # for each weight: the sources of all targets, the weight
@@ -107,7 +107,7 @@ def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: in
 
 
 def _repeating(firsts: NDArray[np.int64], weights: NDArray[np.int64]) -> tuple[int, int]:
-    """Return (begin, end) of the targets that repeat: two targets on, the sources are one on, as in doubled chroma."""
+    """Return (begin, end) of the targets that repeat: every two targets, sources move by one, as in doubled chroma."""
     count = len(firsts)
     differs = (firsts[2:] != firsts[:-2] + 1) | (weights[2:] != weights[:-2]).any(axis=1)
     places = np.flatnonzero(differs)

@@ -30,7 +30,7 @@ def to_tensor(
 ) -> object:
     """Return a tensor of frames on the host; if ``out`` is given, frames are written there, and ``out`` is returned.
 
-    ``pool`` makes up to ``at_once`` pictures in parallel, and holds no more frames than that. If several frames fail,
+    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. If several frames fail,
     the first frame's error is raised.
 
     Raises:

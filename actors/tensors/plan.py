@@ -1,4 +1,4 @@
-"""How a tensor's values are made from a picture's samples, in whole numbers: the same on the host and a device.
+"""Defines how a tensor's values are made from a picture's samples, in whole numbers: equal on host and device.
 
 For samples of S bits and values of D bits, where ``rounded`` means to the nearest number, halves to the even one:
 
@@ -6,8 +6,9 @@ For samples of S bits and values of D bits, where ``rounded`` means to the neare
 2. Across: p = sum of weights x b. Luma and chroma each go straight to the target's size.
 3. Colour: value = rounded(sum of weights x (p - offset x 2^(14 + 2)) / 2^(16 + 14 + 2)), clipped to 0 and 2^D - 1.
 
-Colour weights are in units of 2^-16. For 8-bit samples they are multiples of 32: a value changes by less than 0.08.
-Magnitudes of resizing weights sum to less than 1.6: b has S + 2 bits and a sign, p fits 36 bits, the last sum 53.
+Colour weights are in units of 2^-16. For 8-bit samples, colour weights are multiples of 32, which changes a value by
+less than 0.08. The magnitudes of resizing weights sum to less than 1.6. Therefore b has S + 2 bits and a sign, p fits
+in 36 bits, and the last sum in 53 bits.
 """
 
 from dataclasses import dataclass

@@ -24,8 +24,8 @@ _SINGLE: Final = 1
 class TensorFormat:
     """The numbers of a batch's tensor. ``UsageError`` if options contradict one another.
 
-    A picture is cropped, resized, converted to R'G'B' or grey by its own matrix, range and bit depth, and normalised.
-    ``docs/frames.md`` states the arithmetic: a device gives the same bits as the host.
+    A picture is cropped and resized, converted to R'G'B' or grey by its own matrix, range and bit depth, and
+    normalised. ``docs/frames.md`` defines the arithmetic, which gives the same bits on a device and on the host.
     """
 
     layout: Layout = "nchw"
@@ -93,7 +93,7 @@ class TensorFormat:
         return pictures, height, width, self.channels
 
     def normalisation(self) -> tuple[tuple[float, float], ...]:
-        """Return (mean, std) of each channel."""
+        """Return the (mean, std) of each channel."""
         wide = [self._of_channels(given) for given in (0.0 if self.mean is None else self.mean, self.std or 1.0)]
         return tuple(zip(*wide, strict=True))
 

@@ -81,7 +81,7 @@ class EncodedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeAudio(Work[EncodedTrack]):
-    """Decode one audio track and encode it as ``codec`` (aac or opus) without seams, even if its format changes."""
+    """Decode one audio track and encode it as ``codec`` (aac or opus) without seams, even if the format changes."""
 
     source: str
     stream_index: int

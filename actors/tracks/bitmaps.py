@@ -103,7 +103,7 @@ class BitmapDecoder:
         for box, part in shown:
             inner = _samples(part)[box[1] - part.y : box[3] - part.y, box[0] - part.x : box[2] - part.x]
             under = whole[box[1] - top : box[3] - top, box[0] - left : box[2] - left]
-            # A later rectangle covers earlier ones.
+            # A later rectangle covers earlier rectangles.
             np.copyto(under, inner, where=inner[..., 3:] > 0)
         return trimmed(canvas, left, top, whole)
 

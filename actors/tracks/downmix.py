@@ -26,7 +26,7 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     "FC": _CENTRE,
     **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL", "BFL", "SDL", "SSL", "TTL"), _SURROUND_LEFT),
     **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR", "BFR", "SDR", "SSR", "TTR"), _SURROUND_RIGHT),
-    # One back channel counts as two with half of its power each.
+    # A single back channel counts as two channels, each with half of the power.
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
@@ -42,7 +42,7 @@ _SAME_PLACE: Final[Mapping[str, str]] = {
     "BIL": "FL",
     "BIR": "FR",
 }
-"""The replacement of a speaker that the layout lacks: 5.1 has its surrounds at the side or the back."""
+"""The replacement of a speaker that the layout lacks: 5.1 has surrounds at the side or at the back."""
 _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
     "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),

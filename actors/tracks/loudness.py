@@ -51,7 +51,7 @@ class LoudnessMeter:
         ).configure()
 
     def push(self, frame: AudioFrame) -> None:
-        """Take the next samples; ``EncoderFailed`` if FFmpeg cannot measure them."""
+        """Measure the next samples; ``EncoderFailed`` if FFmpeg cannot measure them."""
         self._measure(self._resampler.resample(frame))
 
     def finish(self, target_lufs: Fraction) -> Loudness:

@@ -79,7 +79,7 @@ class TextRenderer:
         return mask.size, bytes(mask), self._font.getlength(letter)
 
     def bitmap(self, lines: Sequence[str]) -> Bitmap | None:
-        """Return a bitmap of the lines that fit; None if they are blank."""
+        """Return a bitmap of the lines that fit; None if the lines are blank."""
         width, height = self._canvas
         step = self._above + self._below
         broken = [part for line in lines for part in self._broken(line)][: max(1, (height - self._margin) // step)]

@@ -50,7 +50,7 @@ class SampleLine:
 
     @property
     def begin_s(self) -> Fraction:
-        """The time of the first kept sample, on the source's clock; 0 if none is kept."""
+        """The time of the first kept sample, on the source's clock; 0 if no sample is kept."""
         return Fraction(self.begin or 0, self._begin_rate or 1)
 
     def _follow_rate(self, rate: int) -> None:

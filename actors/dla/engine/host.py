@@ -46,7 +46,7 @@ def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
     """Open the libraries of standalone mode; ``Unsupported`` if one of them is missing on this machine."""
     try:
         library = CudlaLibrary(load)
-        NvSci(load)  # each session opens its own NvSci
+        NvSci(load)  # each session opens NvSci anew
         return library, partial(NvSci, load)
     except OSError as error:
         message = f"this machine cannot reach a DLA in standalone mode: {error}"
@@ -61,7 +61,7 @@ def isolate_errors(environment: MutableMapping[str, str]) -> None:
 def require_dlas(mode: DlaMode = DlaMode.HYBRID, *, import_module: Importer = importlib.import_module) -> int:
     """Return how many DLAs this machine has (at least one).
 
-    A loaded library proves nothing: NVIDIA also ships it for machines without a DLA.
+    A library that loads proves nothing, because NVIDIA also ships it for machines without a DLA.
 
     ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing.
     """
@@ -165,7 +165,7 @@ class DlaHost:
         return session
 
     def guilty(self, library: Cudla) -> dict[int, CudlaStatus]:
-        """Ask every open handle for its latest error; return the failures by DLA number.
+        """Ask every open handle for the latest error; return the failures, keyed by the number of the DLA.
 
         Call this where waiting is safe: in the thread of the session that received ``EXTERNAL_DEVICE``.
         """

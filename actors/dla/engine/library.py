@@ -24,7 +24,7 @@ class Cudla(Protocol):
     """The calls of cuDLA that sessions make."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without the output parameters; return the values that it wrote there."""
+        """Call a function by its C name, without the output parameters; return the values of the output parameters."""
 
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
@@ -43,7 +43,7 @@ class CudlaBinding:
         self._binding = binding
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name: the binding's name is the same, in lower case with underscores."""
+        """Call a function by its C name; the binding has the same name in lower case, with underscores."""
         name = re.sub("(?<=.)([A-Z])", r"_\1", function.removeprefix("cudla")).lower()
         try:
             return getattr(self._binding, name)(*arguments)
@@ -60,7 +60,7 @@ class CudlaBinding:
         return int(getattr(self.call("cudlaDeviceGetAttribute", handle, which), _ATTRIBUTES[which]))
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails if there are none."""
+        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails if there are no descriptors."""
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
@@ -100,7 +100,7 @@ class CudlaLibrary:
         self._library = load("libcudla.so.1")
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without the output parameters; return the values that it wrote there."""
+        """Call a function by its C name, without the output parameters; return the values of the output parameters."""
         before, written, after = _SIGNATURES[function]
         found = written() if written else None
         types = (*before, *((ctypes.POINTER(written),) if written else ()), *after)

@@ -1,4 +1,4 @@
-"""A handle of a DLA: a loadable, its memory, and the tasks that run it, in either of cuDLA's modes."""
+"""A handle of a DLA: a loadable, its memory, and the tasks that run the loadable, in either mode of cuDLA."""
 
 import threading
 from abc import abstractmethod
@@ -39,14 +39,14 @@ _TASK_LIMIT_MAX_S = 1000.0
 
 
 class DlaSession(Closing):
-    """One cuDLA device handle: a loadable, its memory, and the tasks that run it.
+    """One cuDLA device handle: a loadable, its memory, and the tasks that run the loadable.
 
     Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without CUDA. Tasks run
     in the order of their submission.
 
     Tasks are asynchronous: ``submit`` returns when they are queued, and their errors come from a later call, at the
-    latest from ``synchronize``. Registering memory twice does no harm. Every other error of cuDLA is final (CUDA
-    for Tegra 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and the process has to end.
+    latest from ``synchronize``. Registering memory twice does no harm. Every other error of cuDLA is final (CUDA for
+    Tegra 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and the process has to end.
 
     Every method may be called from any thread; the calls of one session run one after the other. Besides its own
     errors, every method may raise:
@@ -173,7 +173,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def view(self, buffer: DeviceBuffer) -> NDArray[np.uint8] | None:
-        """Return a buffer's memory as the processor sees it; None if only the device reaches it.
+        """Return a buffer's memory as the processor sees it; None if only the device can reach the memory.
 
         Write and read the memory in place while no task uses it. Keep no view of the memory longer than the session.
         """
@@ -343,7 +343,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
-        """Register memory; return its address for the DLA."""
+        """Register memory; return the address that the DLA uses for it."""
 
     @abstractmethod
     def _allocated(self, size_bytes: int) -> int:

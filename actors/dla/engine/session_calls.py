@@ -47,7 +47,7 @@ class SessionCalls:
         return self.ask(function, lambda: self._library.call(function, *arguments), limit_s)
 
     def ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
-        """Make a call in the session's thread, and map its errors."""
+        """Make a call in the session's thread, and map the errors of the call."""
         self.refuse_if_over()
         try:
             return self._thread.call(what, lambda: self._blamed(call), limit_s or self._timing.limits.call_s)
@@ -89,7 +89,7 @@ class SessionCalls:
 
     def move(self, happening: DlaEvent) -> None:
         """Go to the state that follows the event."""
-        with self._moving:  # another session may fail this one at any time
+        with self._moving:  # another session may make this session fail at any time
             self.state = next_state(self.state, happening)
 
     def refuse_if_over(self) -> None:

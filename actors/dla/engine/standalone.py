@@ -35,7 +35,7 @@ class StandaloneSession(DlaSession):
 
     Tasks run first in, first out. Each submission signals only the session's own sync object, as cuDLA 1.x demands.
     ``synchronize`` waits for the last fence and then asks for errors, because fences do not report any (5.1.5). Copies
-    wait for the running tasks: use ``view`` and ``event`` to avoid that.
+    wait for the running tasks; to avoid that, use ``view`` and ``event``.
     """
 
     mode: ClassVar = DlaMode.STANDALONE
@@ -91,7 +91,7 @@ class StandaloneSession(DlaSession):
             return self._calls.ask("NvSciSyncObjGenerateFence", partial(self._sci.syncs.fence, event.object))
 
     def signal(self, event: SyncEvent) -> None:
-        """Signal an event: tasks that wait for its oldest fence may begin."""
+        """Signal an event: tasks that wait for the oldest fence of the event may begin."""
         with self._turn:
             self._calls.ask("NvSciSyncObjSignal", partial(self._sci.syncs.signal, event.object))
 

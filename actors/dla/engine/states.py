@@ -16,10 +16,10 @@ class DlaSessionState(Enum):
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
     BUSY = "busy"  #: tasks were submitted, and nothing has waited for them yet
-    DRAINING = "draining"  #: closing, and waiting for its tasks
+    DRAINING = "draining"  #: the session is closing, and waits for its tasks
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
-    HUNG = "hung"  #: a call or a task did not end in time; its thread may never return
+    HUNG = "hung"  #: a call or a task did not end in time; the session's thread may never return
     ABANDONED = "abandoned"  #: closed after FAILED or HUNG: nothing was destroyed, and the process must end
 
 
@@ -38,7 +38,7 @@ LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionS
 
 _S, _E = DlaSessionState, DlaEvent
 _WAYS: Final = {
-    # A handle is only destroyed once its tasks are done: cuDLA may crash otherwise (CUDA for Tegra 5.4).
+    # A handle is destroyed only after its tasks are done, since cuDLA may crash otherwise (CUDA for Tegra 5.4).
     _S.IDLE: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},

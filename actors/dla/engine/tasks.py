@@ -1,4 +1,4 @@
-"""The inputs and outputs of a DLA session, as cuDLA reads them: CUDA for Tegra, chapter 5, and cudla.h."""
+"""The inputs and outputs of a DLA session, as cuDLA reads them (CUDA for Tegra, chapter 5, and cudla.h)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """A session's own device memory, registered with its DLA."""
+    """Device memory that a session allocated and registered with its DLA."""
 
     memory: int
     size_bytes: int
@@ -75,12 +75,12 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
-    """One run of a module: ``cudlaTask``. The events belong to the submission instead: ``TaskEvents``."""
+    """One run of a module: ``cudlaTask``. Events belong to the whole submission: ``TaskEvents``."""
 
     module: DlaModule
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
-    statistics: tuple[Registration, ...] = ()  # no buffers, or one for each of the module's statistics
+    statistics: tuple[Registration, ...] = ()  # no buffers, or one buffer for each of the module's statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

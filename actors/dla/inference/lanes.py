@@ -1,4 +1,4 @@
-"""Buffers for several tasks at once, and how pictures get into them: copied, or written in place."""
+"""Buffers for several tasks at once, into which pictures are copied, or in which they are written in place."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -97,7 +97,7 @@ class _SharedLane(_Lane):
 
 
 class SharedLanes(Lanes):
-    """Lanes of standalone mode: each queued task begins once the processor has written its input."""
+    """Lanes of standalone mode: each queued task begins once the processor has written the task's input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule, count: int) -> None:
         self._session, self._module = session, module

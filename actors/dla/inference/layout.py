@@ -18,7 +18,7 @@ _REBUILD: Final = "Build the loadable with linear inputs and outputs, for exampl
 
 
 def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a tensor's memory with ``values`` and zero padding; ``Unsupported`` if its layout is not known here."""
+    """Return a tensor's memory with ``values`` and zero padding; ``Unsupported`` if the tensor's layout is unknown."""
     memory = np.zeros(descriptor.size_bytes, dtype=np.uint8)
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
@@ -31,7 +31,7 @@ def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8
 
 
 def unpack(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return the values in a tensor's memory, as a new array; ``Unsupported`` if its layout is not known here."""
+    """Return the values in a tensor's memory, as a new array; ``Unsupported`` if the tensor's layout is unknown."""
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
     return np.array(view).reshape(n, groups * width, h, w)[:, : descriptor.c]

@@ -65,7 +65,7 @@ class InferSegment(Work[InferredSegment]):
     start_ticks: int | None  # None: unbounded
     end_ticks: int | None
     network: NetworkSettings
-    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that may run the network, None for all
+    dlas: tuple[int, ...] | None = None  # the numbers of the DLAs that may run the network, None for all DLAs
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
     colour: Colour | None = None  # None: each picture's own
@@ -112,7 +112,7 @@ class _Input(Protocol):
     """How pictures become a network's inputs."""
 
     def made(self, picture: Any) -> Any:
-        """Return the form in which to keep a decoded picture until its task is queued."""
+        """Return a decoded picture in the form in which it waits until its task is queued."""
 
     def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
         """Run a task for each batch of the pictures; return the outputs."""

@@ -20,7 +20,7 @@ _TENSOR, _READ_WRITE, _INT8 = 3, 3, 2
 
 @dataclass(frozen=True, slots=True)
 class SciBuffer:
-    """An NvSciBuf object, and the processor's address of its memory."""
+    """An NvSciBuf object, and the address of its memory for the processor."""
 
     object: int  # the NvSciBufObj
     address: int  # for the processor
@@ -72,7 +72,7 @@ class SciBuffers:
         return tensor or raw, base or alignment
 
     def free(self, object_: int) -> None:
-        """Free a buffer; no handle may have it registered any more."""
+        """Free a buffer, which no handle may have registered any more."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:

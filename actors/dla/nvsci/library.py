@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 Loader = Callable[[str], Any]
-"""Opens a shared library by its name, as ``ctypes.CDLL`` does; ``OSError`` if it is missing."""
+"""Opens a shared library by name, as ``ctypes.CDLL`` does; ``OSError`` if the library is missing."""
 
 ERRORS: Final = {
     0x11: "not supported",

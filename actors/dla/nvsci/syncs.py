@@ -107,7 +107,7 @@ class SciSyncs:
         self._library.drop("FenceClear", fence.address)
 
     def free(self, object_: int) -> None:
-        """Free a sync object; no handle may have it registered any more."""
+        """Free a sync object, which no handle may have registered any more."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class SciSyncs:
         self._library.close_module()
 
     def _waiting(self) -> int:
-        """Return the wait context, which all calls of this object share; they must come from one thread."""
+        """Return the wait context that all calls of this object share; the calls must come from one thread."""
         self._context = self._context or self._library.made("CpuWaitContextAlloc", self._library.module)
         return self._context
 
@@ -136,6 +136,6 @@ class NvSci:
         self.syncs.open()
 
     def close(self) -> None:
-        """Close both modules; everything made from them must be closed before."""
+        """Close both modules, after everything that was made from them."""
         self.buffers.close()
         self.syncs.close()
