@@ -1,4 +1,4 @@
-"""Whether decoding can start at a packet of H.264 or HEVC, judged by its headers.
+"""Judges from a packet's headers whether decoding of H.264 or HEVC can start there.
 
 Sources: ITU-T H.264 and H.265 (08/2021), 7.3 and 7.4; ISO/IEC 14496-15 for the length-prefixed form.
 """
@@ -22,9 +22,9 @@ class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
     IDR = "idr"  #: no later picture, in coding or presentation order, refers to an earlier one
-    CRA = "cra"  #: HEVC clean random access: pictures that follow it but are shown before it may be undecodable
+    CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
-    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, as shown
+    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, in shown order
     INTRA_ONLY = "intra-only"  #: H.264: coded without references; later pictures may still need earlier ones
     FLAGGED = "flagged"  #: the container flags a keyframe; packets of this codec are not read
     NONE = "none"  #: decoding cannot start here, even if the container flags a keyframe
@@ -88,7 +88,7 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 
 
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
-    """Return the size of the length before each unit; None for Annex B (only avcC and hvcC begin with 1)."""
+    """Return how many bytes the length before each unit takes; None for Annex B (only avcC and hvcC begin with 1)."""
     if not extradata or extradata[0] != 1:
         return None
     at = 21 if hevc else 4

@@ -1,4 +1,4 @@
-"""Reads the parameter sets of H.264 and HEVC in extradata, which state facts about a whole track.
+"""Reads facts about a whole track from the parameter sets of H.264 and HEVC in extradata.
 
 Sources: ITU-T H.264 (08/2021) 7.3.2.1.1, annexes A and E; ITU-T H.265 (08/2021) 7.3.2.2, 7.3.3; ISO/IEC 14496-15.
 """
@@ -68,7 +68,7 @@ def crops_left_or_top(codec: str, extradata: bytes) -> bool:
 
 @lru_cache(_KEPT)
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the parameter sets of ``extradata``, which a decoder needs first, in Annex B form."""
+    """Return the parameter sets of ``extradata`` in Annex B form; a decoder needs them before the first picture."""
     return annex_b(configuration_units(extradata, hevc=hevc))
 
 

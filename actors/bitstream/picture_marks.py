@@ -1,4 +1,4 @@
-"""Fingerprints of access points' headers: between equal ones, a decoder states the same format for pictures.
+"""Fingerprints of the headers of access points. If two are equal, a decoder states the same format for both.
 
 Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 5.1; ITU-T T.81 annex B;
 ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.

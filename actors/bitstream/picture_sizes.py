@@ -108,7 +108,7 @@ def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> l
 
 
 def _vp9_size(data: bytes) -> PictureSize | None:
-    """Return the size of the shown frame, which is the last layer's; that layer may reuse an earlier layer's size."""
+    """Return the size of the last layer, which is the shown frame; this layer may reuse an earlier layer's size."""
     stated = shown = None
     for frame in vp9_frames(data):
         stated = frame.size or stated

@@ -30,7 +30,7 @@ class Vp9Colours:
 
 @dataclass(frozen=True, slots=True)
 class Vp9Frame:
-    """One frame.
+    """The headers of one frame.
 
     ``size`` is (width, height), or None if the size is copied from a reference. Only key frames have ``colours``.
     """

@@ -76,7 +76,7 @@ class DecodeRange:
     """The tick of the decoded pictures' times: the source's tick, divided by ``tick_divisor``."""
     nominal_ticks: Fraction
     tick_divisor: int = 1
-    entry: AccessPoint | None = None  # the first packet to decode; None: that of the file
+    entry: AccessPoint | None = None  # the first packet to decode, None for the first of the file
     last_packet: int | None = None  # the packet after which the decoder is flushed, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
@@ -202,7 +202,7 @@ def _decoded(
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     number = 0
     for number, packet in packets:
-        # A fresh list, never a bare int: PyAV keys the table by object identity.
+        # Use a new list instead of a bare int, because PyAV keys the table by object identity.
         packet.opaque = [number]
         yield from decode_packet(context, number, packet, tally)
     yield from decode_packet(context, number, None, tally)
@@ -254,7 +254,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Set up an unopened decoder to give exactly the defined pictures; pictures that are too large count as damage."""
+    """Make an unopened decoder give exactly the pictures that define a result; too large pictures count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}
@@ -383,7 +383,7 @@ def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
 
 
 def _raise_if_memory_is_short(pixels: int = 0) -> None:
-    """Raise ``MemoryError`` if FFmpeg ran out of memory, which it reports as invalid data."""
+    """Raise ``MemoryError`` if FFmpeg ran out of memory, which FFmpeg reports as invalid data."""
     needed_bytes = _LEAST_FREE_BYTES + _MOST_BYTES_PER_PIXEL * pixels
     if not can_allocate(needed_bytes):
         raise MemoryError(f"{needed_bytes} bytes of memory cannot be allocated")

@@ -115,7 +115,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Return the device's free memory; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """Return the device's free memory; ``EngineUnfit`` or ``DeviceError`` if the device cannot be opened."""
 
     @property
     def is_shared(self) -> bool:
@@ -132,11 +132,11 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_package(self) -> str:
-        """Return the version of the encoder's package; ``EngineUnfit`` if it is missing or does not load."""
+        """Return the version of the encoder's package; ``EngineUnfit`` if the package is missing or does not load."""
 
     @abstractmethod
     def converts(self) -> bool:
-        """Return whether the device can convert pictures; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """Return whether this device can convert pictures; ``EngineUnfit`` or ``DeviceError`` if opening it fails."""
 
     @abstractmethod
     def open_encoder(
@@ -150,7 +150,7 @@ class WorkerDevice(ABC):
     @property
     @abstractmethod
     def ordinal(self) -> int:
-        """The device's CUDA ordinal in this process; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """The device's CUDA ordinal in this process; ``EngineUnfit`` or ``DeviceError`` if opening it fails."""
 
     @abstractmethod
     def open_mover(self) -> "PictureMover":

@@ -20,7 +20,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 class Waiting(Enum):
-    """How a thread waits for a device (3.5): the values are CUDA's context flags."""
+    """The ways in which a thread waits for a device (3.5); the values are CUDA's context flags."""
 
     AUTO = 0  #: CUDA chooses, depending on the platform (since CUDA 10.1)
     SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: the wait ends without delay, but keeps a core busy
@@ -45,9 +45,9 @@ class Often(Enum):
 class Memory(Enum):
     """The kinds of memory (Table 1)."""
 
-    DEVICE = "device"  #: ``cuMemAlloc``: only for the device
+    DEVICE = "device"  #: ``cuMemAlloc``: only the device uses this memory
     PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads this memory in place, uncached
-    MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
+    MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by GPU and processor; the driver keeps the caches coherent
     PAGEABLE = "pageable"  #: only for the processor
 
 
@@ -61,7 +61,7 @@ class Attach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferUse:
-    """A buffer's size, who writes and reads it, and how often."""
+    """The size of a buffer, who writes and reads the buffer, and how often."""
 
     size_bytes: int
     writers: Party
@@ -80,7 +80,7 @@ class Platform:
 
     @classmethod
     def of(cls, attribute: Callable[[int], int]) -> "Platform":
-        """Return a GPU's platform; ``attribute`` is ``cuDeviceGetAttribute`` of that GPU, for an attribute's number."""
+        """Return a GPU's platform; ``attribute`` calls its ``cuDeviceGetAttribute`` with an attribute's number."""
         capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
         return cls(integrated=bool(attribute(INTEGRATED)), io_coherent=capability >= IO_COHERENT_SINCE)
 

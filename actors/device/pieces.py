@@ -1,6 +1,6 @@
 """The work that a worker process runs or has just run.
 
-Each run of work is a *piece*: when it began and ended, and how it ended.
+Each run of work is a *piece*. A piece states when the run began and ended, and how it ended.
 """
 
 from collections import deque
@@ -74,7 +74,7 @@ class EndedPieces:
     """The pieces that have ended since the last ``take``, at most the newest ``ENDED_KEPT``. Thread-safe."""
 
     def __init__(self) -> None:
-        # No lock, for which decoding threads would queue: appending to a deque and popping from it are atomic.
+        # There is no lock, since decoding threads would queue for it: appending to a deque and popping are atomic.
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:

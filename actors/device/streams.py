@@ -70,7 +70,7 @@ class StreamProducer(ABC):
 
     @abstractmethod
     def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> "NDArray[np.uint8]":
-        """Return a copy of device memory, whose content is complete once the CUDA ``streams`` are."""
+        """Return a copy of device memory; its content is complete once the CUDA ``streams`` are."""
 
     @abstractmethod
     def drain(self) -> bool:
@@ -114,4 +114,4 @@ class HeldPicture(ABC):
 
     @abstractmethod
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy of the picture; ``EngineUnfit`` or ``DeviceError`` if it cannot be copied."""
+        """Return a copy of the picture; ``EngineUnfit`` or ``DeviceError`` if the picture cannot be copied."""

@@ -30,7 +30,7 @@ class WorkContext:
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, frames: int = 1) -> None:
-        """Report ``frames`` more frames done.
+        """Report that ``frames`` more frames are done.
 
         Raises:
             Cancelled: this work was cancelled; do not catch this error.
@@ -72,8 +72,8 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str  # the work's name in progress and errors: (job, label) is unique while the work runs
-    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
+    label: str  # the name of the work in progress reports and errors; (job, label) is unique while the work runs
+    apart_from: str = ""  # the label of other work of the job; the station of that work must not run this work
     constraints: Constraints = UNCONSTRAINED
     ships: bool = False  # whether the work reads a file on the submitter's machine, which the pool must serve
 

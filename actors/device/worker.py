@@ -116,7 +116,7 @@ class WorkerCore:
             return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
 
     def close(self) -> None:
-        """Cancel all work and accept no more; does not wait for the threads."""
+        """Cancel all work, and accept no more work; does not wait for the threads."""
         with self._lock:
             for _, context in self._running.values():
                 context.cancel()

@@ -15,7 +15,7 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """A preset, from fastest to best (guide, section 2.4); the package takes only upper case."""
+    """The presets, from fastest to best (guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
@@ -47,7 +47,7 @@ class Multipass(StrEnum):
 
 
 class Tier(IntEnum):
-    """Tier of HEVC and AV1, by the driver's numbers."""
+    """The tiers of HEVC and AV1, by the driver's numbers."""
 
     MAIN = 0
     HIGH = 1
@@ -106,7 +106,7 @@ _WINDOW_FRAMES: Final = 31
 _RANGES: Final = {
     **dict.fromkeys(("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"), (1, _MOST_UINT32)),
     "aq": (0, 15),
-    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the driver also has 7, which the package drops
+    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the driver also has level 7, which the package drops
     "bf": (0, _WINDOW_FRAMES),
     "lookahead": (1, _WINDOW_FRAMES),
 }

@@ -87,7 +87,7 @@ def _shape(name: str) -> _Shape:
         raise Unsupported(f"{name} names a device's memory, not a layout of samples", _USUAL)
     rgb = known.is_rgb or known.has_palette
     colours = sum(not component.is_alpha for component in components)
-    # 64 is divisible by every subsampling.
+    # A side of 64 is divisible by every subsampling.
     halvings = [(64 // side).bit_length() - 1 for side in (known.chroma_width(64), known.chroma_height(64))]
     shifts = (halvings[0], halvings[1]) if colours > 1 else None
     return _Shape(

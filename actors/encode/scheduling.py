@@ -1,6 +1,6 @@
 """Keeps a library from taking real-time priority: SVT-AV1, opened as root, puts threads on SCHED_FIFO (PyAV 18.1).
 
-No option prevents it, so a thread drops CAP_SYS_NICE (capabilities(7)) while it opens an encoder.
+No option of the library prevents that, so a thread drops CAP_SYS_NICE (capabilities(7)) while it opens an encoder.
 """
 
 import ctypes

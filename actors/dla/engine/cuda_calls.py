@@ -38,7 +38,7 @@ class _ContextActive(CudaFailure):
 
 
 def lost(failure: CudaFailure, device: int) -> DeviceLost:
-    """Return the error for a failure of CUDA; cuDLA, too, cannot be used after it."""
+    """Return the error for a failure of CUDA, after which cuDLA cannot be used either."""
     message = f"DLA {device}: {failure.call} failed with CUDA error {failure.code} ({failure.name})"
     return DeviceLost(message, "Restart the process; codecfleet doctor shows what the machine can do.")
 

@@ -179,7 +179,7 @@ class DlaHost:
         return found
 
     def condemn(self, error: CodecfleetError) -> None:
-        """Fail every session: after ``error`` no DLA of this process can be used."""
+        """Make every session fail: after ``error``, this process cannot use any DLA."""
         with self._lock:
             self.failure = self.failure or error.message
             sessions = list(self._sessions)

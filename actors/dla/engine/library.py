@@ -50,7 +50,7 @@ class CudlaBinding:
         except self._binding.CudlaError as error:
             raise CudlaFailure(function, CudlaStatus.of(int(error.status))) from None
         except RuntimeError as error:
-            # The binding looks for the library, and for each function, when it is first called.
+            # The binding looks for the library at the first call, and for each function at the function's first call.
             if "FunctionNotFound" in type(error).__name__:
                 raise FunctionMissing(function) from None
             raise CudlaFailure(function, CudlaStatus.DRIVER_NOT_FOUND) from None

@@ -155,7 +155,7 @@ class DlaSession(Closing):
             del self._registrations[registration.dla_address]
 
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
-        """Allocate memory and register it; ``close`` frees it."""
+        """Allocate and register memory, which ``close`` frees."""
         with self._turn:
             self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             memory = self._allocated(size_bytes)
@@ -336,7 +336,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Open everything that the handle requires, before the handle is created; in the session's thread."""
+        """Open everything that the handle requires. Called before the handle is created, in the session's thread."""
 
     def _prepare(self) -> None:
         """Set up everything that requires the handle."""
@@ -351,7 +351,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _freed(self, memory: int) -> None:
-        """Free memory of ``_allocated``; in the session's thread."""
+        """Free memory that ``_allocated`` returned. Called in the session's thread."""
 
     @abstractmethod
     def _uploaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
@@ -372,8 +372,8 @@ class DlaSession(Closing):
         """Wait until every task is done, successfully or not."""
 
     def _release_events(self) -> None:
-        """Unregister sync objects before the handle is destroyed; in the session's thread."""
+        """Unregister sync objects before the handle is destroyed. Called in the session's thread."""
 
     @abstractmethod
     def _end_side(self) -> None:
-        """Close everything that ``_begin`` opened; in the session's thread."""
+        """Close everything that ``_begin`` opened. Called in the session's thread."""

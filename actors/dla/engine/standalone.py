@@ -58,7 +58,7 @@ class StandaloneSession(DlaSession):
             return np.ctypeslib.as_array((ctypes.c_uint8 * buffer.size_bytes).from_address(self._views[buffer.memory]))
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return pageable memory: only the processor uses it (3.1)."""
+        """Return pageable memory, which only the processor uses (3.1)."""
         self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
         return np.zeros(size_bytes, dtype=np.uint8)
 

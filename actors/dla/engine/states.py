@@ -1,11 +1,11 @@
-"""The life of a DLA session: a pure state machine."""
+"""The states of a DLA session, as a pure state machine."""
 
 from enum import Enum
 from typing import Final
 
 
 class DlaMode(Enum):
-    """Whether a device handle works beside CUDA or without it: ``cudlaMode``."""
+    """Whether a device handle works beside CUDA or without CUDA: ``cudlaMode``."""
 
     HYBRID = 0  #: beside CUDA: tasks go into CUDA streams
     STANDALONE = 1  #: no CUDA: memory and fences come from NvSci
@@ -53,7 +53,7 @@ EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for even
 
 
 def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
-    """Return the state after ``happening``; ``ValueError`` (a defect) if it is impossible in ``state``."""
+    """Return the state after ``happening``; ``ValueError`` (a defect) if ``happening`` is impossible in ``state``."""
     try:
         return EDGES[state, happening]
     except KeyError:

@@ -87,7 +87,7 @@ class DlaTask:
 class TaskEvents:
     """The fences of a standalone submission (5.1.4): the first task waits, the last task signals."""
 
-    waits: tuple[Fence, ...]  # the fences for which to wait, no two of the same point
+    waits: tuple[Fence, ...]  # the fences for which the submission waits, no two of the same point
     semaphore: int  # the DLA's address of the sync object to signal
     end: Fence  # the fence of that signal, which cuDLA fills in
 

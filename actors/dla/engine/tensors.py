@@ -168,7 +168,7 @@ class TensorDescriptor:
 
     @classmethod
     def from_record(cls, record: NDArray[np.void] | np.void) -> "TensorDescriptor":
-        """Read a descriptor that cuDLA wrote; ``Unsupported`` if it holds an unknown number."""
+        """Read a descriptor that cuDLA wrote; ``Unsupported`` if the descriptor has an unknown number."""
         try:
             return cls(
                 name=bytes(record["name"]).split(b"\0")[0].decode("utf-8", "replace"),

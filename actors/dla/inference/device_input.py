@@ -187,7 +187,7 @@ class FillKernels:
 
     def __call__(self, element_bytes: int, size: tuple[int, int], values: tuple[Any, ...]) -> "Launch":
         """Return a launch of the kernel; ``EngineUnfit`` if the kernel cannot be compiled here."""
-        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - only for pictures on a GPU
+        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - imported only for pictures on a GPU
 
         try:
             if self._kernels is None:
@@ -212,6 +212,6 @@ OpenFiller = Callable[["OpenedGpu", TensorDescriptor, PixelRule, Colour | None],
 @cache
 def beside_gpu() -> "Gpu":
     """Return the GPU with which this process's DLAs are coupled; the GPU is opened on first use."""
-    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - only for pictures on a GPU
+    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - imported only for pictures on a GPU
 
     return Gpu(open_beside)

@@ -1,6 +1,6 @@
 """A network that is ready to run: a session with a loadable and buffers.
 
-Networks stay ready from segment to segment.
+A network stays ready from segment to segment.
 """
 
 import atexit
@@ -29,7 +29,7 @@ from .lanes import Fill, SharedLanes, open_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """A network, and how to run it."""
+    """The settings with which a network runs."""
 
     loadable: Blob  # built by TensorRT
     tasks_at_once: int = 4  # submitted together
@@ -41,7 +41,7 @@ class NetworkSettings:
 def read_loadable(path: str) -> Blob:
     """Return the loadable in a file.
 
-    ``InputNotFound`` if the file does not exist; ``InputUnreadable`` if it is unreadable or empty.
+    ``InputNotFound`` if the file does not exist; ``InputUnreadable`` if the file is unreadable or empty.
     """
     try:
         content = Path(path).read_bytes()

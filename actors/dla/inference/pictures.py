@@ -1,4 +1,4 @@
-"""Turns decoded pictures into an input tensor: size, colour and normalisation."""
+"""Turns decoded pictures into an input tensor: converts size and colour, and normalises."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -130,7 +130,7 @@ class _HostInput:
 
 
 class _GpuInput:
-    """Pictures on the GPU, which stay there: NVDEC, kernels and DLA."""
+    """Pictures that stay on the GPU, from NVDEC through the kernels to the DLA."""
 
     def __init__(self, work: InferSegment, network: Network) -> None:
         self._work, self._network = work, network
@@ -152,7 +152,7 @@ class _GpuInput:
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:
-        """Return the filler of tensors, opened for the first picture; after ``EngineUnfit``, software is tried."""
+        """Return the filler of tensors, opened for the first picture; after ``EngineUnfit``, the host is tried."""
         if self._opened is None:
             gpu = self._work.gpu().opened()
             self._network.check_context(gpu.cuda.context)
@@ -202,7 +202,7 @@ class _Run:
         return self._packed(time.perf_counter() - began)
 
     def _infer(self) -> None:
-        """Run the network over the waiting pictures, and keep the outputs except those of the padding."""
+        """Run the network over the waiting pictures, and keep the outputs, except those of padding."""
         began = time.perf_counter()
         source = self._network.source
         batches = [self._pictures[i : i + source.n] for i in range(0, len(self._pictures), source.n)]

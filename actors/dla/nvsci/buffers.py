@@ -49,7 +49,7 @@ class SciBuffers:
                 (_ALIGNMENT_PER_DIMENSION, (ctypes.c_uint32 * 1)(1)),
                 (_BASE_ALIGNMENT, ctypes.c_uint64(alignment)),
                 (_REQUIRED_PERMISSION, ctypes.c_uint32(_READ_WRITE)),
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has this signature
             )
         )
         reconciled = library.reconciled([asked])
@@ -76,5 +76,5 @@ class SciBuffers:
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module; all buffers must be freed before."""
+        """Close the library's module, after all buffers were freed."""
         self._library.close_module()

@@ -48,7 +48,7 @@ Value = ctypes.c_bool | ctypes.c_uint32 | ctypes.c_uint64 | ctypes.Array[Any]
 
 
 class SciLibrary:
-    """A library whose functions' names begin with ``prefix``; methods raise ``NvSciFailure``."""
+    """A library in which the names of functions begin with ``prefix``; methods raise ``NvSciFailure``."""
 
     def __init__(self, name: str, prefix: str, load: Loader) -> None:
         self._library = load(name)
@@ -79,7 +79,7 @@ class SciLibrary:
         self.module = self.made("ModuleOpen")
 
     def close_module(self) -> None:
-        """Close the module; everything made from it must be closed before. Idempotent."""
+        """Close the module, after everything that was made from it. Idempotent."""
         module, self.module = self.module, 0
         if module:
             self.drop("ModuleClose", module)

@@ -21,7 +21,7 @@ class Role(IntEnum):
 
     @property
     def other(self) -> "Role":
-        """The role of the other end."""
+        """The role of the other party."""
         return Role.SIGNALS if self is Role.WAITS else Role.WAITS
 
 
@@ -68,7 +68,7 @@ class SciSyncs:
         library = self._library
         own = library.attribute_list(
             (
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has this signature
                 (_REQUIRED_PERMISSION, ctypes.c_uint64(processor)),
             )
         )
