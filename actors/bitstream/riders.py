@@ -53,7 +53,7 @@ _H264_SEI: Final = 6
 _H264_SLICES: Final = range(1, 6)
 _H264_EXTENSION: Final = 20
 _SCALABLE: Final = 0x80
-"""svc_extension_flag: the unit extends a picture in resolution, not by a view."""
+"""svc_extension_flag: the unit extends a picture in resolution, and adds no view."""
 _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
 """The type of registered messages, which is the same in SEI and in AV1's metadata."""
@@ -61,7 +61,7 @@ _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
 _LONG_NUMBER: Final = 0xFF
-"""The first byte of a message kind of 255 or above, which takes more bytes."""
+"""The first byte of a message kind of 255 or more; such a kind takes several bytes."""
 _ORIENTATION_CANCELLED: Final = 1 << 18
 """Display orientation takes 19 bits: the cancel flag, two mirror flags, and an angle."""
 _HEVC_SLICES: Final = 32

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 BLOCK: Final = 8
-"""Rows and columns of a checked block: those of the smallest block that HEVC codes, half of a macroblock's."""
+"""Rows and columns of a checked block: as many as in the smallest block of HEVC, half of a macroblock."""
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))

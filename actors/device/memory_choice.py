@@ -80,7 +80,7 @@ class Platform:
 
     @classmethod
     def of(cls, attribute: Callable[[int], int]) -> "Platform":
-        """Return a GPU's platform; ``attribute`` calls its ``cuDeviceGetAttribute`` with an attribute's number."""
+        """Return a GPU's platform; ``attribute`` returns an attribute by its number (``cuDeviceGetAttribute``)."""
         capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
         return cls(integrated=bool(attribute(INTEGRATED)), io_coherent=capability >= IO_COHERENT_SINCE)
 

@@ -129,7 +129,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
 """Every software encoder, by the format it writes."""
 
 NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
-"""The formats that NVENC's surfaces hold exactly; it codes AV1 only in 4:2:0."""
+"""The formats that NVENC's surfaces hold exactly; NVENC codes AV1 only in 4:2:0."""
 
 NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
     codec: EncoderProfile(

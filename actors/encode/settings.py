@@ -96,7 +96,7 @@ MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
 """The most threads of an encoder.
 
 With four or more threads, x265's lookahead changes, and thus the bytes. Each thread of SVT-AV1 takes much more memory
-than placement allows for a session. More than eight threads hardly help libvpx.
+than placement allows for a session. More than eight threads hardly speed up libvpx.
 """
 
 

@@ -37,7 +37,7 @@ def padding_bits(format_: SurfaceFormat) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanePlace:
-    """Where a plane's samples are, in samples: ``step`` leads to the next column, ``pitch`` to the next row."""
+    """Where the samples of a plane are: ``step`` samples lead to the next column, ``pitch`` samples to the next row."""
 
     offset: int
     step: int
@@ -100,7 +100,7 @@ class Conversion:
 
     @property
     def name(self) -> str:
-        """The conversion's part of the encoder kind: equal names mean equal results; "" if pictures are unchanged."""
+        """The conversion's name in the encoder kind: equal names mean equal results, "" means unchanged pictures."""
         if self.is_identity:
             return ""
         source = _described(self.source, self.source_size, self.source_location)

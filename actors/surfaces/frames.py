@@ -17,7 +17,7 @@ from .frames_dlpack import CPU, CUDA, DeviceArray, DeviceOwner
 from .host_pictures import plane_rows
 
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
-"""Endings of the names of FFmpeg's floating-point formats."""
+"""The endings of FFmpeg's names of floating-point formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -41,7 +41,7 @@ class Frame:
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
-    """The format, by FFmpeg's names: that of a planar format, even if a surface holds the samples."""
+    """The format, with FFmpeg's names; planar even if a surface holds the samples."""
     source_index: int | None = None
     """The frame's number among all pictures of its track, from 0; None if the frame comes from no file."""
     duration_s: Fraction | None = None
@@ -179,7 +179,7 @@ class Frame:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a DLPack capsule (Python array API standard); ``BufferError`` if that is impossible."""
+        """Return a DLPack capsule (Python array API standard); ``BufferError`` if the request cannot be met."""
         try:
             exporter: Any = self._tensor
         except Unsupported as error:
@@ -189,7 +189,7 @@ class Frame:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3, of a frame on the device; ``AttributeError`` if it is on the host."""
+        """The CUDA array interface, version 3, of a frame on the device; ``AttributeError`` if on the host."""
         if not isinstance(self._picture, DevicePicture):
             raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__
@@ -225,7 +225,7 @@ def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
         array: object = picture.to_ndarray()  # PyAV types the result as one array, but pal8 gives two arrays
-    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises ValueError for unknown formats
+    except (AssertionError, ValueError) as error:  # PyAV asserts even sides; ValueError means an unknown format
         message = f"a frame of {layout} is not one array"
         raise Unsupported(message, "Take the frame's planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):

@@ -1,6 +1,6 @@
-"""Converts RGB to 4:2:0 in limited range, in whole numbers, to the same bytes as FFmpeg's ``frame.reformat``.
+"""Converts RGB to 4:2:0 in limited range, in whole numbers, as FFmpeg does.
 
-The equal call is bicubic and bit-exact.
+The bytes equal those of a bicubic, bit-exact ``frame.reformat``.
 
 Sources: libswscale's input.c (``rgb24ToY``, ``rgb24ToUV_half``), yuv2rgb.c (``fill_rgb2yuv_table``), utils.c
 (``initFilter``), output.c (``yuv2planeX_8``).

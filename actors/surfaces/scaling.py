@@ -38,7 +38,7 @@ class ScaleFilter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Where an axis's samples are: the k-th at ``first + k * spacing``, in luma samples from the picture's edge."""
+    """Where an axis's samples are: sample k at ``first + k * spacing``, in luma samples from the picture's edge."""
 
     spacing: int
     first: Fraction
@@ -100,7 +100,7 @@ class Taps:
 
     @property
     def is_identity(self) -> bool:
-        """Whether every target sample is the source sample of the same number."""
+        """Whether every target sample equals the source sample of the same number."""
         return self.count == 1 and self.firsts == tuple(range(len(self.firsts)))
 
 

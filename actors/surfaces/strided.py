@@ -31,7 +31,7 @@ class StridedPicture:
     matrix: int | None = None
     """The matrix of ISO/IEC 23091-2 with which RGB is converted; None for Y, Cb and Cr."""
     owner: object = field(repr=False)
-    """Keeps the memory alive."""
+    """The object that keeps the memory alive."""
 
     @property
     def places(self) -> tuple[PlanePlace, PlanePlace, PlanePlace]:

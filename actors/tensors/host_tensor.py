@@ -61,7 +61,7 @@ def to_tensor(
 
 
 class HostTensorMaker(TensorMaker):
-    """Makes tensors on the host, with several pictures at once in new ``threads``; 1 means the caller's thread."""
+    """Makes tensors on the host, with pictures made in parallel by new ``threads``; 1 means the caller's thread."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -117,7 +117,7 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
 
 
 def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | None:
-    """Return for each channel the factor of a value, and the number that is added then; None for ``uint8``."""
+    """Return for each channel the factor of a value, and the number added to the product; None for ``uint8``."""
     if format_.dtype == "uint8":
         return None
     # Not -mean / std: adding a negative zero would keep a negative zero.

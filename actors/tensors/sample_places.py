@@ -25,7 +25,7 @@ _FLOAT: Final = re.compile(r".*f(16|32)(le|be)?")
 class SamplePlaces:
     """The samples of a picture: one channel of grey, or three of Y'CbCr or R'G'B'. Alpha is left out."""
 
-    channels: tuple[tuple[int, int], ...]  # (plane, place among the samples that alternate there)
+    channels: tuple[tuple[int, int], ...]  # (plane, place among the samples that alternate in the plane)
     bits: int  # significant bits of a sample
     shift: int = 0  # padding bits below them
     halved_across: bool = False  # whether the second and third channel have half the columns

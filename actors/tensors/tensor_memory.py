@@ -166,7 +166,7 @@ class HostBfloat16:
 
     def __init__(self, bits: NDArray[np.uint16]) -> None:
         self.bits = bits
-        """The memory as whole numbers."""
+        """The tensor's bits as whole numbers."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class EncodedTrack:
     trailing_padding: int  # samples
     damaged_packets: int  # replaced by silence
     clock_resets: int
-    loudness: Loudness | None = None  # measured, if a target was requested
+    loudness: Loudness | None = None  # the measured loudness, if a target was requested
     formats: tuple[tuple[str, int], ...] = ()  # layouts and rates of the source, without repeats, in order
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
@@ -88,7 +88,7 @@ class EncodeAudio(Work[EncodedTrack]):
     codec: str
     start_s: Fraction | None = None  # where to cut, exact to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel for AAC, 64 for Opus
+    bit_rate_bps: int | None = None  # None means 80 kbit/s per channel for AAC, 64 for Opus
     channels: int | None = None  # mix all channels to 1 or 2; None keeps the channels
     loudness_lufs: Fraction | None = None  # target loudness, for which the track is decoded twice; None: no change
     later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output must also fit
@@ -240,7 +240,7 @@ class _Encode:
         return encoder
 
     def push(self, frame: AudioFrame) -> None:
-        """Encode the next samples of the continuous line of samples."""
+        """Encode the next samples."""
         for ready in self._conformer.take(frame):
             self._queue(ready)
 

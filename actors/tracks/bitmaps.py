@@ -1,4 +1,4 @@
-"""Decodes bitmap subtitles (PGS, DVB, VobSub): the bitmap that each packet shows, and when."""
+"""Decodes bitmap subtitles (PGS, DVB, VobSub): which bitmap each packet shows, and when."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Bitmap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Showing:
-    """Shows ``bitmap``, or nothing, from ``start_s`` to ``end_s`` or the next showing; times are the source's."""
+    """Shows ``bitmap`` (None: nothing) from ``start_s`` to ``end_s`` or to the next showing, by the source's clock."""
 
     start_s: Fraction
     end_s: Fraction | None

@@ -88,7 +88,7 @@ def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str,
 
 
 def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
-    """Return the speakers of ``names`` that ``target`` lacks: those mixed into others, and those left out.
+    """Return the speakers of ``names`` that ``target`` lacks, which are mixed into others or left out.
 
     A single channel is kept in every layout, except low-frequency effects.
     """

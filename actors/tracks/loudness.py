@@ -1,4 +1,4 @@
-"""Measures a track's loudness by EBU R 128 (ITU-R BS.1770), and finds the single gain that brings it to a target."""
+"""Measures a track's loudness by EBU R 128 (ITU-R BS.1770), and finds the one gain that reaches a target."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,7 +27,7 @@ _SAMPLES: Final = "dbl"
 class Loudness:
     """A track's measured loudness, and its gain in dB."""
 
-    integrated_lufs: Fraction | None  # None if the sound is too quiet to measure
+    integrated_lufs: Fraction | None  # None if the track is too quiet to measure
     true_peak_db: Fraction | None  # the true peak in dBTP, None for silence
     gain_db: Fraction
     limited: bool = False  # the gain is less than requested, as the true peak would exceed ``TRUE_PEAK_DB``
@@ -100,7 +100,7 @@ def _in_db(linear: float) -> Fraction:
 
 
 def factor(gain_db: Fraction) -> float:
-    """Return the factor of a gain for samples, which is the same on every machine."""
+    """Return the factor by which a gain multiplies samples, the same on every machine."""
     return float(Decimal(10) ** (Decimal(gain_db.numerator) / Decimal(gain_db.denominator) / 20))
 
 

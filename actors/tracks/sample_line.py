@@ -36,7 +36,7 @@ class SampleLine:
     _begin_rate: int = 0
 
     def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
-        """Yield silence up to ``frame``, and the kept part of ``frame``."""
+        """Yield silence up to the beginning of ``frame``, then the kept part of ``frame``."""
         self._follow_rate(frame.sample_rate)
         at = self._position(frame)
         if self.begin is None:

@@ -111,13 +111,13 @@ def _read_webvtt(payload: bytes) -> str:
 def _read_ass(payload: bytes) -> str:
     text = _decoded(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
     found, is_drawing = [], False
-    closed = text.rfind("}") + 1  # later brackets open no tag; a search for the ends of these would be slow
+    closed = text.rfind("}") + 1  # later brackets open no tag; searching for a closing bracket each time would be slow
     for place, part in enumerate([*_ASS_BLOCK.split(text[:closed]), "", text[closed:]]):
         if place % 2:
             levels = _ASS_DRAWING.findall(part)
             is_drawing = bool(int(levels[-1])) if levels else is_drawing
             found.append(_switches(part))
-        elif not is_drawing:  # the text of a drawing consists of coordinates
+        elif not is_drawing:  # a drawing has coordinates instead of text
             found.append(_ASS_ESCAPE.sub(lambda escape: _ASS_ESCAPED.get(escape[1], escape[1]), part))
     return "".join(found)
 

@@ -29,7 +29,7 @@ from .lanes import Fill, SharedLanes, open_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The settings with which a network runs."""
+    """A network, and the settings with which it runs."""
 
     loadable: Blob  # built by TensorRT
     tasks_at_once: int = 4  # submitted together

@@ -152,7 +152,7 @@ class _GpuInput:
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:
-        """Return the filler of tensors, opened for the first picture; after ``EngineUnfit``, the host is tried."""
+        """Return the filler of tensors, opened for the first picture; after ``EngineUnfit``, software is tried."""
         if self._opened is None:
             gpu = self._work.gpu().opened()
             self._network.check_context(gpu.cuda.context)
