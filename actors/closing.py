@@ -21,12 +21,12 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the resources."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Close it."""
+        """Close this object."""
         self.close()

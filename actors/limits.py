@@ -23,7 +23,7 @@ class InputLimits:
     max_pixels: int = 16_384 * 8_704  # pixels of a picture: the largest of any level of H.264, HEVC (7.2) and AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
     max_duration_s: int = 100 * 3600  # between the start of a video track's first picture and the end of the last
-    max_tracks: int = 1_000  # of all kinds together
+    max_tracks: int = 1_000  # tracks of all kinds together
     max_packets: int = 50_000_000  # packets of one track; each packet of video takes 40 bytes of memory
     max_attachment_bytes: int = 64 << 20  # size of an attached file, such as a font
     max_pixels_per_byte: int = 20_000_000  # pixels in a video track, per byte of the source

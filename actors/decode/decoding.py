@@ -106,8 +106,8 @@ class DecodeTally:
     frames: int = 0
     failed_packets: int = 0
     corrupt_frames: int = 0  # frames that the decoder flagged, or that have parts which were never decoded
-    damaged_packets: set[int] = field(default_factory=set)  # that these came from
-    damaged_ticks: list[int] = field(default_factory=list)  # their times
+    damaged_packets: set[int] = field(default_factory=set)  # the packets of these frames
+    damaged_ticks: list[int] = field(default_factory=list)  # the times of these frames
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)

@@ -158,7 +158,7 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
     bits = components[0].bits
     is_planar = len(set(planes)) == len(planes) and not pix_fmt.has_palette and not pix_fmt.is_bit_stream
     if not is_planar or not BYTE_BITS <= bits <= _DEEPEST_BITS:
-        return (None,)  # as FFmpeg's new buffers
+        return (None,)  # zero bytes, as in new buffers of FFmpeg
     sample = "u1" if bits == BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
     luma, chroma = _BLACK_8BIT << (bits - BYTE_BITS), 1 << (bits - 1)
     found = []

@@ -30,11 +30,11 @@ SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
 
 @dataclass(frozen=True, slots=True)
 class SessionCounts:
-    """A device's sessions."""
+    """The counts of a device's sessions."""
 
-    sessions_made: int = 0  # since the process began
-    decoding: int = 0  # now
-    encoding: int = 0  # now
+    sessions_made: int = 0  # sessions made since the process began
+    decoding: int = 0  # sessions that decode now
+    encoding: int = 0  # sessions that encode now
     refusals: int = 0  # encoder sessions refused by the driver's limit
     refused_at: int = 0  # encoder sessions of this process that were open at the last refusal
 
@@ -72,7 +72,7 @@ class PictureConversion(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release its memory."""
+        """Release the memory."""
 
 
 class PicturePacker(ABC):
@@ -84,7 +84,7 @@ class PicturePacker(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release its memory."""
+        """Release the memory."""
 
 
 class WorkerDevice(ABC):

@@ -48,7 +48,7 @@ class Memory(Enum):
     DEVICE = "device"  #: ``cuMemAlloc``: only the device uses this memory
     PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads this memory in place, uncached
     MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by GPU and processor; the driver keeps the caches coherent
-    PAGEABLE = "pageable"  #: only for the processor
+    PAGEABLE = "pageable"  #: only the processor uses this memory
 
 
 class Attach(Enum):
@@ -90,7 +90,7 @@ class MemoryChoice:
     """The memory to allocate, and the attachments of managed memory."""
 
     memory: Memory
-    section: str  # of CUDA for Tegra
+    section: str  # a section of "CUDA for Tegra"
     first: Attach | None = None  # at allocation; HOST if the processor may use the memory before the GPU does
     before_gpu: Attach | None = None  # queued before the GPU's work; None for no change
     before_host: Attach | None = None  # queued after the GPU's work, before the wait for the stream

@@ -59,8 +59,8 @@ class Piece(NamedTuple):
     job: str
     label: str
     began_s: float
-    ended_s: float | None = None  # None while it runs
-    ending: Ending | None = None  # None while it runs
+    ended_s: float | None = None  # None while the piece runs
+    ending: Ending | None = None  # None while the piece runs
 
     def reported(self, now_s: float) -> ReportedPiece:
         """Return the piece as plain values, with times relative to ``now_s``."""

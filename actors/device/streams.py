@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class StreamPicture:
     """A picture that a stream's consumer took. ``pixels`` is a copy; None if the copy was not wanted."""
 
-    number: int  #: as presented, from 1
+    number: int  #: number in the order of presentation, from 1
     is_new: bool  #: whether the picture is new to the consumer
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
     width: int  #: in samples
     height: int  #: in samples
     colour: "Colour"  #: the colours that the stream states
-    size_bytes: int  #: of the copy
+    size_bytes: int  #: size of the copy
 
 
 class StreamConsumer(ABC):

@@ -182,7 +182,7 @@ def _ran(work: Work[ResultT], context: WorkContext) -> ResultT:
         raise WorkerOutOfMemory(
             message, "Give the worker more memory, or run fewer segments at a time with --workers N."
         ) from error
-    except BaseException as error:  # whatever users' work raises
+    except BaseException as error:  # the work of users may raise anything
         raise _as_work_error(work, error) from error
 
 

@@ -68,7 +68,7 @@ class Qp:
 
     @property
     def values(self) -> tuple[int, int, int]:
-        """P, B and intra."""
+        """The values for P, B and intra pictures."""
         return (self.inter_p, self.inter_b, self.intra)
 
 

@@ -72,7 +72,7 @@ def check_rate(rate: RateControl) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSettings:
-    """One encoder, fully settled."""
+    """The final settings of one encoder."""
 
     codec: Codec
     implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)

@@ -32,11 +32,11 @@ class DeviceTensor:
 
     address: int
     shape: tuple[int, ...]
-    strides_bytes: tuple[int, ...] | None  # None: C order
+    strides_bytes: tuple[int, ...] | None  # None means C order
     item_bytes: int
     owner: object = field(repr=False)  # keeps the memory alive
     streams: tuple[int, ...] = ()  # handles of CUDA streams, whose work completes the samples
-    device: int | None = None  # None: not said
+    device: int | None = None  # None means not stated
 
 
 def device_kind(tensor: Any) -> int:
@@ -54,7 +54,7 @@ def device_tensor(tensor: Any) -> DeviceTensor:
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     with _foreign(tensor):
-        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # after its producer's work
+        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # complete after the producer's work
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"

@@ -60,12 +60,12 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """Its width in samples."""
+        """The frame's width in samples."""
         return self.format.width
 
     @property
     def height(self) -> int:
-        """Its height in samples."""
+        """The frame's height in samples."""
         return self.format.height
 
     @property

@@ -61,12 +61,12 @@ class Axis:
     """One axis of a channel, made of phases and blocks; without these, each target equals a source."""
 
     phases: tuple[EverySecond, ...]
-    blocks: tuple[Block, ...]  # of the other targets
-    source: slice  # all that is used
-    kind: Kind  # exact for its sums
-    least: float  # result
-    most: float  # result
-    fraction_bits: int  # of a result
+    blocks: tuple[Block, ...]  # the blocks of the other targets
+    source: slice  # all sources that are used
+    kind: Kind  # a type in which the sums are exact
+    least: float  # the least result
+    most: float  # the largest result
+    fraction_bits: int  # fraction bits of a result
 
     @property
     def changes(self) -> bool:

@@ -72,7 +72,7 @@ class HostTensorMaker(TensorMaker):
         return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads)
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 

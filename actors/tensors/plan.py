@@ -48,8 +48,8 @@ class TensorPlan:
     """How pictures of one format, size and colour become values."""
 
     taps: tuple[ChannelTaps, ...]  # for each channel of the source that is used
-    bits: int  # S
-    value_bits: int  # D
+    bits: int  # the number S of the formulas
+    value_bits: int  # the number D of the formulas
     weights: tuple[tuple[int, ...], ...]  # for each channel of the target, a weight of each source channel
     offsets: tuple[int, ...]  # for each channel of the source, in S bits
     size: tuple[int, int]  # the target's (width, height)

@@ -27,9 +27,9 @@ class SamplePlaces:
 
     channels: tuple[tuple[int, int], ...]  # (plane, place among the samples that alternate in the plane)
     bits: int  # significant bits of a sample
-    shift: int = 0  # padding bits below them
+    shift: int = 0  # padding bits below the significant bits
     halved_across: bool = False  # whether the second and third channel have half the columns
-    halved_down: bool = False  # and half the rows
+    halved_down: bool = False  # whether the second and third channel have half the rows
     is_rgb: bool = False
     is_full: bool = False  # whether the format itself means full range
 

@@ -79,7 +79,7 @@ def _by_dlpack(out: Any, stream: int | None) -> TensorPlace:
     asked: dict[str, Any] = {} if kind != CUDA else {"stream": stream}
     try:
         capsule = out.__dlpack__(max_version=(1, 0), **asked)
-    except TypeError:  # an older exporter
+    except TypeError:  # the exporter is older
         capsule = out.__dlpack__(**asked)
     found, is_read_only = described(capsule)
     if is_read_only:

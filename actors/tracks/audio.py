@@ -57,14 +57,14 @@ class EncodedTrack:
     sample_format: str
     frame_samples: int
     bit_rate_bps: int
-    time_base: Fraction  # one sample
+    time_base: Fraction  # the duration of one sample
     pts: NDArray[np.int64]  # packet times on the source's clock; the first is ``initial_padding`` before the track
     durations: NDArray[np.int64]
-    sizes_bytes: NDArray[np.int64]  # of the packets
+    sizes_bytes: NDArray[np.int64]  # sizes of the packets
     payload: NDArray[np.uint8]
-    initial_padding: int  # samples
-    trailing_padding: int  # samples
-    damaged_packets: int  # replaced by silence
+    initial_padding: int  # in samples
+    trailing_padding: int  # in samples
+    damaged_packets: int  # packets that were replaced by silence
     clock_resets: int
     loudness: Loudness | None = None  # the measured loudness, if a target was requested
     formats: tuple[tuple[str, int], ...] = ()  # layouts and rates of the source, without repeats, in order

@@ -29,7 +29,7 @@ class SampleLine:
     end_s: Fraction | None
     begin: int | None = None  # the number of the first kept sample on the source's clock, at the rate of that sample
     end: int = 0  # the number of the next sample
-    rate: int = 0  # of the last frame
+    rate: int = 0  # rate of the last frame
     damaged_packets: int = 0
     clock_resets: int = 0
     _shift: int = 0

@@ -125,7 +125,7 @@ def open_host(
 class DlaHost:
     """Opens sessions and tracks them; ``release`` closes all sessions, and then their shared context."""
 
-    count: int  # of the machine's DLAs
+    count: int  # how many DLAs the machine has
     failure: str  # the failure, after which only a new process can use the DLAs; "" if none occurred
 
     def __init__(

@@ -32,7 +32,7 @@ class NetworkSettings:
     """A network, and the settings with which it runs."""
 
     loadable: Blob  # built by TensorRT
-    tasks_at_once: int = 4  # submitted together
+    tasks_at_once: int = 4  # how many tasks are submitted together
     task_limit_s: float = 10.0  # the limit of each task on the engine
     mode: DlaMode = DlaMode.HYBRID
     waiting: Waiting = Waiting.BLOCK  # how a thread waits for the DLA

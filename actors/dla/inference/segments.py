@@ -62,20 +62,20 @@ class InferSegment(Work[InferredSegment]):
 
     segment: int
     decode: DecodeRange
-    start_ticks: int | None  # None: unbounded
+    start_ticks: int | None  # None means no bound
     end_ticks: int | None
     network: NetworkSettings
     dlas: tuple[int, ...] | None = None  # the numbers of the DLAs that may run the network, None for all DLAs
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
-    colour: Colour | None = None  # None: each picture's own
+    colour: Colour | None = None  # None means each picture's own colours
     networks: Callable[[], WarmNetworks] = warm_networks
     gpu: "Callable[[], Gpu]" = beside_gpu
     filler: OpenFiller = open_filler
 
     @property
     def file(self) -> str:
-        """Name its source."""
+        """The name of the source."""
         return self.decode.source
 
     def run(self, context: WorkContext) -> InferredSegment:

@@ -34,7 +34,7 @@ class NvSciFailure(Exception):
 
     @property
     def meaning(self) -> str:
-        """Its meaning, in words."""
+        """The meaning of the error, in words."""
         return f"{ERRORS.get(self.code, 'failed')} (NvSciError {self.code:#x})"
 
 

@@ -33,7 +33,7 @@ class Fence:
 
     @property
     def address(self) -> int:
-        """Its address for C."""
+        """The fence's address for C."""
         return ctypes.addressof(self.payload)
 
     @property
