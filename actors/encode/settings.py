@@ -84,7 +84,7 @@ class EncoderSettings:
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False  # whether to write the frames' RPUs beside each HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
-    keyframe_interval_s: Fraction | None = None  # whether only the first picture and requested pictures are keyframes
+    keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested ones are keyframes
 
     @property
     def on_device(self) -> bool:
