@@ -20,7 +20,7 @@ _NO_END: Final = (1 << 31) - 1
 class InputLimits:
     """The largest accepted values of a source. docs/security.md has the reason for each default."""
 
-    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the largest of any level of H.264, HEVC (7.2) and AV1 (7.3)
+    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the most at any level of H.264, HEVC (7.2) and AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
     max_duration_s: int = 100 * 3600  # between the start of a video track's first picture and the end of the last
     max_tracks: int = 1_000  # tracks of all kinds together

@@ -115,7 +115,7 @@ class WatchedCall:
 
 
 class CallWatch:
-    """Reports each call that does not return, once. Thread-safe.
+    """Reports each call that does not return, but only once. Thread-safe.
 
     A dozen threads make ten thousand calls a second. Therefore beginning or ending a call takes no lock, only one
     atomic operation on a dictionary, and wakes no thread. The watch's own thread checks as often as the shortest limit,

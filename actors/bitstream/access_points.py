@@ -21,7 +21,7 @@ _CONTINUES: Final = 0xFF
 class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
-    IDR = "idr"  #: no later picture, in coding or presentation order, refers to an earlier one
+    IDR = "idr"  #: in coding and presentation order, no picture after the packet refers to one before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
     RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, in shown order

@@ -32,7 +32,7 @@ class Av1Sequence:
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
-    operating_points: tuple[tuple[int, bool], ...] = ()  # of each: layers, whether frames state removal times
+    operating_points: tuple[tuple[int, bool], ...] = ()  # of each: its layers, and whether frames state removal times
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0

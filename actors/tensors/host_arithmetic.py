@@ -31,7 +31,7 @@ _PRODUCT_MOST: Final = 1 << 18
 _STRIP_BYTES: Final = 1 << 20
 """The source rows that are converted at once: they stay in a core's cache until they are used."""
 _BAND_SAMPLES: Final = 1 << 17
-"""The pixels of the target that are resized at once: more need more memory, fewer need more calls."""
+"""The pixels of the target that are resized at once: a larger number takes more memory, a smaller one more calls."""
 _COLOURED_SAMPLES: Final = 1 << 15
 """The pixels that are coloured at once: they stay in a core's cache until they are written."""
 _BLOCKS: Final = (2, 4, 8, 16, 32, 64)
