@@ -1,4 +1,4 @@
-"""Background tasks of an object that is started and closed; the error of each task is reported."""
+"""The background tasks of an object that is started and closed; the error of each task is reported."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,10 +11,11 @@ ResultT = TypeVar("ResultT")
 
 
 class Background:
-    """The background tasks of one object. Within one function ``actors.task_owner`` is simpler.
+    """The background tasks of one object.
 
-    ``on_death`` gets the name and error of each task that fails, and ends the object; the other tasks go on until
-    ``stop`` or ``end``, since they may have to wake callers.
+    Inside one function, ``actors.task_owner`` is simpler. ``on_death`` gets the name and the error of each task that
+    fails, and must end the object. The other tasks go on until ``stop`` or ``end``, since they may have to wake
+    callers.
     """
 
     def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
@@ -23,7 +24,7 @@ class Background:
         self._is_over = False
 
     def spawn(self, name: str, work: Coroutine[Any, Any, ResultT]) -> asyncio.Task[ResultT]:
-        """Start ``work`` in a background task; after ``stop`` or ``end`` the task is cancelled before it begins."""
+        """Start ``work`` in a background task; after ``stop`` or ``end``, a new task is cancelled before it begins."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -38,9 +39,9 @@ class Background:
             task.cancel()
 
     async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
-        """Cancel all tasks and wait until they have ended, ``grace_s`` at most.
+        """Cancel all tasks and wait up to ``grace_s`` for their ends.
 
-        Tasks named ``awaited`` are cancelled only after another ``grace_s``.
+        Tasks with a name in ``awaited`` get another ``grace_s`` before they are cancelled.
         """
         last = {task for task in self._tasks if task.get_name() == awaited}
         for task in self._tasks - last:
@@ -58,7 +59,7 @@ class Background:
 
 
 class SharedCall:
-    """A call that several callers await; it continues when one of them is cancelled."""
+    """A call that several callers await; when one caller is cancelled, the call goes on for the others."""
 
     def __init__(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._task = asyncio.create_task(work, name=name)

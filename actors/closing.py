@@ -1,4 +1,4 @@
-"""Objects that a ``with`` block closes at its end, and clean-up after a failed block."""
+"""Objects that a ``with`` block closes when it ends, and clean-up after a failed block."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -11,22 +11,22 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
     """Call ``undo`` if the block fails."""
     try:
         yield
-    except BaseException:  # an interrupt too must leave nothing open
+    except BaseException:  # after an interrupt, too, nothing may stay open
         undo()
         raise
 
 
 class Closing(ABC):
-    """Holds something until it is closed."""
+    """An object that holds resources until it is closed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what it holds."""
+        """Release the resources."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Close it."""
+        """Close this object."""
         self.close()

@@ -1,6 +1,6 @@
-"""Limits on the values that a source's headers state: larger ones are refused before they take memory or time.
+"""Limits on the values that a source's headers state: larger values are refused before they take memory or time.
 
-The job's own program checks every source; a worker only bounds the pictures that it decodes.
+The job's own program checks every limit of a source; a worker only limits the size of the pictures that it decodes.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Final
 from ..errors import InputTooLarge, UsageError
 
 VARIABLE: Final = "CODECFLEET_"
-"""The prefix of a limit's variable, before the limit's name in capitals."""
+"""The prefix of each environment variable; the name of the limit follows in capitals."""
 _NO_END: Final = (1 << 31) - 1
 """FFmpeg's largest number of tracks and of pixels."""
 
@@ -20,17 +20,17 @@ _NO_END: Final = (1 << 31) - 1
 class InputLimits:
     """The largest accepted values of a source. docs/security.md has the reason for each default."""
 
-    max_pixels: int = 16_384 * 8_704  # of one picture: the maximum of all levels of H.264, HEVC (7.2) and AV1 (7.3)
+    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the most at any level of H.264, HEVC (7.2) and AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
-    max_duration_s: int = 100 * 3600  # from the first picture of a video track to the end of its last one
-    max_tracks: int = 1_000  # of all kinds together
-    max_packets: int = 50_000_000  # of one track; each video packet takes 40 bytes of memory
-    max_attachment_bytes: int = 64 << 20  # of an attached file, such as a font
-    max_pixels_per_byte: int = 20_000_000  # pixels of all pictures of a video track, per byte of the source
+    max_duration_s: int = 100 * 3600  # between the start of a video track's first picture and the end of the last
+    max_tracks: int = 1_000  # tracks of all kinds together
+    max_packets: int = 50_000_000  # packets of one track; each packet of video takes 40 bytes of memory
+    max_attachment_bytes: int = 64 << 20  # size of an attached file, such as a font
+    max_pixels_per_byte: int = 20_000_000  # pixels in a video track, per byte of the source
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "InputLimits":
-        """Return the limits that an environment sets; ``UsageError`` if one is not a whole number above 0."""
+        """Return the limits that an environment sets; ``UsageError`` if a value is not a whole number above 0."""
         names = {each.name: f"{VARIABLE}{each.name.upper()}" for each in fields(cls)}
         given = {field: environment[name] for field, name in names.items() if environment.get(name)}
         for field, text in given.items():
@@ -40,7 +40,7 @@ class InputLimits:
 
     @property
     def options(self) -> dict[str, str]:
-        """Return the limits for FFmpeg itself while it opens a source: one track more, so that we see the excess."""
+        """Return FFmpeg's own limits for opening a source: one more track is allowed, so that we see the excess."""
         return {"max_pixels": str(min(self.max_pixels, _NO_END)), "max_streams": str(min(self.max_tracks + 1, _NO_END))}
 
     def check_size(self, name: str, width: int, height: int) -> None:
@@ -60,4 +60,4 @@ class InputLimits:
 
 
 NO_LIMITS: Final = InputLimits(**{each.name: 1 << 62 for each in fields(InputLimits)})
-"""The limits for a source that was checked before."""
+"""The limits for a source that was already checked."""

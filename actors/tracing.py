@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry, if the environment names a collector (docs/logs.md); else OpenTelemetry is not imported.
+"""Spans of OpenTelemetry, which is imported only if the environment names a collector (docs/logs.md).
 
-A span's parent is a W3C traceparent, plain text that travels in work like any other value.
+The parent of a span is given as a W3C traceparent, plain text that is sent with work like any other value.
 """
 
 import logging
@@ -28,19 +28,19 @@ _OTLP: Final = "otlp"
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _OFTEN_MS: Final = 200
-"""How often spans are sent: a worker may end soon after its last work."""
+"""The interval at which spans are sent: short, because a worker may end soon after its last work."""
 _EXPORTER: Final = "opentelemetry-exporter-otlp-proto-http"
 _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables ask for OTLP: by an exporter, or only by a collector's address."""
+    """Return whether OpenTelemetry's own variables request OTLP, by an exporter or just a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 
 
 def unserved(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each requested feature of traces that is not supported."""
+    """Return one line of text for each requested tracing feature that is not supported."""
     named = _exporters(environment)
     others = [each for each in dict.fromkeys(named) if each not in (_OTLP, "none")]
     protocol = next((asked for each in _PROTOCOLS if (asked := environment.get(each, "").strip())), _PROTOCOL)
@@ -66,13 +66,13 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 
 def caller(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that names a program's span, for a program that does its work elsewhere; {} for none."""
+    """Return the variable that names a program's span, for another program that works for it; {} if none."""
     parent = environment.get(PARENT, "")
     return {PARENT: parent} if _TRACEPARENT.fullmatch(parent) else {}
 
 
 def is_traced(environment: Mapping[str, str]) -> bool:
-    """Return whether spans are sent: they are requested, and the package that sends them is installed."""
+    """Return whether spans are sent: they must be requested, and the package that sends them must be installed."""
     if not names_collector(environment):
         return False
     from importlib.metadata import PackageNotFoundError, version
@@ -84,19 +84,19 @@ def is_traced(environment: Mapping[str, str]) -> bool:
 
 
 class TraceSpan:
-    """A span, or none. ``traceparent`` makes another span its child; "" if there is none."""
+    """A span, or nothing if tracing is off. ``traceparent`` makes another span its child; "" without a span."""
 
     def __init__(self, recorded: "RecordedSpan | None" = None, traceparent: str = "") -> None:
         self._recorded = recorded
         self.traceparent = traceparent
 
     def note(self, **attributes: Value) -> None:
-        """Add attributes: their names get the prefix ``codecfleet.``, texts are redacted, empty ones left out."""
+        """Add attributes under names with the prefix ``codecfleet.``; strings are redacted, empty values left out."""
         if self._recorded is not None:
             self._recorded.set_attributes(_named(attributes))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it, with the ``error`` that ended its work, if any."""
+        """End the span; ``error`` is the error that ended the work, if any."""
         if self._recorded is None:
             return
         self.note(outcome=_outcome(error))
@@ -111,7 +111,7 @@ NO_SPAN: Final = TraceSpan()
 
 
 class Tracing:
-    """Begins spans with an OpenTelemetry tracer; ``send`` sends the ended ones."""
+    """Begins spans with an OpenTelemetry tracer; ``send`` sends the spans that have ended."""
 
     def __init__(self, tracer: "Tracer", send: Callable[[], object] = bool) -> None:
         self._tracer = tracer
@@ -130,17 +130,17 @@ class Tracing:
 
 
 def tracing() -> Tracing | None:
-    """Return this process's tracing; None if none is wanted, or OpenTelemetry does not start."""
+    """Return this process's tracing; None if no tracing is wanted, or OpenTelemetry does not start."""
     begun = _begun()
     return begun if isinstance(begun, Tracing) else None
 
 
 @cache
 def _begun() -> Tracing | str:
-    """Return this process's tracing, or why there is none; "" if none is wanted."""
+    """Return this process's tracing, or the reason for its absence; "" if no tracing is wanted."""
     try:
         return _opened() if is_traced(os.environ) else ""
-    except Exception as error:  # noqa: BLE001 - OpenTelemetry raises any error; work must not fail for it
+    except Exception as error:  # noqa: BLE001 - OpenTelemetry may raise any error, which must not fail work
         return one_line(f"{type(error).__name__}: {error}")
 
 
@@ -160,7 +160,7 @@ def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
 
 
 def send_spans(limit_s: float) -> None:
-    """Send the ended spans, for ``limit_s`` at most: an unreachable collector must not delay anything."""
+    """Send the ended spans within ``limit_s``: an unreachable collector must not delay anything."""
     if (found := tracing()) is not None:
         sending = threading.Thread(target=found.send, name="codecfleet-spans", daemon=True)
         sending.start()
@@ -176,8 +176,8 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # the program itself has set no provider
-        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # a terminal shows progress
+    if not isinstance(provider, TracerProvider):  # if the program has set no provider of its own
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # keep messages off the progress display
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described
         resource = Resource.create({} if is_named else {"service.name": "codecfleet"})

@@ -1,8 +1,9 @@
 """Detects driver calls that never return, and releases their callers.
 
-``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` watches thousands of
-calls a second, and only reports overdue ones: the worker then fails its work and exits. A call that holds the GIL stops
-both; the supervisor misses the heartbeats (docs/supervisor.md).
+``CallThread`` is for few, long calls: it makes each call in its own thread, so that the caller can leave a call that
+hangs. ``CallWatch`` is for thousands of calls a second: it only reports overdue calls, after which the worker fails its
+work and exits. A call that holds the GIL stops both; then the supervisor notices missing heartbeats
+(docs/supervisor.md).
 """
 
 import concurrent.futures
@@ -21,12 +22,12 @@ from ..errors import EngineHung
 ResultT = TypeVar("ResultT")
 
 Patience = Callable[["Future[Any]", float], bool]
-"""Waits up to a number of seconds for a future, and returns whether it is done."""
+"""Waits for a future, up to a number of seconds, and returns whether the future is done."""
 
 CALL_S: Final = 60.0
-"""A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""
+"""A picture takes milliseconds, but more on a GPU that many processes share, or that is being reset."""
 OPENING_S: Final = 180.0
-"""Drivers open one session at a time on a whole host, and a machine of many GPUs may take a minute to start."""
+"""A driver opens the sessions of a host one by one, and a machine with many GPUs may take a minute to start."""
 _MISSING: Final = object()
 _ADVICE: Final = "Restart this process; codecfleet doctor shows whether the device is healthy."
 
@@ -84,7 +85,7 @@ class CallThread:
 
 
 class WatchedCall:
-    """One call under watch while it is entered; raises ``EngineHung`` on exit if it was reported as overdue."""
+    """A context in which one call is watched; raises ``EngineHung`` on exit if the call was reported as overdue."""
 
     __slots__ = ("_limit_s", "_watch", "_what", "_who", "due_s")
 
@@ -94,7 +95,7 @@ class WatchedCall:
         self._what = what
         self._limit_s = limit_s
         self.due_s = math.inf
-        """The call's deadline by the watch's clock."""
+        """The deadline of the call, by the clock of the watch."""
 
     @property
     def error(self) -> EngineHung:
@@ -114,14 +115,14 @@ class WatchedCall:
 
 
 class CallWatch:
-    """Reports, once, each call that does not return, wherever it is made. Safe from any thread.
+    """Reports each call that does not return, but only once. Thread-safe.
 
-    A dozen threads make ten thousand calls a second, so beginning and ending one takes no lock, only one atomic
-    operation on a dictionary, and wakes no thread: the watch's thread checks once per shortest limit, and a call that
-    begins in between is due after its next check.
+    A dozen threads make ten thousand calls a second. Therefore beginning or ending a call takes no lock, only one
+    atomic operation on a dictionary, and wakes no thread. The watch's own thread checks as often as the shortest limit,
+    so that a call that begins between two checks is due after the next check.
 
-    ``call_s`` and ``opening_s`` (of a device or a session) are the limits; ``clock`` returns seconds; ``wait`` waits on
-    a condition, whose lock is held, for at most that many seconds.
+    ``call_s`` is the limit of a call, and ``opening_s`` that of opening a device or a session. ``clock`` returns
+    seconds. ``wait`` waits on a condition for at most a number of seconds, with the condition's lock held.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class CallWatch:
         self._listeners.append(listener)
 
     def calling(self, who: str, what: str) -> WatchedCall:
-        """Return a context that watches a driver call; ``who`` and ``what`` begin its error."""
+        """Return a context that watches a driver call; ``who`` and ``what`` begin the error message."""
         return WatchedCall(self, who, what, self.call_s)
 
     def opening(self, who: str, what: str) -> WatchedCall:
@@ -182,5 +183,5 @@ class CallWatch:
 
 @cache
 def process_watch() -> CallWatch:
-    """Return this process's watch: one is enough, since a call that never returns costs the whole process."""
+    """Return this process's watch: one watch is enough, since a call that never returns costs the whole process."""
     return CallWatch()

@@ -1,4 +1,4 @@
-"""Whether decoding can start at a packet of H.264 or HEVC, judged by its headers.
+"""Judges from a packet's headers whether decoding of H.264 or HEVC can start there.
 
 Sources: ITU-T H.264 and H.265 (08/2021), 7.3 and 7.4; ISO/IEC 14496-15 for the length-prefixed form.
 """
@@ -11,22 +11,22 @@ DataT = TypeVar("DataT", bytes, memoryview)
 
 _START_CODE = b"\x00\x00\x00\x01"
 _EXP_GOLOMB_ZEROS = 32
-"""The longest run of leading zeros in a number: syntax elements go up to 2^32 - 2 (H.264 section 7.2)."""
+"""The longest run of zeros before a number: syntax elements are at most 2^32 - 2 (H.264 section 7.2)."""
 
 
 _CONTINUES: Final = 0xFF
-"""A byte of an SEI message's type or size to which the next byte is added."""
+"""A byte with this value, in an SEI message's type or size, is added to the next byte."""
 
 
 class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
-    IDR = "idr"  #: nothing after the packet, in coding or presentation order, refers to anything before it
-    CRA = "cra"  #: HEVC clean random access: pictures that follow it but are shown before it may be undecodable
-    BLA = "bla"  #: HEVC broken link: like CRA, and the pictures before it belong to another stream
-    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, as presented
+    IDR = "idr"  #: in coding and presentation order, no picture after the packet refers to one before it
+    CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
+    BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
+    RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, in shown order
     INTRA_ONLY = "intra-only"  #: H.264: coded without references; later pictures may still need earlier ones
-    FLAGGED = "flagged"  #: the container flags a keyframe; the codec's packets are not read
+    FLAGGED = "flagged"  #: the container flags a keyframe; packets of this codec are not read
     NONE = "none"  #: decoding cannot start here, even if the container flags a keyframe
 
 
@@ -72,7 +72,7 @@ class BitReader:
 
 
 def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Iterator[bytes]:
-    """Yield the NAL units of a packet, a truncated last one too; the extradata says how they are delimited."""
+    """Yield a packet's NAL units, even a truncated last one; the extradata says how the units are delimited."""
     length_bytes = prefix_bytes(extradata, hevc=hevc)
     return annex_b_units(data) if length_bytes is None else prefixed_units(data, length_bytes)
 
@@ -88,7 +88,7 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 
 
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
-    """Return the size of a unit's length field, None for Annex B; avcC and hvcC begin with 1, start codes with 0."""
+    """Return how many bytes the length before each unit takes; None for Annex B (only avcC and hvcC begin with 1)."""
     if not extradata or extradata[0] != 1:
         return None
     at = 21 if hevc else 4
@@ -96,7 +96,7 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield a packet's length-prefixed NAL units, a truncated last one too; views if the packet is a memory view."""
+    """Yield a packet's length-prefixed NAL units, even a truncated last one; as views if ``packet`` is a view."""
     at = 0
     while at + length_bytes < len(data):
         begin = at + length_bytes
@@ -106,7 +106,7 @@ def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
 
 
 def annex_b_units(data: bytes) -> Iterator[bytes]:
-    """Yield the NAL units of a packet, each after a start code."""
+    """Yield the NAL units of a packet in which a start code precedes each unit."""
     start = data.find(b"\x00\x00\x01")
     while start >= 0:
         end = data.find(b"\x00\x00\x01", start + 3)
@@ -117,7 +117,7 @@ def annex_b_units(data: bytes) -> Iterator[bytes]:
 
 
 def random_access_kind(codec: str, data: bytes, extradata: bytes = b"") -> RandomAccess:
-    """Return the kind of start that a packet offers, by its NAL headers and the first bits of H.264 slices."""
+    """Return the kind of start that a packet offers, judged by NAL headers and the first bits of H.264 slices."""
     if codec == "hevc":
         return _hevc_kind(data, extradata)
     if codec == "h264":
@@ -155,7 +155,8 @@ def _h264_kind(data: bytes, extradata: bytes) -> RandomAccess:
             recovery_point = recovery_point or _has_recovery_point(unit)
         elif kind in (_H264_SLICE, _H264_PARTITION_A):
             if not _is_intra_slice(unit):
-                # A recovery point may be at a P picture (gradual refresh); an intra-only access point may not.
+                # A recovery point may be at a P picture (gradual refresh), but an intra-only access point needs an I
+                # picture.
                 return RandomAccess.RECOVERY_POINT if recovery_point else RandomAccess.NONE
             intra = True
     if recovery_point:
@@ -168,7 +169,7 @@ def _has_recovery_point(unit: bytes) -> bool:
 
 
 def sei_messages(unit: bytes, *, hevc: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yield the messages of an SEI unit: kind and payload (H.264 section 7.3.2.3, H.265 section 7.3.2.4)."""
+    """Yield the kind and payload of each message in an SEI unit (H.264 section 7.3.2.3, H.265 section 7.3.2.4)."""
     data = unit[2 if hevc else 1 :].replace(b"\x00\x00\x03", b"\x00\x00")
     at = 0
     while at + 2 < len(data):

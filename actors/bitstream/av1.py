@@ -1,4 +1,4 @@
-"""The size of AV1's key frames, from the sequence header and the beginning of the frame header.
+"""Reads the size of AV1 key frames from the sequence header and the beginning of the frame header.
 
 Source: AV1 Bitstream & Decoding Process Specification, 5.5, 5.9.2, 5.9.5 to 5.9.8 and 7.18.5.
 """
@@ -13,9 +13,9 @@ from .access_points import BitReader
 from .packet_headers import ObuKind, open_bitstream_units
 
 _HEAD_BYTES: Final = 256
-"""More bytes than are read from either header."""
+"""Longer than the part of either header that is read."""
 _SELECTED: Final = 2
-"""Each frame header states whether the tool is on."""
+"""This value means that each frame header states whether the tool is on."""
 _KEY_FRAME: Final = 0
 _REFRESHES_ALL: Final = 0xFF
 _TIERED_LEVEL: Final = 7
@@ -24,12 +24,15 @@ _FRAMES: Final = frozenset({ObuKind.FRAME_HEADER, ObuKind.FRAME})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Av1Sequence:
-    """The fields of a sequence header needed to reach a key frame's size. Lengths are in bits; 0: not written."""
+    """The fields of a sequence header that are needed to reach a key frame's size.
+
+    Lengths are in bits; 0 means that the field is absent.
+    """
 
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
-    operating_points: tuple[tuple[int, bool], ...] = ()  # each: (layers, whether frames state removal times)
+    operating_points: tuple[tuple[int, bool], ...] = ()  # of each: its layers, and whether frames state removal times
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -40,7 +43,7 @@ class Av1Sequence:
 
 
 def av1_sequence(data: bytes) -> Av1Sequence | None:
-    """Return the last complete sequence header of a packet or an av1C's units, or None."""
+    """Return the last complete sequence header in a packet, or in the units of an av1C; None if there is no header."""
     found = None
     for unit in open_bitstream_units(data):
         if unit.kind == ObuKind.SEQUENCE_HEADER:
@@ -50,7 +53,7 @@ def av1_sequence(data: bytes) -> Av1Sequence | None:
 
 
 def av1_key_size(data: bytes, sequence: Av1Sequence) -> PictureSize | None:
-    """Return the shown size of a key frame, of its largest spatial layer; None if there is no key frame."""
+    """Return the shown size of a key frame's largest spatial layer; None if there is no key frame."""
     size = None
     for unit in open_bitstream_units(data):
         if unit.kind not in _FRAMES:
@@ -92,7 +95,7 @@ def _sequence(reader: BitReader) -> Av1Sequence:
 
 
 def _timing(reader: BitReader) -> tuple[int, int, int]:
-    """Return the lengths, in bits, of three fields: buffer delays, removal times, frames' presentation times."""
+    """Return the lengths, in bits, of three fields: buffer delay, removal time and presentation time of a frame."""
     if not reader.flag():
         return 0, 0, 0
     reader.skip(64)
@@ -142,7 +145,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
         if reader.flag() or reader.bits(2) != _KEY_FRAME:  # show_existing_frame, frame_type
             return None
         is_shown = reader.flag()
-        # A shown frame's presentation time, or showable_frame and error_resilient_mode.
+        # The presentation time if the frame is shown, otherwise showable_frame and error_resilient_mode.
         reader.skip(sequence.time_bits if is_shown else 2)
     reader.skip(1)  # disable_cdf_update
     if sequence.screen_content and (sequence.screen_content != _SELECTED or reader.flag()):
@@ -162,7 +165,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
 
 
 def _sample_shape(reader: BitReader, width: int, height: int) -> Fraction | None:
-    """Read the render size, whose shape gives the samples' aspect ratio; None if it is the picture's size."""
+    """Read the render size, from which the sample aspect ratio follows; None if it is the same as the picture size."""
     if not reader.flag():
         return None
     across, down = reader.bits(16) + 1, reader.bits(16) + 1

@@ -1,4 +1,4 @@
-"""How many pictures a packet shows, and its *sequence*: the size, sampling, depth and colours from there on.
+"""Reads how many pictures a packet shows, and its *sequence*: the size, sampling, depth and colours from there on.
 
 Sources: ITU-T H.264 (08/2021) 7.4.1.2; ITU-T H.265 (08/2021) 7.4.2.2; RFC 6386 9.1; VP9 Bitstream & Decoding Process
 Specification 6.2; AV1 Bitstream & Decoding Process Specification 5.3.
@@ -12,13 +12,13 @@ from .parameter_sets import hevc_layer, is_sequence_set
 from .vp9 import Vp9Colours, vp9_frames
 
 CodedSequence: TypeAlias = frozenset[object]
-"""The raw parameter sets, or the fields read from a key frame: only compared with each other."""
+"""The raw parameter sets, or the fields of a key frame; used only for comparing."""
 
 _H264_SEI, _HEVC_SEI = frozenset({6}), frozenset({39, 40})
 _H264_READ, _HEVC_READ = _H264_SEI | {7}, _HEVC_SEI | {33}
 """The units that are read: SEI messages and sequence parameter sets."""
 _CAPTIONS: Final = b"\xb5\x00\x31GA94\x03"
-"""The beginning of closed captions in a message: ATSC's country and provider codes and type (A/53 part 4, 6.2.3)."""
+"""The beginning of a caption message: the codes of country, provider (ATSC) and type (A/53 part 4, 6.2.3)."""
 _H264_IDR: Final = 5
 _HEVC_IDR: Final = (19, 20)
 _SLICES: Final = 32
@@ -27,7 +27,7 @@ _VP8_START: Final = b"\x9d\x01\x2a"
 
 
 class ObuKind(IntEnum):
-    """The types of AV1's open bitstream units that are read (AV1 specification section 6.2.2)."""
+    """The types of AV1's open bitstream units (OBUs) that are read (AV1 specification section 6.2.2)."""
 
     SEQUENCE_HEADER = 1
     FRAME_HEADER = 3
@@ -35,7 +35,7 @@ class ObuKind(IntEnum):
 
 
 class OpenBitstreamUnit(NamedTuple):
-    """An OBU of AV1; ``layers`` are the bits that name its layers in an operating point, 0 without layers."""
+    """An OBU of AV1. ``layers`` marks the layers of the OBU in an operating point's mask; 0 without layers."""
 
     kind: int
     payload: bytes
@@ -48,8 +48,8 @@ class PacketHeaders(NamedTuple):
 
     shown: int = 1  # how many pictures the packet shows
     sequence: CodedSequence | None = None  # the sequence from the packet on, None if the packet states none
-    begins: bool = False  # whether nothing after the packet refers to anything before it
-    resizes: bool = False  # whether pictures change their size within a sequence, which decoders handle differently
+    begins: bool = False  # whether no picture after the packet refers to one before it
+    resizes: bool = False  # whether the picture size changes within a sequence; decoders differ in how they handle that
     has_captions: bool = False
 
 
@@ -59,7 +59,7 @@ def unit_kinds(units: "Sequence[bytes | memoryview]", *, hevc: bool) -> list[int
 
 
 def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *, hevc: bool) -> PacketHeaders:
-    """Read a packet of H.264 or HEVC, given as NAL units and their kinds; copies only the units that it parses."""
+    """Read an H.264 or HEVC packet, given as NAL units and their kinds; only units that are parsed are copied."""
     if hevc:
         begins = next((kind for kind in kinds if kind < _SLICES), None) in _HEVC_IDR
         messages, read = _HEVC_SEI, _HEVC_READ
@@ -75,13 +75,13 @@ def unit_headers(units: "Sequence[bytes | memoryview]", kinds: Sequence[int], *,
 
 
 def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
-    """Return the sequence parameter sets among NAL units; of HEVC, only those of the base layer."""
+    """Return the sequence parameter sets among NAL units; for HEVC, only the base layer's sets."""
     sets = (unit for unit in units if is_sequence_set(unit, hevc=hevc))
     return frozenset(unit for unit in sets if not hevc or not hevc_layer(unit))
 
 
 def vp8_headers(data: bytes) -> PacketHeaders:
-    """Read a packet of VP8: one frame, shown or not; a key frame states its size."""
+    """Read a packet of VP8: a frame that is shown or not, and that states its size if it is a key frame."""
     shown = data[0] >> 4 & 1 if data else 0
     size = vp8_size(data)
     return PacketHeaders(shown=shown, sequence=None if size is None else frozenset({size}), begins=size is not None)
@@ -96,7 +96,7 @@ def vp8_size(data: bytes) -> tuple[int, int] | None:
 
 
 def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
-    """Read a packet of VP9 that follows frames of this (width, height)."""
+    """Read a packet of VP9; ``size`` is the (width, height) of the frames before it."""
     frames = list(vp9_frames(data))
     shown = sum(frame.is_shown for frame in frames)
     first = frames[0]
@@ -112,7 +112,7 @@ def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
 
 
 def vp9_sequence(size: tuple[int, int], colours: Vp9Colours | None) -> CodedSequence:
-    """Return the sequence of a key frame of this size and these colours."""
+    """Return the sequence that begins with a key frame of this size and these colours."""
     return frozenset({(*size, colours)})
 
 
@@ -124,7 +124,7 @@ def av1_headers(data: bytes) -> PacketHeaders:
 
 
 def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
-    """Yield each OBU; one without a size is the last (AV1 specification sections 5.3 and 6.2.3)."""
+    """Yield each OBU; an OBU without a size is the last (AV1 specification sections 5.3 and 6.2.3)."""
     at = 0
     while at < len(data):
         header, spatial, layers = data[at], 0, 0
@@ -141,7 +141,7 @@ def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
 
 
 def leb128(data: bytes, at: int) -> tuple[int, int]:
-    """Return the value of a number in leb128 form (section 4.10.5), and the position after it."""
+    """Read a number in leb128 form; return its value (section 4.10.5), and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + 8]):
         value |= (byte & 0x7F) << 7 * place

@@ -1,4 +1,4 @@
-"""Facts about a whole track from the parameter sets of H.264 and HEVC, in a container's or an encoder's extradata.
+"""Reads facts about a whole track from the parameter sets of H.264 and HEVC in extradata.
 
 Sources: ITU-T H.264 (08/2021) 7.3.2.1.1, annexes A and E; ITU-T H.265 (08/2021) 7.3.2.2, 7.3.3; ISO/IEC 14496-15.
 """
@@ -19,7 +19,7 @@ _HVCC_HEAD_BYTES = 23
 _KEPT = 16
 """How many recent codec configurations are cached."""
 _READ_BYTES = 4096
-"""The most bytes that are read of a sequence parameter set: a damaged one may span megabytes."""
+"""The most bytes of a sequence parameter set that are read: a damaged set may span megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class _SequenceSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class H264Fields:
-    """How a picture's fields are coded and signalled, by a sequence parameter set of H.264."""
+    """How a picture's fields are coded and signalled, as a sequence parameter set of H.264 states it."""
 
     frame_num_bits: int
-    has_plane_numbers: bool  # slices name a colour plane (``separate_colour_plane_flag``)
+    has_plane_numbers: bool  # each slice names its colour plane (``separate_colour_plane_flag``)
     adapts_by_pair: bool  # macroblock pairs are coded as frame or fields (``mb_adaptive_frame_field_flag``)
     delay_bits: int = 0  # bits before ``pic_struct`` in a picture timing message
     states_structure: bool = False  # picture timing messages have a ``pic_struct``
@@ -52,9 +52,9 @@ def max_reorder_frames(codec: str, extradata: bytes) -> int | None:
 
 
 def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | None:
-    """Return whether a stream promises to code every picture as a whole frame: no fields, no macroblock pairs.
+    """Return whether a stream promises to code every picture as a frame, without fields or macroblock pairs.
 
-    Read from ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1) and the optional
+    The promise is read from ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1) and the optional
     ``general_frame_only_constraint_flag`` of HEVC (section 7.4.4). None without a sequence parameter set.
     """
     found = _sequences(extradata, hevc=hevc)
@@ -68,12 +68,12 @@ def crops_left_or_top(codec: str, extradata: bytes) -> bool:
 
 @lru_cache(_KEPT)
 def annex_b_headers(extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the parameter sets of ``extradata`` in Annex B form, which a decoder needs before the first picture."""
+    """Return the parameter sets of ``extradata`` in Annex B form; a decoder needs them before the first picture."""
     return annex_b(configuration_units(extradata, hevc=hevc))
 
 
 def sequence_sets(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
-    """Yield the sequence parameter sets of an encoder's or a container's extradata, each a NAL unit."""
+    """Yield the sequence parameter sets of an encoder's or a container's extradata, as NAL units."""
     return (unit for unit in configuration_units(extradata, hevc=hevc) if is_sequence_set(unit, hevc=hevc))
 
 
@@ -83,7 +83,7 @@ def is_sequence_set(unit: bytes, *, hevc: bool) -> bool:
 
 
 def packet_sequence_sets(packet: bytes, extradata: bytes, *, hevc: bool) -> bytes:
-    """Return the sequence parameter sets before a packet's picture, in Annex B form; b"" if there are none."""
+    """Return the sequence parameter sets of a packet, before the picture, in Annex B form; b"" if there are none."""
     slices = _HEVC_SLICES if hevc else _H264_SLICES
     units = nal_units(packet, extradata, hevc=hevc)
     ahead = takewhile(lambda unit: nal_kind(unit, hevc=hevc) not in slices, units)
@@ -96,7 +96,7 @@ def hevc_layer(unit: bytes) -> int:
 
 
 def configuration_units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
-    """Yield the NAL units of an encoder's or a container's extradata, Annex B or avcC / hvcC."""
+    """Yield the NAL units of extradata from an encoder or a container, in Annex B, avcC or hvcC form."""
     if not extradata:
         return
     units = nal_units(extradata)
@@ -120,7 +120,7 @@ def _hvcc_units(data: bytes) -> Iterator[bytes]:
 
 
 def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int]:
-    """Yield units that follow lengths of two bytes; return the position after the last one."""
+    """Yield the units, each after a length of two bytes; return the position after the last unit."""
     for _ in range(count):
         begin = at + 2
         at = begin + int.from_bytes(data[at:begin], "big")
@@ -128,7 +128,7 @@ def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int
     return at
 
 
-@lru_cache(_KEPT)  # all segments share a few configurations
+@lru_cache(_KEPT)  # cached because all segments share a few configurations
 def _sequences(extradata: bytes, *, hevc: bool) -> tuple[_SequenceSet, ...]:
     found = []
     for unit in sequence_sets(extradata, hevc=hevc):
@@ -160,7 +160,7 @@ _SAMPLE_SHAPES = (
 
 
 def sequence_set_size(unit: bytes, *, hevc: bool) -> tuple[int, PictureSize] | None:
-    """Return a sequence parameter set's id and the cropped size of its pictures; None if it is truncated."""
+    """Return a sequence parameter set's id and the cropped size of its pictures; None if the set is truncated."""
     try:
         found = _read_set(unit, hevc=hevc)
     except EOFError:
@@ -187,7 +187,7 @@ def _h264_sps(reader: BitReader) -> _SequenceSet:
     _skip_h264_order_count(reader)
     reader.ue()  # max_num_ref_frames
     reader.skip(1)
-    columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or pairs of them
+    columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or in pairs of macroblocks
     whole_frames_only = reader.flag()
     adapts_by_pair = not whole_frames_only and reader.flag()
     reader.skip(1)
@@ -226,7 +226,7 @@ def _window(reader: BitReader, chroma: int, lines: int = 1) -> _Window:
 
 
 def _h264_chroma(reader: BitReader) -> tuple[int, bool]:
-    """Read the chroma format (4:0:0 if planes are separate) and whether planes are separate; skip other fields."""
+    """Read the chroma format (4:0:0 for separate planes) and whether planes are separate; skip other fields."""
     chroma = reader.ue()
     separate = chroma == _YUV444 and reader.flag()
     reader.ue()
@@ -283,7 +283,7 @@ def _h264_vui(reader: BitReader) -> _H264Vui:
         reader.ue()
     if reader.flag():  # timing
         reader.skip(65)
-    delays = [_h264_delay_bits(reader) for _ in range(2)]  # NAL units' HRD parameters, then coded pictures'
+    delays = [_h264_delay_bits(reader) for _ in range(2)]  # HRD parameters: first of NAL units, then of pictures
     if any(delays):
         reader.skip(1)
     states_structure = reader.flag()
@@ -304,7 +304,7 @@ def _sample_shape(reader: BitReader) -> Fraction | None:
 
 
 def _h264_delay_bits(reader: BitReader) -> int:
-    """Read the HRD parameters (annex E.1.2): the bits of a picture's two delays, 0 if absent."""
+    """Read the HRD parameters (annex E.1.2); return how many bits a picture's two delays take, 0 if absent."""
     if not reader.flag():
         return 0
     count = reader.ue() + 1
@@ -320,7 +320,7 @@ def _h264_delay_bits(reader: BitReader) -> int:
 
 
 def _hevc_sps(reader: BitReader) -> _SequenceSet:
-    """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the reorder limits of its highest sub-layer."""
+    """Read a sequence parameter set (H.265 section 7.3.2.2.1) up to the highest sub-layer's reorder limit."""
     reader.skip(4)
     sub_layers = reader.bits(3)  # minus 1
     reader.skip(1)

@@ -1,4 +1,4 @@
-"""Fingerprints of access points' headers: if two are equal, a decoder states the same format for the pictures.
+"""Fingerprints of the headers of access points. If two are equal, a decoder states the same format for both.
 
 Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 5.1; ITU-T T.81 annex B;
 ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.
@@ -22,16 +22,16 @@ _AV1_LIGHT_AND_MASTERING: Final = (b"\x01", b"\x02")
 _MPEG2_SEQUENCE, _MPEG2_EXTENSION, _SEQUENCE_EXTENSIONS = 0xB3, 0xB5, (1, 2)
 _MPEG2_SLICE: Final = b"\x00\x00\x01\x01"
 _MPEG2_STATED_BYTES: Final = 5
-"""A sequence header's start, size, aspect ratio and frame rate; a bitrate and matrices follow."""
+"""The start, size, aspect ratio and frame rate in a sequence header; a bitrate and matrices follow."""
 _MPEG4_LAYERS: Final = range(0x20, 0x30)
 _VC1_SEQUENCES: Final = (0x0F,)
 _PRORES_STATED: Final = slice(16, 26)
-"""Size, sampling, interlacing, aspect ratio, frame rate, colours and alpha of an ``icpf`` frame."""
+"""The bytes of an ``icpf`` frame with size, sampling, interlacing, aspect ratio, frame rate, colours and alpha."""
 _JPEG_FRAMES, _JPEG_SCAN = (0xC0, 0xC1, 0xC2, 0xC3), 0xDA
 
 
 class PictureMarks:
-    """Reads a track's access points in demux order; ``codec`` is FFmpeg's canonical name."""
+    """Reads the access points of a track in demux order; ``codec`` is FFmpeg's canonical name of the codec."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
@@ -39,7 +39,10 @@ class PictureMarks:
         self._messages: dict[int, bytes] = {}
 
     def mark(self, data: bytes, sizes: PictureSizes, new_extradata: bytes = b"") -> Hashable:
-        """Return the mark of an access point's packet, which ``sizes`` has read; pass any changed configuration."""
+        """Return the mark of an access point's packet.
+
+        ``sizes`` must have read the packet already. ``new_extradata`` is the configuration if it changed here.
+        """
         self._extradata = new_extradata or self._extradata
         if self._codec in ("h264", "hevc"):
             return sizes.sequence_set, self._stated_messages(sizes.units)
@@ -47,7 +50,7 @@ class PictureMarks:
         return self._extradata, None if stated is None else stated(data)
 
     def _stated_messages(self, units: Sequence[bytes]) -> Hashable:
-        """Return the messages in force of the kinds that are read; a message that is not repeated stays in force."""
+        """Return the messages in force, of the kinds that are read; each stays in force until it is replaced."""
         hevc = self._codec == "hevc"
         for unit, kind in zip(units, unit_kinds(units, hevc=hevc), strict=True):
             if kind == (_HEVC_SEI if hevc else _H264_SEI):
@@ -88,7 +91,7 @@ def _units(kinds: Container[int], data: bytes) -> Hashable:
 
 
 def _jpeg_stated(data: bytes) -> Hashable:
-    """Return the frame header: depth, size and sampling; b"" if there is none."""
+    """Return the frame header, which has depth, size and sampling; b"" if there is no header."""
     at = 2
     while at + 4 <= len(data) and data[at + 1] != _JPEG_SCAN:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
@@ -109,4 +112,4 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
-"""The readers of marks, by FFmpeg's canonical codec name; for other codecs the configuration is the whole mark."""
+"""The readers of marks, by FFmpeg's canonical codec name; for other codecs the mark is just the configuration."""

@@ -1,4 +1,4 @@
-"""The size of a track's pictures, from the headers of its access points; nothing is decoded.
+"""Finds the size of a track's pictures from the headers of its access points, without decoding.
 
 Sources: ITU-T H.264 (08/2021) sections 7.3.2.2 and 7.3.3; ITU-T H.265 (08/2021) sections 7.3.2.3.1 and 7.3.6.1.
 """
@@ -23,7 +23,7 @@ _HEAD_BYTES: Final = 16
 
 
 class PictureSizes:
-    """Reads a track's access points in demux order; ``codec`` is FFmpeg's canonical name."""
+    """Reads the access points of a track in demux order; ``codec`` is FFmpeg's canonical name of the codec."""
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
@@ -98,7 +98,7 @@ class PictureSizes:
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:
-    """Read the first Exp-Golomb numbers of a NAL unit, after some flags; None if it is truncated."""
+    """Read the first Exp-Golomb numbers of a NAL unit, after some flags; None if the unit is truncated."""
     try:
         reader = BitReader(unit[header_bytes : header_bytes + _HEAD_BYTES])
         reader.skip(flags)
@@ -108,7 +108,7 @@ def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> l
 
 
 def _vp9_size(data: bytes) -> PictureSize | None:
-    """Return the size of the shown frame: that of the last layer, which may reuse an earlier layer's size."""
+    """Return the size of the last layer, which is the shown frame; this layer may reuse an earlier layer's size."""
     stated = shown = None
     for frame in vp9_frames(data):
         stated = frame.size or stated

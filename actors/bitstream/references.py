@@ -1,4 +1,4 @@
-"""Finds the packets of pictures that no other picture refers to: a decoder may leave them out.
+"""Finds the packets that a decoder may leave out: no other picture refers to the pictures of these packets.
 
 Sources: ITU-T H.264 (08/2021) 7.4.1 for ``nal_ref_idc``; ITU-T H.265 (08/2021) 7.4.2.2 for sub-layer non-reference
 pictures, which only pictures of higher temporal sub-layers may refer to.
@@ -28,7 +28,7 @@ _HEVC_HEADER_BYTES: Final = 2
 class UnreferencedPackets:
     """Judges a track's packets in demux order; for codecs other than H.264 and HEVC, every packet is needed.
 
-    Each packet must show one whole picture.
+    Each packet must show exactly one whole picture.
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -70,7 +70,7 @@ class UnreferencedPackets:
 
 
 def _h264_unit(unit: bytes | memoryview) -> bool | None:
-    """Return True for a slice that no picture refers to, False for another needed unit, None for one not needed."""
+    """Return True for a slice that no picture refers to, None for an unneeded unit, False for any other unit."""
     kind, is_referred_to = unit[0] & 0x1F, bool(unit[0] & 0x60)
     if kind in _H264_SLICES:
         return not is_referred_to

@@ -26,7 +26,7 @@ ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
-"""Side data of packets, by FFmpeg's names, that FFmpeg's decoders pass on to pictures."""
+"""Side data of packets that FFmpeg's decoders pass on to pictures, by FFmpeg's names."""
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
@@ -39,7 +39,7 @@ _REGISTERED: Final = re.compile(
     rb"|(?P<DYNAMIC_HDR_VIVID>\x26\x00\x04\x00\x05)"
     rb"|(?P<LCEVC>\xb4\x00\x50)" % (_FILLED, _ACTIVE)
 )
-"""The beginnings of registered messages: T.35's country and provider, and the provider's own code."""
+"""The beginnings of registered messages: T.35's country and provider codes, and the provider's own code."""
 _USER_DATA: Final = re.compile(
     rb"\x00\x00\x01\xb2(?:(?P<A53_CC>GA94\x03%b|CC\x01\xf8|\x03[\x01\x81])|(?P<AFD>DTG1%b))" % (_FILLED, _ACTIVE)
 )
@@ -53,30 +53,33 @@ _H264_SEI: Final = 6
 _H264_SLICES: Final = range(1, 6)
 _H264_EXTENSION: Final = 20
 _SCALABLE: Final = 0x80
-"""svc_extension_flag: the unit extends a picture in resolution, not by a view."""
+"""svc_extension_flag: the unit extends a picture in resolution, and adds no view."""
 _HEVC_SEI: Final = (39, 40)
 _T35: Final = 4
-"""The type of registered messages, the same in SEI and in AV1's metadata."""
+"""The type of registered messages, which is the same in SEI and in AV1's metadata."""
 _FRAME_PACKING: Final = 45
 _ALPHA_CHANNEL, _ALPHA_CANCELLED = 165, 0x80
 _ORIENTATION: Final = 47
 _LONG_NUMBER: Final = 0xFF
-"""The first byte of a message kind of 255 or above, which takes more bytes."""
+"""The first byte of a message kind of 255 or more; such a kind takes several bytes."""
 _ORIENTATION_CANCELLED: Final = 1 << 18
 """Display orientation takes 19 bits: the cancel flag, two mirror flags, and an angle."""
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
-"""Usually more bytes than precede a picture's first slice."""
+"""Usually more bytes than a packet has before the first slice of the picture."""
 _TAIL_BYTES: Final = 1 << 16
-"""How many bytes of a packet's end are searched for its last unit, the RPU."""
+"""How many bytes at the end of a packet are searched for the last unit, the RPU."""
 _METADATA_OBU: Final = 5
 _ALPHA_ADDITION: Final = (1).to_bytes(8)
 """BlockAddID 1 belongs to the codec: for VP8 and VP9 it is the alpha plane."""
 
 
 class RiderReader:
-    """Reads packets of one track: ``codec`` is FFmpeg's canonical name, ``extradata`` says how units are delimited."""
+    """Reads the packets of one track.
+
+    ``codec`` is FFmpeg's canonical name of the codec; ``extradata`` says how units are delimited.
+    """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
         self._codec = codec
@@ -110,7 +113,7 @@ class RiderReader:
             for unit in _annex_b_heads(packet, hevc=self._is_hevc):
                 self._read(unit, found)
             return found
-        # This runs for every unit of every packet: no generator, and no copies of units that are not read.
+        # This runs for every unit of every packet: it uses no generator, and copies only the units that are read.
         length_bytes, end, read, is_hevc = self._prefix_bytes, len(packet), self._read_firsts, self._is_hevc
         length = _LENGTHS[length_bytes]
         begin = length_bytes
@@ -146,7 +149,7 @@ class RiderReader:
 
 
 def _may_ride(unit: bytes | memoryview, *, hevc: bool) -> bool:
-    """Return whether an SEI unit may have a message that is read; most have only a picture's timing."""
+    """Return whether an SEI unit may have a message that is read; most units have only a picture's timing."""
     begin = 2 if hevc else 1
     message = unit[begin : begin + 2]
     is_short = len(message) > 1 and len(unit) <= begin + 2 + message[1] + 1
@@ -185,7 +188,10 @@ _H264_READ: Final = frozenset(first for first in range(256) if first & 0x1F in (
 _HEVC_READ: Final = frozenset(first for first in range(256) if _hevc_kind(first) in (*_HEVC_SEI, _HEVC_RPU))
 """The first bytes of the units that are read."""
 _HEVC_ABOVE: Final = frozenset(first for first in range(256) if _hevc_kind(first) < _HEVC_SLICES and not first & 1)
-"""The first bytes of slices, which are read only in layer 1. This byte's last bit and the next byte have the layer."""
+"""The first bytes of slices, which are read only in layer 1.
+
+The layer is in the last bit of this byte and in the next byte.
+"""
 
 
 _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
@@ -211,7 +217,7 @@ def _of_open_units(data: bytes) -> set[str]:
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
-    """Return the units before the first slice, and HEVC's last unit, without searching the slices."""
+    """Return the units before the first slice, and for HEVC the last unit, without searching the slices."""
     found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
     if slice_at is None and len(packet) > _HEAD_BYTES:
         found, slice_at = _before_slice(bytes(packet), hevc=hevc)
@@ -223,7 +229,7 @@ def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
 
 
 def _before_slice(data: bytes, *, hevc: bool) -> tuple[list[bytes], int | None]:
-    """Return the units to read before the first slice, and the slice's position, None if there is no slice."""
+    """Return the units to read before the first slice, and the position of that slice (None without a slice)."""
     found: list[bytes] = []
     at = data.find(_START_CODE) + len(_START_CODE)
     while len(_START_CODE) <= at < len(data):

@@ -17,11 +17,11 @@ _UNIT_KINDS: Final = {"h264": 6, "hevc": 39}
 _UNIT_HEADERS: Final = {"h264": b"\x06", "hevc": b"\x4e\x01"}
 _SLICES: Final = {"h264": range(1, 6), "hevc": range(32)}
 _ZEROS, _PREVENTION = 2, 3
-"""Two zero bytes must not be followed by 0 to 3: an emulation prevention byte of 3 goes between."""
+"""Two zero bytes must not be followed by 0 to 3: an emulation prevention byte of 3 is inserted."""
 _FULL: Final = 0xFF
 _METADATA_OBU, _METADATA_HEADER = 5, b"\x2a"  # with a size field
 _BEFORE_FRAMES: Final = (1, 2, _METADATA_OBU)
-"""The OBUs that may precede a metadata OBU: sequence header, temporal delimiter, metadata."""
+"""The OBUs that may precede a metadata OBU: sequence header, temporal delimiter, and other metadata."""
 _MASTERING: Final = {"h264": 137, "hevc": 137, "av1": 2}
 _LIGHT: Final = {"h264": 144, "hevc": 144, "av1": 1}
 _DISPLAY: Final = struct.Struct(">8H2I")
@@ -80,7 +80,7 @@ def with_messages(codec: str, payload: bytes, messages: Iterable[SeiMessage]) ->
 
 
 def message_unit(codec: str, message: SeiMessage) -> bytes:
-    """Return the NAL unit of an H.264 or HEVC message, without a start code, or the OBU of an AV1 message."""
+    """Return a message as a NAL unit without a start code (H.264, HEVC) or as an OBU (AV1)."""
     # SEI units and metadata OBUs end in 0x80, a stop bit.
     if codec == "av1":
         body = _leb128(message.kind) + message.payload + b"\x80"

@@ -1,4 +1,4 @@
-"""Reads the channels and rate of sound packets from their headers, without decoding.
+"""Reads the channels and the rate of audio packets from their headers, without decoding.
 
 Sources: ETSI TS 102 366, 4.4 for AC-3 and E.1.3 for E-AC-3; ISO/IEC 14496-3, 1.6.2 and 1.7.3 for AAC, 1.A.2.2 for its
 ADTS headers; ISO/IEC 11172-3, 2.4.2.3, for MPEG audio; ETSI TS 102 114, 5.3.1, for DTS; RFC 9639, 9.1, for FLAC.
@@ -11,7 +11,7 @@ from typing import Final
 from .access_points import BitReader
 
 _HEADER_BYTES: Final = 16
-"""The longest header that is read; shorter packets have no header."""
+"""The longest header that is read, in bytes; shorter packets have no header."""
 _AC3_LAYOUTS: Final = ("stereo", "mono", "stereo", "3.0", "3.0(back)", "4.0", "quad(side)", "5.0(side)")
 _AC3_LAYOUTS_LFE: Final = ("2.1", "FC+LFE", "2.1", "3.1", "FL+FR+LFE+BC", "4.1", "FL+FR+LFE+SL+SR", "5.1(side)")
 _AC3_RATES: Final = (48_000, 44_100, 32_000, 0)
@@ -34,7 +34,7 @@ _AAC_LAYOUTS: Final = {
     12: "7.1",
     14: "5.1.2",
 }
-"""FFmpeg's layouts by channel configuration; FFmpeg's decoder reads 7 as 7.1, as encoders intend."""
+"""FFmpeg's layouts by channel configuration; FFmpeg's decoder reads configuration 7 as 7.1, as encoders mean it."""
 _REPLICATES_SPECTRUM: Final = frozenset({5, 29})
 _MPEG_RATES: Final = (44_100, 48_000, 32_000, 0)
 _MPEG_MONO: Final = 3
@@ -50,7 +50,7 @@ _FLAC_LAYOUTS: Final = ("mono", "stereo", "3.0", "quad", "5.0(side)", "5.1(side)
 
 @dataclass(frozen=True, slots=True)
 class SoundHeader:
-    """The configuration of a packet's decoder, which changes if and only if the header does."""
+    """The configuration that a packet's decoder needs; it changes if and only if the header does."""
 
     sample_rate: int  # the coded rate, which a decoder may double (spectral band replication); 0 if not stated
     layout: str  # FFmpeg's name; "" if not stated
@@ -58,13 +58,13 @@ class SoundHeader:
 
 
 def sound_header(codec: str, data: bytes) -> SoundHeader | None:
-    """Read a packet's header; None if the packet is damaged or its codec's headers are not read here."""
+    """Read a packet's header; return None if the packet is damaged, or headers of this codec are not read."""
     read = _READERS.get(codec)
     return None if read is None or len(data) < _HEADER_BYTES else read(data)
 
 
 def aac_header(config: bytes) -> SoundHeader | None:
-    """Read an AudioSpecificConfig; None if it is truncated."""
+    """Read an AudioSpecificConfig; return None if it is truncated."""
     bits = BitReader(config, is_escaped=False)
     try:
         kind, rate, channels = _aac_object(bits), _aac_rate(bits), bits.bits(4)
@@ -131,7 +131,7 @@ def _aac(data: bytes) -> SoundHeader | None:
 
 
 def _latm(data: bytes) -> SoundHeader | None:
-    """Read an AudioSyncStream with a StreamMuxConfig of version 0 and one layer; None for any other."""
+    """Read an AudioSyncStream whose StreamMuxConfig has version 0 and one layer; return None for any other."""
     is_sync, repeats, version = _begins(data, 0x2B7 << 5, mask=0xFFE0), data[3] >> 7, data[3] >> 6 & 1
     return None if not is_sync or repeats or version else aac_header(data[5:])
 

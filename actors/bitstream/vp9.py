@@ -1,4 +1,4 @@
-"""Reads the headers of VP9 frames: whether they are shown, their coded size and their colours.
+"""Reads the headers of VP9 frames: whether a frame is shown, its coded size and its colours.
 
 Source: VP9 Bitstream & Decoding Process Specification, section 6.2, 7.2 and annex B.
 """
@@ -13,7 +13,7 @@ _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
 _SYNC_CODE: Final = 0x498342
 _HEAD_BYTES = 16
-"""More bytes than any header has up to the size."""
+"""More bytes than any header has up to the frame size."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 _MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
 """H.273's matrix numbers, by ``color_space`` (section 7.2.2)."""
@@ -22,7 +22,7 @@ _LIMITED, _FULL = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Vp9Colours:
-    """The matrix by ITU-T H.273's number, and the range by FFmpeg's (2 is full)."""
+    """The matrix by its number in ITU-T H.273, and the range by its number in FFmpeg (2 is full)."""
 
     matrix: int
     range: int
@@ -30,7 +30,10 @@ class Vp9Colours:
 
 @dataclass(frozen=True, slots=True)
 class Vp9Frame:
-    """One frame. ``size`` (width, height) is None if copied from a reference; only key frames have ``colours``."""
+    """The headers of one frame.
+
+    ``size`` is (width, height), or None if the size is copied from a reference. Only key frames have ``colours``.
+    """
 
     is_shown: bool
     size: tuple[int, int] | None
@@ -87,7 +90,7 @@ def _inter_size(reader: BitReader, profile: int, *, is_shown: bool, is_resilient
             _colours(reader, profile)
         reader.skip(8)  # refresh_frame_flags
         return _size(reader)
-    reader.skip(8 + 3 * 4)  # refresh_frame_flags; three references, each with its sign bias
+    reader.skip(8 + 3 * 4)  # refresh_frame_flags, then three references, each with a sign bias
     if any(reader.flag() for _ in range(3)):  # found_ref
         return None
     return _size(reader)

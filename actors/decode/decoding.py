@@ -1,6 +1,6 @@
-"""Decoding a range of a source's video track: the frames a sequential decode would give, with their times.
+"""Decodes a range of a video track: gives the same frames and times as a decode of the whole track.
 
-Decoders use one thread: the number of threads changes what a damaged stream decodes to.
+Decoders use one thread, because the number of threads changes the pictures of a damaged stream.
 """
 
 import hashlib
@@ -48,15 +48,16 @@ if TYPE_CHECKING:
 DIGEST_BYTES = 16
 _LEAST_FREE_BYTES = 64 << 20
 _SHOWN_AGAIN = "vp9"
-"""The codec whose decoder labels a repeated picture with the packet that coded it. It delays no picture: each belongs
-to the packet just decoded.
+"""The codec whose decoder labels a repeated picture with the packet that coded it.
+
+This decoder delays no picture: each one belongs to the packet just decoded.
 """
 _MOST_BYTES_PER_PIXEL = 16
-"""Two pictures of four components with 16 bits each."""
+"""The bytes per pixel of two pictures, each with four components of 16 bits."""
 
 
 class Decoded(Protocol):
-    """A decoded picture, on the host or a device: its time, and its decoder's notes."""
+    """A decoded picture on the host or a device, with its time and the decoder's notes."""
 
     pts: int | None
     opaque: object
@@ -67,32 +68,32 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRange:
-    """The packets to decode, in demux order, and the index's facts about them."""
+    """The packets to decode, in demux order, and facts about them from the index."""
 
     source: str
     stream_index: int
     time_base: Fraction
-    """The tick of the decoded pictures' times: the source's, divided by ``tick_divisor``."""
+    """The tick of the decoded pictures' times: the source's tick, divided by ``tick_divisor``."""
     nominal_ticks: Fraction
     tick_divisor: int = 1
-    entry: AccessPoint | None = None  # None decodes from the first packet
+    entry: AccessPoint | None = None  # the first packet to decode, None for the first of the file
     last_packet: int | None = None  # the packet after which the decoder is flushed, None for the end of the file
     shifts: tuple[TimeShift, ...] = ()
     expected_ticks: Sequence[int] = ()  # times of the index's pictures from ``entry`` on, ascending
-    expected_packets: int | None = None  # how many packets follow from ``entry`` on, None if the index did not count
+    expected_packets: int | None = None  # the number of packets from ``entry`` on, None if the index did not count them
     untimed: bool = False
-    held_frames: int = REORDER_FRAMES  # the most pictures held back to put them in order
-    version: Hashable | None = None  # the version that the source must have (``version_anywhere``), None for any
-    shipment: Shipment | None = None  # how other machines read a local source, None if they cannot
-    span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if not known
+    held_frames: int = REORDER_FRAMES  # the most pictures that are held back to restore their order
+    version: Hashable | None = None  # the required version of the source (``version_anywhere``), None for any version
+    shipment: Shipment | None = None  # how other machines read a local source, None if no other machine can
+    span_bytes: tuple[int, int] | None = None  # where in the file the packets begin and end, None if unknown
     part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
-    """The packets from which the colours change, whatever a decoder says; empty if the decoder's are right."""
+    """The packets at which the colours change, whatever a decoder says; empty if the decoder's colours are right."""
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
 
     def colour(self, packet: int | None) -> Colour | None:
-        """Return the colours of a packet's pictures; None keeps the decoder's."""
+        """Return the colours of a packet's pictures; None keeps the decoder's colours."""
         place = bisect_right(self.colours, -1 if packet is None else packet, key=lambda each: each[0])
         return self.colours[max(0, place - 1)][1] if self.colours else None
 
@@ -104,9 +105,9 @@ class DecodeTally:
     packets: int = 0
     frames: int = 0
     failed_packets: int = 0
-    corrupt_frames: int = 0  # frames that the decoder flagged, or with parts that were never decoded
-    damaged_packets: set[int] = field(default_factory=set)  # that these came from
-    damaged_ticks: list[int] = field(default_factory=list)  # their times
+    corrupt_frames: int = 0  # frames that the decoder flagged, or that have parts which were never decoded
+    damaged_packets: set[int] = field(default_factory=set)  # the packets of these frames
+    damaged_ticks: list[int] = field(default_factory=list)  # the times of these frames
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
@@ -119,7 +120,7 @@ class DecodeTally:
 
 @dataclass(frozen=True, slots=True)
 class PictureHash:
-    """A picture's time and hash; the segments on both sides of a cut must agree on them."""
+    """A picture's time and hash; the segments on both sides of a cut must agree on both."""
 
     ticks: int
     digest: bytes
@@ -127,13 +128,14 @@ class PictureHash:
 
 def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
     """Hash the format and the visible samples of every plane, without padding and metadata."""
-    # A decoder that starts in limited range keeps the name yuv420p, and one that starts in full range says yuvj420p.
+    # A decoder that starts in limited range keeps the name yuv420p; a decoder that starts in full range uses yuvj420p.
     layout = frame.format.name.replace("yuvj", "yuv")
     digest = hashlib.blake2b(f"{frame.width}x{frame.height} {layout}".encode(), digest_size=DIGEST_BYTES)
     for number, plane in enumerate(frame.planes):
         row_bytes = sum((c.bits + 7) // 8 * c.width for c in frame.format.components if c.plane == number)
         view = memoryview(plane)
-        # Negative if rows are stored, and so hashed, bottom up; 0 for a palette, which has no rows.
+        # The line size is negative if rows are stored, and thus hashed, bottom up; it is 0 for a palette, which has no
+        # rows.
         pitch_bytes = abs(plane.line_size) or plane.buffer_size
         if len(view) >= plane.height * pitch_bytes:
             rows = np.frombuffer(view, np.uint8, plane.height * pitch_bytes).reshape(plane.height, pitch_bytes)
@@ -145,7 +147,7 @@ def picture_hash(ticks: int, frame: VideoFrame) -> PictureHash:
 
 
 class OpenTrack(NamedTuple):
-    """A track of an open source, with a fresh FFmpeg decoder for it."""
+    """A track of an open source, and a new FFmpeg decoder for the track."""
 
     stream: VideoStream
     context: VideoCodecContext
@@ -153,7 +155,10 @@ class OpenTrack(NamedTuple):
 
 
 class PictureDecoder(ABC, Generic[PictureT]):
-    """Turns the packets of one range into pictures, the same with every decoder. Thread-safe; reports show ``name``."""
+    """Turns the packets of a range into pictures, which are the same for every decoder.
+
+    Thread-safe. Reports show ``name``.
+    """
 
     name: str
 
@@ -161,12 +166,11 @@ class PictureDecoder(ABC, Generic[PictureT]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield (number of its packet, picture) in presentation order; a picture's ``pts`` is its packet's.
+        """Yield (number of its packet, picture) in presentation order; a picture's ``pts`` is that of its packet.
 
-        ``packets`` are (number in demux order, packet), the first a random access point; those that do not decode are
-        counted in ``tally``. The context of ``track`` is used by this call only.
-
-        ``DeviceError`` if a device cannot decode this, or its pictures may be wrong.
+        ``packets`` are (number in demux order, packet); the first packet must be a random access point. Packets that do
+        not decode are counted in ``tally``. Nothing else may use the context of ``track`` during this call.
+        ``DeviceError`` if a device cannot decode this track, or its pictures may be wrong.
         """
 
 
@@ -178,7 +182,7 @@ class SoftwareDecoder(PictureDecoder[VideoFrame]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield the pictures as libavcodec outputs them, and only the wanted ones."""
+        """Yield the wanted pictures, as libavcodec outputs them."""
         wanted = track.wanted
         if wanted is None:
             yield from _decoded(track.context, packets, tally)
@@ -198,7 +202,7 @@ def _decoded(
 ) -> Iterator[tuple[int | None, VideoFrame]]:
     number = 0
     for number, packet in packets:
-        # A fresh list, never a bare int: PyAV keys the table by object identity.
+        # Use a new list instead of a bare int, because PyAV keys the table by object identity.
         packet.opaque = [number]
         yield from decode_packet(context, number, packet, tally)
     yield from decode_packet(context, number, None, tally)
@@ -207,13 +211,13 @@ def _decoded(
 def decode_range(
     range_: DecodeRange, tally: DecodeTally, decoder: PictureDecoder[PictureT]
 ) -> Generator[tuple[int, PictureT]]:
-    """Yield (ticks, picture) in presentation order, from the entry through the last packet, flushed.
+    """Yield (ticks, picture) in presentation order, from the entry to the last packet, then flush the decoder.
 
-    That includes pictures around the times of the range. Packets that do not decode are counted in ``tally``. If the
-    range names wanted pictures, only those are yielded, and decoding ends with the last one.
+    The pictures include those around the times of the range. Packets that do not decode are counted in ``tally``. If
+    the range names wanted pictures, only those are yielded, and decoding ends with the last one.
 
-    ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode this,
-    or its pictures may be wrong.
+    ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode the
+    track, or its pictures may be wrong.
     """
     for way in _ways(range_):
         kept = KEPT.borrow(
@@ -235,7 +239,7 @@ def decode_range(
 
 
 def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
-    """Return the track with a fresh decoder, the others discarded; ``InputUnreadable`` if it is not decodable video."""
+    """Return the track with a new decoder; other tracks are discarded. ``InputUnreadable`` if decoding fails."""
     stream = next((each for each in container.streams if each.index == range_.stream_index), None)
     if not isinstance(stream, VideoStream) or stream.codec_context is None:
         message = f"track {range_.stream_index} of {range_.source} is not video that can be decoded"
@@ -250,7 +254,7 @@ def open_track(container: InputContainer, range_: DecodeRange) -> OpenTrack:
 
 
 def configure_exact(context: VideoCodecContext, max_pixels: int) -> None:
-    """Make an unopened decoder give exactly the pictures that define a result; larger pictures count as damage."""
+    """Make an unopened decoder give exactly the pictures that define a result; too large pictures count as damage."""
     context.thread_count = 1
     context.copy_opaque = True
     context.options = {"max_pixels": str(max_pixels)}
@@ -287,7 +291,7 @@ def _in_time(
 
 
 def _named(settled: Iterable[tuple[int, tuple[PictureT, bool]]], tally: DecodeTally) -> Iterator[tuple[int, PictureT]]:
-    """Pass pictures on, and record the times of the damaged ones."""
+    """Yield the pictures unchanged, and record the times of damaged ones."""
     for ticks, (picture, damaged) in settled:
         if damaged:
             tally.damaged_ticks.append(ticks)
@@ -301,7 +305,7 @@ def _counted(
         tally.packets += 1
         yield number, packet
         if range_.last_packet is not None and number >= range_.last_packet:
-            break  # asking for the next packet would read a remote source further
+            break  # a request for another packet would read more of a remote source
     if range_.expected_packets is not None and tally.packets < range_.expected_packets:
         # A read failed, or the file was replaced; no other check would notice.
         message = f"{range_.source} ended after {tally.packets} of {range_.expected_packets} packets"
@@ -333,15 +337,15 @@ def decode_packet(
 
 
 class _Way(Enum):
-    """How the packets of a range are found."""
+    """The ways to find the packets of a range."""
 
-    PART = auto()  #: from a part of the file, if that part is proven to have all packets
-    SEEK = auto()  #: by seeking to the entry, if the seek arrives at it
-    COUNT = auto()  #: from the first packet on
+    PART = auto()  #: reads a part of the file that is proven to have all packets
+    SEEK = auto()  #: seeks to the entry; fails if the seek arrives elsewhere
+    COUNT = auto()  #: reads from the first packet on
 
 
 def _ways(range_: DecodeRange) -> Iterator[_Way]:
-    """Yield the ways to try, one after the other; the last one always works."""
+    """Yield the ways to try in order; the last way always works."""
     if range_.part is not None and (range_.shipment is not None or not is_local(range_.source)):
         yield _Way.PART
     if range_.entry is not None:
@@ -352,7 +356,7 @@ def _ways(range_: DecodeRange) -> Iterator[_Way]:
 def _packets(
     source: OpenSource, stream: VideoStream, entry: AccessPoint | None, *, counted: bool
 ) -> "Iterator[tuple[int, VideoPacket]] | None":
-    """Return the numbered packets from ``entry`` on; None if the seek misses it, or the part lacks it."""
+    """Return the numbered packets from ``entry`` on; None if the seek misses ``entry``, or the part lacks it."""
     demuxed = partial(_demux, source, stream)
     if counted:
         return islice(enumerate(demuxed()), entry.packet if entry else 0, None)
@@ -366,20 +370,20 @@ def _packets(
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
-    """Demux the track's packets, and note what may permanently change the container's state."""
+    """Demux the track's packets; note whether the container's state may have changed for good."""
     try:
         for packet in demux(source.container, stream):
-            # FFmpeg reports a change of a track's configuration once, and not again after a seek.
+            # FFmpeg reports a changed configuration of a track only once: not again after a seek.
             source.is_spoiled = source.is_spoiled or packet.has_sidedata("new_extradata")
             yield packet
     except av.error.FFmpegError:
         _raise_if_memory_is_short()
-        # A truncated or broken container ends here, as it does for the index.
+        # A truncated or broken container ends here, as it did when the index was built.
         source.is_spoiled = True
 
 
 def _raise_if_memory_is_short(pixels: int = 0) -> None:
-    """Raise ``MemoryError`` if FFmpeg ran out of memory, which it reports as invalid data."""
+    """Raise ``MemoryError`` if FFmpeg ran out of memory, which FFmpeg reports as invalid data."""
     needed_bytes = _LEAST_FREE_BYTES + _MOST_BYTES_PER_PIXEL * pixels
     if not can_allocate(needed_bytes):
         raise MemoryError(f"{needed_bytes} bytes of memory cannot be allocated")

@@ -1,6 +1,6 @@
 """The format of a video stream, from its container, its codec parameters and its first picture.
 
-If the container and the stream state the same value, the container's wins, because players read it first.
+If both the container and the stream state a value, the container's is used, because players read it first.
 """
 
 import struct
@@ -43,13 +43,13 @@ _FALLBACK_FPS = Fraction(25)
 _SLOWEST_FPS, _FASTEST_FPS = Fraction(1, 60), Fraction(300)
 
 _SAYS_FIELDS = frozenset({"h264", "hevc", "vvc", "mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3"})
-"""Codecs whose pictures each say whether they have fields, from which FFmpeg takes a stream's field order."""
+"""Codecs in which each picture states whether it is field-coded; FFmpeg takes a stream's field order from them."""
 _TOP_FIELD_FIRST = 1 << 4  # AV_FRAME_FLAG_TOP_FIELD_FIRST
 _FIELD_CODED = frozenset(FieldOrder) - {FieldOrder.UNKNOWN, FieldOrder.PROGRESSIVE}
 
 
 class Crop(NamedTuple):
-    """How many samples at each edge of a picture players must leave out."""
+    """How many samples players must leave out at each edge of a picture."""
 
     top: int
     bottom: int
@@ -59,27 +59,27 @@ class Crop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rider:
-    """Side data of one kind on a track's pictures; times are relative to the first picture, None if unknown."""
+    """Side data of one kind on a track's pictures. Times count from the first picture; None if unknown."""
 
     kind: str
-    """FFmpeg's name of the pictures' side data, or one of ``actors/bitstream/riders.py``."""
+    """FFmpeg's name of the pictures' side data, or a name defined in ``actors/bitstream/riders.py``."""
     first_s: Fraction | None
     """When the first picture with such data is shown."""
     last_s: Fraction | None
     """When the last picture with such data is shown."""
 
     def is_within(self, start_s: Fraction | None, end_s: Fraction | None) -> bool:
-        """Return whether a picture shown in [start, end) may have such data; None means the track's start or end."""
+        """Return whether a picture shown in [start, end) may have this data; None means the track's start or end."""
         ended = start_s is not None and self.last_s is not None and self.last_s < start_s
         return not ended and (end_s is None or self.first_s is None or self.first_s < end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """A track's properties that encoders do not carry over; ``bytes`` are FFmpeg's side data of that name."""
+    """A track's properties that encoders do not carry over. Each ``bytes`` is FFmpeg's side data of the same name."""
 
     display_matrix: tuple[int, ...] | None = None
-    """ISO/IEC 14496-12's: a b u c d v x y w as 16.16 and 2.30 fixed point, None for the identity."""
+    """The matrix of ISO/IEC 14496-12: a b u c d v x y w in 16.16 and 2.30 fixed point; None for the identity."""
     dovi_configuration: bytes | None = None
     """Dolby Vision's configuration record."""
     spherical: bytes | None = None
@@ -91,13 +91,13 @@ class StreamExtras:
     field_order: FieldOrder = FieldOrder.UNKNOWN
     """Which field is first, as the container or the codec's headers state it."""
     unflagged_field: Literal["top", "bottom"] | None = None
-    """The first field by ``field_order``, used if no flag of the pictures says that they have fields."""
+    """The first field according to ``field_order``, if no flag of the pictures says that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
-    """The kinds of side data of the first picture, and of all others once ``riders`` are known; FFmpeg's names."""
+    """FFmpeg's names of the side data on the first picture, and on all others once ``riders`` are known."""
     riders: tuple[Rider, ...] = ()
-    """Side data on the packets of the whole track; empty if only the first picture was read."""
+    """The side data on the packets of the whole track; empty if only the first picture was read."""
     device_unsupported_reason: str = ""
-    """Why no GPU may decode the track; "" if one may."""
+    """Why no GPU may decode the track; "" if a GPU may."""
 
     def with_riders(self, riders: tuple[Rider, ...]) -> Self:
         """Return a copy with the side data of the whole track."""
@@ -116,16 +116,16 @@ class StreamExtras:
 
     @property
     def dovi_profile(self) -> int | None:
-        """The Dolby Vision profile of the configuration record, None without one."""
-        # AVDOVIDecoderConfigurationRecord: version major, version minor, profile, level, five flags; a byte each.
+        """The Dolby Vision profile in the configuration record; None if there is no record."""
+        # AVDOVIDecoderConfigurationRecord, a byte each: major version, minor version, profile, level, five flags.
         return next(iter((self.dovi_configuration or b"")[2:3]), None)
 
 
 def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     """Return the picture's side data by FFmpeg's names.
 
-    PyAV refuses the whole list when it has no name for one kind, such as the views of MV-HEVC: then only that kind is
-    returned, empty, as ``VIEW_ID`` or ``KIND_`` and its number.
+    PyAV refuses the whole list if it has no name for one of the kinds, such as the views of MV-HEVC. In that case only
+    this kind is returned, without data, as ``VIEW_ID`` or as ``KIND_`` and its number.
     """
     try:
         # PyAV types it as a mapping, but it iterates over the values.
@@ -137,7 +137,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
 
 
 def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> VideoFormat:
-    """Return a stream's format, completed by its first picture; ``InputUnreadable`` without size or pixel format."""
+    """Return a stream's format, completed by its first picture; ``InputUnreadable`` if no size or pixel format."""
     stated = video_parameters(stream)
     width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
     if first_frame is not None:
@@ -145,7 +145,7 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
     if width <= 0 or height <= 0 or pix_fmt is None:
         message = f"video track {stream.index} does not state the size or the pixel format of its pictures"
         raise InputUnreadable(message, "Check that the file is complete and not encrypted.")
-    # The sample aspect ratio is the bitstream's, unless the container's matrix stretches the samples.
+    # The sample aspect ratio comes from the bitstream, unless the container's matrix stretches the samples.
     matrix = _display_matrix(side_data(stream).get("display_matrix"))
     is_stretched = matrix is not None and stretches(matrix)
     return VideoFormat(
@@ -162,14 +162,14 @@ def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = Non
 
 
 def _is_bottom_first(frame: "VideoFrame | None", stated: FieldOrder) -> bool:
-    """Return whether a picture says that its lower field is shown first; if it says nothing, the stated order holds."""
+    """Return whether a picture shows its lower field first; the stated order holds if the picture says nothing."""
     if frame is None or not frame.interlaced_frame:
         return stated.shown_first == "bottom"
     return not frame_structure(frame).flags & _TOP_FIELD_FIRST
 
 
 def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedPicture:
-    """Return a picture's properties as its decoder reads them; the decoder must not know the container's values."""
+    """Return a picture's properties as its decoder reads them. The decoder must not know the container's values."""
     return StatedPicture(
         width=frame.width,
         height=frame.height,
@@ -183,7 +183,7 @@ def stated_picture(context: "VideoCodecContext", frame: "VideoFrame") -> StatedP
 
 
 def stretches(matrix: tuple[int, ...]) -> bool:
-    """Return whether a display matrix scales its axes so differently that FFmpeg reads it as a sample aspect ratio."""
+    """Return whether a display matrix scales the axes differently enough for FFmpeg to read a sample aspect ratio."""
     across, down = axis_scales(matrix)
     return min(across, down) > 1 and abs(across / down - 1) > _STRETCH
 
@@ -195,7 +195,7 @@ def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
-    """Return the first plausible candidate, the most trusted first; else the slowest positive one, else 25."""
+    """Return the first plausible candidate (most trusted first), or else the slowest positive one, or else 25."""
     positive = [rate for rate in candidates if rate is not None and rate > 0]
     plausible = (rate for rate in positive if _SLOWEST_FPS <= rate <= _FASTEST_FPS)
     return next(plausible, min(positive, default=_FALLBACK_FPS))
@@ -227,7 +227,7 @@ def _static_hdr(of_stream: Mapping[str, bytes], of_frame: Mapping[str, bytes]) -
 
 
 def describe_extras(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> StreamExtras:
-    """Return a stream's extras, completed from ``first_frame``, if given."""
+    """Return a stream's extras, completed from ``first_frame`` if it is given."""
     of_stream = side_data(stream)
     of_frame = frame_side_data(first_frame) if first_frame is not None else {}
     has_alpha = first_frame is not None and any(component.is_alpha for component in first_frame.format.components)
@@ -262,7 +262,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return the side data, by kind, that states the same in an output's container as in the source's."""
+    """Return by kind the side data that means the same in the output's container as in the source's."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

@@ -1,6 +1,6 @@
-"""PyNvVideoCodec's parameters of ``CreateDecoder`` (programming guide 2.2, and the signature of 2.2.4).
+"""The parameters of PyNvVideoCodec's ``CreateDecoder`` (programming guide 2.2, and the signature in 2.2.4).
 
-docs/nvidia/pynvvideocodec.md has the table of all.
+docs/nvidia/pynvvideocodec.md has a table of all parameters.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ Latency: TypeAlias = Literal["native", "low", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvdecOptions:
-    """What ``frames`` asks of NVDEC's sessions; sessions with other options are not shared.
+    """Options of NVDEC sessions for ``frames``; only work with equal options shares sessions.
 
     Args:
-        latency: when a picture comes out (``DisplayDecodeLatencyType``): "native" about four packets late, "low" as
-            soon as the order of presentation is certain, "zero" with its own packet. "low" and "zero" are for tracks
-            whose pictures are shown in coding order.
+        latency: when a picture is output (``DisplayDecodeLatencyType``): with "native", about four packets late; with
+            "low", as soon as the order of presentation is certain; with "zero", together with its own packet. "low" and
+            "zero" are for tracks whose pictures are shown in coding order.
         largest: the (width, height) up to which a session changes size within a track without a new decoder
-            (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. It uses the driver's
-            cuvidReconfigureDecoder, which ran on the simulator and not yet on a GPU.
+            (``maxwidth`` and ``maxheight``), allocated from the beginning; None allows one size. This option uses the
+            driver's cuvidReconfigureDecoder, which was tested on the simulator, but not yet on a GPU.
         sei_messages: give each frame its SEI messages (``Frame.notes``).
         statistics: give each frame its decode statistics (``Frame.notes``).
 
@@ -44,14 +44,14 @@ class NvdecOptions:
 
     @property
     def has_notes(self) -> bool:
-        """Whether pictures come with notes."""
+        """Whether pictures have notes."""
         return self.sei_messages or self.statistics
 
     @property
     def keeps_coding_order(self) -> bool:
-        """Whether pictures come out before later packets are fed, which excludes reordering."""
+        """Whether each picture is output before the next packet is fed, which excludes reordering."""
         return self.latency != "native"
 
 
 PLAIN: Final = NvdecOptions()
-"""The default."""
+"""The default options."""

@@ -1,4 +1,7 @@
-"""Whether NVDEC may decode a track: every picture must equal software's. ``nvidia.nvdec.caps`` asks the device."""
+"""Judges whether NVDEC may decode a track: every picture must equal that of the software decoder.
+
+``nvidia.nvdec.caps`` asks the device.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
 
 CODECS: Final = {"h264": 4, "hevc": 8, "av1": 11, "vp9": 10, "vp8": 9}
-"""FFmpeg's codec names, and the numbers of the Video Codec SDK's ``cudaVideoCodec``."""
+"""FFmpeg's codec names, with the Video Codec SDK's numbers (``cudaVideoCodec``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ def track_facts(stream: "VideoStream") -> CodedTrack:
 
 
 def unsupported_reason(track: CodedTrack) -> str:
-    """Return why NVDEC must not decode a track, whose pictures might differ from software's; "" if it may."""
+    """Return why NVDEC must not decode a track (its pictures might differ from software's); "" if NVDEC may."""
     if track.codec == "mpeg2video":
         return "MPEG-2 leaves the rounding of its transform open, and NVDEC rounds differently from software"
     if track.codec not in CODECS:

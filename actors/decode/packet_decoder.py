@@ -1,4 +1,4 @@
-"""Decoders that take packets one by one: shared by the decoding of ranges and by callers' sessions."""
+"""Decoders that take packets one by one, for decoding ranges and for the sessions of callers."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -30,19 +30,19 @@ _KEPT_KEYFRAMES: Final = 32
 
 
 class PacketDecoding(Protocol[PictureT]):
-    """One series of packets in a decoder, the first one a random access point. For one thread."""
+    """Decodes one series of packets, which begins with a random access point. For one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
-        """Decode one packet, and yield the pictures that are complete; raises as ``PictureDecoder.decode``."""
+        """Decode one packet, and yield the pictures that are complete; raises what ``PictureDecoder.decode`` raises."""
 
     def flush(self) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures that are left; push nothing afterwards."""
+        """Yield the remaining pictures; push nothing afterwards."""
 
     def close(self) -> None:
-        """Release the decoder, in any state. Idempotent."""
+        """Release the decoder, whatever its state. Idempotent."""
 
     def stated(self, number: int | None, picture: PictureT, /) -> StatedPicture:
-        """Return the properties of the picture that packet ``number`` gave; ask before the next picture is taken."""
+        """Return the properties of packet ``number``'s picture. Call this before the next picture is taken."""
 
 
 class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
@@ -60,17 +60,17 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` returns each picture as soon as it is decoded.
 
-        Pictures that are not ``wanted`` are not returned, and take no memory; None returns all.
-        A missing pixel format of ``coded`` is found in the first packet. ``context`` is an unused decoder of FFmpeg's.
-        ``DeviceError`` if the device does not decode such a track.
+        Pictures that are not ``wanted`` are not returned, and take no memory; None returns all. If ``coded`` lacks the
+        pixel format, it is read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError``
+        if the device does not decode such a track.
         """
 
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield the pictures of a range, or only the wanted ones, and the last of these after flushing and checks.
+        """Yield the pictures of a range, or only the wanted ones.
 
-        A caller may therefore stop after the last wanted picture.
+        The last picture is yielded only after flushing and all checks, so that a caller may stop there.
         """
         coded, wanted = track_facts(track.stream), track.wanted
         if wanted is not None:
@@ -89,7 +89,7 @@ def _pictures(
 
 
 def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator[tuple[int | None, PictureT]]:
-    """Yield the pictures, the last one only after ``pictures`` has ended."""
+    """Yield the pictures, but the last one only after ``pictures`` has ended."""
     held = next(pictures, None)
     for following in pictures:
         if held is not None:
@@ -102,7 +102,7 @@ def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator
 def _needed(
     coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets up to the last wanted picture's, or all if times do not identify pictures' packets."""
+    """Yield the packets up to that of the last wanted picture; all if times do not identify packets."""
     if not wanted.by_packet:
         yield from packets
         return
@@ -116,9 +116,10 @@ def _needed(
 
 
 class KeyframeHdr:
-    """The static HDR values of each picture: its keyframe's, until one begins a sequence without them.
+    """The static HDR values of each picture: those last stated, until a keyframe begins a sequence without values.
 
-    libavcodec keeps them for one more sequence (libavcodec/hevc/sei.c). ``extradata`` may state values for all.
+    libavcodec keeps the values for one more sequence (libavcodec/hevc/sei.c). ``extradata`` may state values for all
+    pictures.
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -130,7 +131,7 @@ class KeyframeHdr:
         self._found = [(-1, self._usual)]
 
     def note(self, number: int, payload: bytes, *, extradata: bytes | None = None) -> None:
-        """Read a keyframe; ``extradata`` says how its units are delimited, None means like the track's."""
+        """Read a keyframe; ``extradata`` says how its units are delimited, None means as in the rest of the track."""
         layout = self._extradata if extradata is None else extradata
         hdr = hdr_of(self._codec, messages_of(self._codec, payload, layout))
         kind = random_access_kind(self._codec, payload, layout)
@@ -141,14 +142,14 @@ class KeyframeHdr:
         self._found = [*self._found[-_KEPT_KEYFRAMES:], (number, hdr)]
 
     def at(self, number: int | None) -> HdrStatic:
-        """Return the values of a packet's picture; None means the last packet."""
+        """Return the values of the picture of packet ``number``; None means the last packet."""
         if number is None:
             return self._found[-1][1]
         return self._found[max(0, bisect_right(self._found, number, key=lambda each: each[0]) - 1)][1]
 
 
 class SoftwareDecoding:
-    """A context of libavcodec as a ``PacketDecoding``: packets that do not decode are counted in ``tally``."""
+    """A ``PacketDecoding`` with a context of libavcodec; packets that do not decode are counted in ``tally``."""
 
     def __init__(self, codec: str, extradata: bytes, context: VideoCodecContext, tally: DecodeTally) -> None:
         self._hdr = KeyframeHdr(codec, extradata) if codec in STATES_HDR else None
@@ -165,11 +166,11 @@ class SoftwareDecoding:
         yield from decode_packet(self._context, number, packet, self._tally)
 
     def flush(self) -> Iterator[tuple[int | None, VideoFrame]]:
-        """Yield the pictures that are left."""
+        """Yield the remaining pictures."""
         yield from decode_packet(self._context, self._number, None, self._tally)
 
     def close(self) -> None:
-        """Do nothing: the context is freed with its last reference."""
+        """Do nothing: the context is freed when the last reference to it goes."""
 
     def stated(self, number: int | None, picture: VideoFrame) -> StatedPicture:
         """Return the picture's properties as the decoder states them."""

@@ -1,9 +1,9 @@
-"""Makes every picture of a decoder begin as black, never as the remains of an earlier picture.
+"""Makes every picture of a decoder begin black, instead of with the remains of an earlier picture.
 
-FFmpeg reuses buffers, so lost parts of pictures, mostly unflagged, would depend on where decoding began
-(docs/timeline.md). The two lowest bits of a buffer's first plane get a pattern: a block that has it was never decoded.
-H.264's tables are reused too, so the concealment steps that read them (guessed motion, deblocking) are off; later
-pictures can still take an earlier picture's motion from a lost block.
+FFmpeg reuses buffers: without this module, lost parts of pictures, which are mostly not flagged, would depend on where
+decoding began (docs/timeline.md). The two lowest bits of each sample in a buffer's first plane get a pattern; a block
+that still has the pattern was never decoded. H.264's tables are reused too, so the concealment steps that read them
+(guessed motion, deblocking) are off; later pictures can still take an earlier picture's motion from a lost block.
 """
 
 import hashlib
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 BLOCK: Final = 8
-"""Rows and columns of a checked block: the smallest that HEVC codes, half of a macroblock."""
+"""Rows and columns of a checked block: as many as in the smallest block of HEVC, half of a macroblock."""
 _PERIOD_COLUMNS: Final = 64
 _MARK_BITS: Final = 3
 _FIELD_LINES: Final = ((2, 4, 6), (3, 5, 7))
-"""The rows of a block that are compared, field by field; deblocking with a decoded neighbour may change others."""
+"""The rows of a block that are compared, field by field; deblocking beside a decoded block may change other rows."""
 _BLACK_8BIT: Final = 16
 _CONCEALMENT: Final = "1024"
-"""FFmpeg conceals damage if this option is not 0; its default, ``guess_mvs+deblock``, adds steps, this bit none."""
+"""FFmpeg conceals damage if this option is not 0. The default, ``guess_mvs+deblock``, adds steps; this bit does not."""
 _DEEPEST_BITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Blank:
-    """A plane's content before decoding: one value, with or without the mark; None means zero bytes."""
+    """A plane's content before decoding: one sample value, with or without the mark; None means zero bytes."""
 
     value: int
     sample: str
@@ -48,7 +48,7 @@ class _Blank:
 
 
 def forget_remains(context: "VideoCodecContext") -> None:
-    """Make an unopened decoder begin every picture black and marked, and conceal without earlier tables."""
+    """Make an unopened decoder begin every picture black and marked, and conceal damage without earlier tables."""
     set_get_buffer(context, _BLACK_BUFFERS)
     if context.name == "h264":
         context.options = {**context.options, "ec": _CONCEALMENT}
@@ -61,7 +61,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
     pitch_bytes, origin = head.line_size[0], head.buffers[0]
     if blank is None or not blank.marked or pitch_bytes <= 0 or not origin:
         return False
-    # Cropping moves the picture's first sample away from the start of its buffer.
+    # Cropping moves the first sample of the picture away from the start of the buffer.
     top, left_bytes = divmod(head.data[0] - origin.contents.data, pitch_bytes)
     sample_bytes = np.dtype(blank.sample).itemsize
     block_bytes = BLOCK * sample_bytes
@@ -78,7 +78,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
 def _has_marked_field(
     rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
 ) -> bool:
-    """Return whether a block of ``rows`` has the mark of the first rows in all visible ``lines``; most do not."""
+    """Return whether any block of ``rows`` has the mark in all visible ``lines``; the first line rules out most."""
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
     if not len(compared):
@@ -136,7 +136,7 @@ def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=64)
 def _marked_rows(blank: _Blank, width_bytes: int) -> NDArray[np.uint8]:
-    """Return a block's rows before decoding, by column rather than by address: pitches differ."""
+    """Return a block's rows before decoding, by column instead of by address, because pitches differ."""
     noise = np.frombuffer(hashlib.shake_128(b"never decoded").digest(BLOCK * _PERIOD_COLUMNS), np.uint8) & _MARK_BITS
     sample = np.dtype(blank.sample)
     columns = -(-width_bytes // sample.itemsize)
@@ -158,7 +158,7 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
     bits = components[0].bits
     is_planar = len(set(planes)) == len(planes) and not pix_fmt.has_palette and not pix_fmt.is_bit_stream
     if not is_planar or not BYTE_BITS <= bits <= _DEEPEST_BITS:
-        return (None,)  # as FFmpeg's new buffers
+        return (None,)  # zero bytes, as in new buffers of FFmpeg
     sample = "u1" if bits == BYTE_BITS else ">u2" if pix_fmt.is_big_endian else "<u2"
     luma, chroma = _BLACK_8BIT << (bits - BYTE_BITS), 1 << (bits - 1)
     found = []
@@ -170,7 +170,7 @@ def _blanks_of(pix_fmt: "VideoFormat") -> tuple[_Blank | None, ...]:
 
 
 def can_allocate(size_bytes: int) -> bool:
-    """Return whether the system now grants this process so many more bytes of memory."""
+    """Return whether the system now grants this process this many more bytes of memory."""
     try:
         np.empty(size_bytes, dtype=np.uint8)
     except MemoryError:

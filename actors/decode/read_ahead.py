@@ -1,4 +1,4 @@
-"""Running an iterator ahead in its own thread, so that decoding and encoding overlap within a segment."""
+"""Runs an iterator ahead in a separate thread, so that decoding and encoding overlap within a segment."""
 
 import queue
 import threading
@@ -20,7 +20,8 @@ class _End:
 def read_ahead(items: Generator[ItemT], depth: int) -> Generator[ItemT]:
     """Yield ``items`` in order while another thread prepares up to ``depth`` more.
 
-    Errors surface in order. Closing the generator stops the thread, which closes ``items``, and waits for it.
+    An error is raised after the items before it. Closing the generator stops the thread, which closes ``items``, and
+    waits for the thread's end.
     """
     ready: queue.Queue[ItemT | _End] = queue.Queue(depth)
     stop = threading.Event()

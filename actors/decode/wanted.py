@@ -1,4 +1,4 @@
-"""The pictures of a range that the caller needs: a decoder may leave out all others."""
+"""The pictures of a range that the caller needs; a decoder may leave out all other pictures."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WantedPictures:
-    """The wanted pictures, by their times in a range's ticks."""
+    """The wanted pictures, named by their times in a range's ticks."""
 
     ticks: frozenset[int]
     shifts: tuple[TimeShift, ...] = ()
     tick_divisor: int = 1
     by_packet: bool = False
-    """Whether packets may be left out: each must show one whole picture, at the packet's own time."""
+    """Whether packets may be left out; for that, each packet must show one whole picture at its own time."""
 
     def has(self, packet: int | None, pts: int | None) -> bool:
-        """Return whether a picture is wanted; ``pts`` is its packet's, in the container's ticks."""
+        """Return whether a picture is wanted; ``pts`` is that of its packet, in the container's ticks."""
         return pts is not None and shifted_ticks(packet, pts, self.shifts, self.tick_divisor) in self.ticks
 
     def needed(
         self, codec: str, extradata: bytes, packets: "Iterator[tuple[int, Packet[VideoStream]]]"
     ) -> "Iterator[tuple[int, Packet[VideoStream]]]":
-        """Yield the packets without those of unwanted pictures that no other picture refers to."""
+        """Yield the packets, except those of unwanted pictures to which no other picture refers."""
         unreferenced = UnreferencedPackets(codec, extradata)
         for number, packet in packets:
             if not unreferenced.holds(packet) or self.has(number, packet.pts):
@@ -38,7 +38,7 @@ class WantedPictures:
 
 
 def shifted_ticks(packet: int | None, pts: int, shifts: tuple[TimeShift, ...], tick_divisor: int) -> int:
-    """Return a container's time in a range's ticks."""
+    """Convert a time from a container's ticks to a range's ticks."""
     return tick_divisor * (
         pts + sum(shift.ticks for shift in shifts if packet is not None and shift.first_packet <= packet)
     )

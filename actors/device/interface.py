@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 SESSIONS_OPENING: Final = "NVDEC's sessions were still being opened"
-"""Why a non-blocking request got no session: normal while a worker is new."""
+"""Why a non-blocking request got no session; normal while a worker is starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCounts:
-    """A device's sessions."""
+    """The counts of a device's sessions."""
 
-    sessions_made: int = 0  # since the process began
-    decoding: int = 0  # now
-    encoding: int = 0  # now
+    sessions_made: int = 0  # sessions made since the process began
+    decoding: int = 0  # sessions that decode now
+    encoding: int = 0  # sessions that encode now
     refusals: int = 0  # encoder sessions refused by the driver's limit
-    refused_at: int = 0  # this process's open encoder sessions at the last refusal
+    refused_at: int = 0  # encoder sessions of this process that were open at the last refusal
 
 
 class PictureMover(ABC):
@@ -44,11 +44,11 @@ class PictureMover(ABC):
 
     @abstractmethod
     def to_device(self, picture: "VideoFrame") -> "DevicePicture":
-        """Copy a software picture to the device; ``EngineUnfit`` if no surface holds it, else ``DeviceError``."""
+        """Copy a software picture to the device; ``EngineUnfit`` if no surface holds it, ``DeviceError`` on failure."""
 
     @abstractmethod
     def to_host(self, picture: "DevicePicture") -> "VideoFrame":
-        """Return a picture as software would have decoded it; ``DeviceError`` if the copy failed."""
+        """Return a host copy of a picture, as software would have decoded it; ``DeviceError`` if the copy failed."""
 
     @abstractmethod
     def fetch(self, address: int, size_bytes: int) -> "NDArray[np.uint8]":
@@ -56,11 +56,11 @@ class PictureMover(ABC):
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in CUDA streams, given by handle; ``DeviceError`` if it failed or a stream is unknown."""
+        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if any failed or is unknown."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release its device memory and streams."""
+        """Release the mover's device memory and streams."""
 
 
 class PictureConversion(ABC):
@@ -68,29 +68,29 @@ class PictureConversion(ABC):
 
     @abstractmethod
     def convert(self, picture: "DevicePicture") -> "DevicePicture":
-        """Return the converted picture, complete; ``DeviceError`` if the device refused or lacks memory."""
+        """Return the finished conversion of a picture; ``DeviceError`` if the device refused or lacks memory."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release its memory."""
+        """Release the memory."""
 
 
 class PicturePacker(ABC):
-    """Packs device pictures of any layout into tight surfaces. Used by one thread at a time."""
+    """Packs device pictures of any layout into surfaces without padding. Used by one thread at a time."""
 
     @abstractmethod
     def pack(self, picture: "StridedPicture") -> "DevicePicture":
-        """Return a tight picture, complete; the source must be complete. ``DeviceError`` if the device refused."""
+        """Return the finished packed picture; the source must be finished. ``DeviceError`` if the device refused."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release its memory."""
+        """Release the memory."""
 
 
 class WorkerDevice(ABC):
     """A GPU or MIG slice for work to use. Thread-safe; opened on first use.
 
-    ``pictures`` decodes into host memory, ``surfaces`` into the device's. Both wait for a session;
+    ``pictures`` decodes into host memory, ``surfaces`` into device memory. Both wait for a session;
     ``non_blocking_pictures`` does not.
     """
 
@@ -115,42 +115,42 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """Return the device's free memory; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """Return the device's free memory; ``EngineUnfit`` or ``DeviceError`` if the device cannot be opened."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether the device leaves room for a second process of its worker."""
+        """Whether the device has room for a second process of the worker."""
         return False
 
     @abstractmethod
     def use(self) -> SessionCounts:
-        """Return the counts of its sessions, without waiting."""
+        """Return the counts of the device's sessions, without waiting."""
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
-        """Return its encoder's capabilities; ``EngineUnfit`` if it has none for the codec, else ``DeviceError``."""
+        """Return the encoder's capabilities; ``EngineUnfit`` if no encoder has the codec, otherwise ``DeviceError``."""
 
     @abstractmethod
     def encoder_package(self) -> str:
-        """Return the version of the encoder's package; ``EngineUnfit`` if it is missing or does not load."""
+        """Return the version of the encoder's package; ``EngineUnfit`` if the package is missing or does not load."""
 
     @abstractmethod
     def converts(self) -> bool:
-        """Return whether it can convert pictures; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """Return whether this device can convert pictures; ``EngineUnfit`` or ``DeviceError`` if opening it fails."""
 
     @abstractmethod
     def open_encoder(
         self, settings: "EncoderSettings", *, from_host: bool, stream: int | None = None
     ) -> "EncoderSession[VideoFrame | TimedPicture]":
-        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` if none opens.
+        """Open an encoder for pictures of the host or the device; ``EngineUnfit`` or ``DeviceError`` on failure.
 
-        It reads pictures on the device in the CUDA stream ``stream``, given by its handle; None is the default one.
+        The encoder reads device pictures in the CUDA stream with the handle ``stream``; None is the default stream.
         """
 
     @property
     @abstractmethod
     def ordinal(self) -> int:
-        """Its CUDA ordinal in this process; ``EngineUnfit`` or ``DeviceError`` if it cannot be opened."""
+        """The device's CUDA ordinal in this process; ``EngineUnfit`` or ``DeviceError`` if opening it fails."""
 
     @abstractmethod
     def open_mover(self) -> "PictureMover":
@@ -158,7 +158,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def open_packer(self) -> "PicturePacker":
-        """Open a packer for one thread; ``EngineUnfit`` or ``DeviceError`` if its kernels or memory are missing."""
+        """Open a packer for one thread; ``EngineUnfit`` or ``DeviceError`` if kernels or memory are missing."""
 
     @abstractmethod
     def open_conversion(self, conversion: "Conversion", pix_fmt: str) -> "PictureConversion":

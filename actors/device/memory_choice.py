@@ -1,4 +1,4 @@
-"""Chooses a buffer's memory, and how a thread waits; each choice names its section of CUDA for Tegra."""
+"""Chooses the memory of buffers, and how threads wait; each choice names a section of "CUDA for Tegra"."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,22 +6,25 @@ from enum import Enum, Flag, auto
 from typing import Final
 
 SMALL_BYTES: Final = 256 << 10
-"""The largest small buffer: 3.1 gives no number (its large buffer has 4 MiB); Xavier's GPU caches 512 KiB."""
+"""The size up to which a buffer is small. Section 3.1 gives no number: its large buffer has 4 MiB.
+
+The cache of Xavier's GPU has 512 KiB.
+"""
 
 
 IO_COHERENT_SINCE: Final = (7, 2)
-"""Compute capability of Xavier, the first Tegra whose GPU is coherent with the processor's caches (2.1)."""
+"""The compute capability of Xavier, the first Tegra whose GPU is coherent with the processor's caches (2.1)."""
 INTEGRATED: Final = 18
 """``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 class Waiting(Enum):
-    """How a thread waits for a device (3.5): the values are CUDA's context flags."""
+    """The ways in which a thread waits for a device (3.5); the values are CUDA's context flags."""
 
-    AUTO = 0  #: CUDA chooses by platform (since CUDA 10.1)
-    SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: returns at once, at the cost of a busy core
-    BLOCK = 4  #: ``CU_CTX_SCHED_BLOCKING_SYNC``: the thread sleeps; saves power, and leaves its core to others
+    AUTO = 0  #: CUDA chooses, depending on the platform (since CUDA 10.1)
+    SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: the wait ends without delay, but keeps a core busy
+    BLOCK = 4  #: ``CU_CTX_SCHED_BLOCKING_SYNC``: the thread sleeps, which saves power and frees its core
 
 
 class Party(Flag):
@@ -35,17 +38,17 @@ class Party(Flag):
 class Often(Enum):
     """How often a party reads or writes the same bytes before they change."""
 
-    ONCE = "once"  #: in one coalesced pass, or in an order for which a cache is useless
+    ONCE = "once"  #: in one coalesced pass, or in an order that makes a cache useless
     REPEATEDLY = "repeatedly"
 
 
 class Memory(Enum):
-    """A kind of memory (Table 1)."""
+    """The kinds of memory (Table 1)."""
 
-    DEVICE = "device"  #: ``cuMemAlloc``: only for the device
-    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads such memory in place, uncached
-    MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by both, kept coherent by the driver
-    PAGEABLE = "pageable"  #: only for the processor
+    DEVICE = "device"  #: ``cuMemAlloc``: only the device uses this memory
+    PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads this memory in place, uncached
+    MANAGED = "managed"  #: ``cuMemAllocManaged``: cached by GPU and processor; the driver keeps the caches coherent
+    PAGEABLE = "pageable"  #: only the processor uses this memory
 
 
 class Attach(Enum):
@@ -58,26 +61,26 @@ class Attach(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferUse:
-    """A buffer's size, who writes and reads it, and how often."""
+    """The size of a buffer, who writes and reads the buffer, and how often."""
 
     size_bytes: int
     writers: Party
     readers: Party
-    host: Often = Often.ONCE  # how often the processor uses the same bytes
-    gpu: Often = Often.ONCE  # how often the GPU uses the same bytes
+    host: Often = Often.ONCE  # how often the processor reads or writes the same bytes
+    gpu: Often = Often.ONCE  # how often the GPU reads or writes the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
     """The properties of a machine on which the choice depends."""
 
-    integrated: bool  # the GPU and the processor share their memory
+    integrated: bool  # whether the GPU and the processor share memory
     io_coherent: bool  # the GPU's reads are coherent with the processor's caches
-    safety: bool = False  # a safety context: nothing may depend on software timing
+    safety: bool = False  # whether this is a safety context, where nothing may depend on software timing
 
     @classmethod
     def of(cls, attribute: Callable[[int], int]) -> "Platform":
-        """Return a GPU's platform; ``attribute`` is ``cuDeviceGetAttribute`` for it, by the attribute's number."""
+        """Return a GPU's platform; ``attribute`` returns an attribute by its number (``cuDeviceGetAttribute``)."""
         capability = attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)
         return cls(integrated=bool(attribute(INTEGRATED)), io_coherent=capability >= IO_COHERENT_SINCE)
 
@@ -87,26 +90,26 @@ class MemoryChoice:
     """The memory to allocate, and the attachments of managed memory."""
 
     memory: Memory
-    section: str  # of CUDA for Tegra
-    first: Attach | None = None  # at allocation; HOST: the processor may use the memory before the GPU does
-    before_gpu: Attach | None = None  # queued before the GPU's work; None: no change
+    section: str  # a section of "CUDA for Tegra"
+    first: Attach | None = None  # at allocation; HOST if the processor may use the memory before the GPU does
+    before_gpu: Attach | None = None  # queued before the GPU's work; None for no change
     before_host: Attach | None = None  # queued after the GPU's work, before the wait for the stream
 
     @property
     def shares(self) -> bool:
-        """Whether processor and GPU use the same bytes, so nothing is copied."""
+        """Whether the processor and the GPU use the same bytes, so that nothing is copied."""
         return self.memory in (Memory.PINNED, Memory.MANAGED)
 
     @property
     def allocating(self) -> tuple[str, tuple[int, ...]]:
-        """The driver's function that allocates such memory, and its arguments after the size."""
+        """The driver's function that allocates this memory, and the arguments that follow the size."""
         if self.memory is Memory.MANAGED:
             return "cuMemAllocManaged", ((self.first or Attach.GLOBAL).value,)
         return {Memory.DEVICE: ("cuMemAlloc", ()), Memory.PINNED: ("cuMemHostAlloc", (0,))}[self.memory]
 
     @property
     def freeing(self) -> str:
-        """The driver's function that frees such memory."""
+        """The driver's function that frees this memory."""
         return "cuMemFreeHost" if self.memory is Memory.PINNED else "cuMemFree"
 
 
@@ -115,19 +118,19 @@ PINNED: Final = MemoryChoice(Memory.PINNED, "3.2")
 
 
 def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
-    """Return the memory of a buffer; for a card, PINNED is the staging memory of copies."""
+    """Return the memory for a buffer; for a card, PINNED means the staging memory of copies."""
     parties = use.writers | use.readers
     if Party.DLA in parties:
-        return MemoryChoice(Memory.DEVICE, "5.1.3")  # registered CUDA memory; 5.4: no managed memory
+        return MemoryChoice(Memory.DEVICE, "5.1.3")  # a DLA registers CUDA memory, but no managed memory (5.4)
     if Party.HOST in parties and Party.GPU in parties:
         return _shared(use, platform)
     return MemoryChoice(Memory.PAGEABLE if Party.HOST in parties else Memory.DEVICE, "3.1")
 
 
 def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
-    """Return the memory of a buffer that both processor and GPU use."""
+    """Return the memory for a buffer that both the processor and the GPU use."""
     if not platform.integrated:
-        return PINNED  # 3.6: no managed memory on a card beside a Tegra
+        return PINNED  # a card beside a Tegra has no managed memory (3.6)
     if platform.safety or use.size_bytes <= SMALL_BYTES:
         return MemoryChoice(Memory.PINNED, "3.1")
     if use.gpu is Often.REPEATEDLY or (not platform.io_coherent and use.host is Often.REPEATEDLY):
@@ -143,7 +146,7 @@ def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
 
 
 def prefetched_to(before: Attach, now: Attach) -> Party | None:
-    """Return the party to which a change of attachment prefetches managed memory (Table 2), or None."""
+    """Return the party to which a change of attachment prefetches managed memory (Table 2); None if to no party."""
     if (before is Attach.HOST) is (now is Attach.HOST):
         return None
     return Party.HOST if now is Attach.HOST else Party.GPU

@@ -1,4 +1,7 @@
-"""The work that a worker process runs or has just run: when each run of it, a *piece*, began and ended, and how."""
+"""The work that a worker process runs or has just run.
+
+Each run of work is a *piece*. A piece states when the run began and ended, and how it ended.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,18 +12,19 @@ from typing import Final, NamedTuple, TypeAlias
 from ...errors import Cancelled, CodecfleetError, Retry
 
 RECENT_S: Final = 5.0
-"""How long an ended piece is still reported: heartbeats come every 2 s, and one may be lost."""
+"""How long an ended piece is still reported: heartbeats come every 2 s, and a heartbeat may be lost."""
 ENDED_KEPT: Final = 256
-"""How many ended pieces are reported at most, the newest ones."""
+"""The most ended pieces that are reported: the newest."""
 KEPT_S: Final = 900.0
-"""A new supervisor gets the pieces of this period, which is how long supervisors keep records."""
+"""The age up to which a new supervisor gets pieces: supervisors keep records this long."""
 FULL_REPORTS: Final = 3
-"""How many heartbeats in a row report everything: the first only identifies the worker, and one may be lost."""
+"""How many heartbeats in a row report everything: the first only identifies the worker, and another may be lost."""
 
 ReportedPiece: TypeAlias = tuple[str, str, str, float, float | None, str]
 """A piece in plain values, which every release can read: run, job, label, begin, end, ending.
 
-Times are in seconds after the report, so none is positive. While it runs, the end is None and the ending "".
+Times are in seconds relative to the report, so they are 0 or negative. While the piece runs, the end is None and the
+ending is "".
 """
 
 
@@ -31,7 +35,7 @@ class Ending(Enum):
     CANCELLED = "cancelled"
     FAILED = "failed"  #: the same work fails the same way anywhere
     RETRY = "retry"  #: another try may succeed
-    RETRY_ELSEWHERE = "retry_elsewhere"  #: another try may succeed on another worker; this one ends
+    RETRY_ELSEWHERE = "retry_elsewhere"  #: another try may succeed on another worker; this worker ends
 
 
 _ENDINGS: Final = {
@@ -42,43 +46,43 @@ _ENDINGS: Final = {
 
 
 def ending_of(error: CodecfleetError | None) -> Ending:
-    """Return the ending of work that raised this error; None means that it raised none."""
+    """Return the ending of work that raised this error; None means that the work raised no error."""
     if error is None:
         return Ending.DONE
     return Ending.CANCELLED if isinstance(error, Cancelled) else _ENDINGS[error.retry]
 
 
 class Piece(NamedTuple):
-    """One run of work; times are of the machine's monotonic clock, which all its processes share."""
+    """One run of work. Times are by the machine's monotonic clock, which all processes of the machine share."""
 
     run: str  # the name of this run of (job, label)
     job: str
     label: str
     began_s: float
-    ended_s: float | None = None  # None while it runs
-    ending: Ending | None = None  # None while it runs
+    ended_s: float | None = None  # None while the piece runs
+    ending: Ending | None = None  # None while the piece runs
 
     def reported(self, now_s: float) -> ReportedPiece:
         """Return the piece as plain values, with times relative to ``now_s``."""
         ended_s = None if self.ended_s is None else self.ended_s - now_s
-        # Supervisors only learn that another try may succeed, not where.
+        # Supervisors learn only that another try may succeed, and not on which worker.
         ending = "" if self.ending is None else self.ending.value.removesuffix("_elsewhere")
         return self.run, self.job, self.label, self.began_s - now_s, ended_s, ending
 
 
 class EndedPieces:
-    """The pieces that have ended since they were last taken: the newest ``ENDED_KEPT``. Thread-safe."""
+    """The pieces that have ended since the last ``take``, at most the newest ``ENDED_KEPT``. Thread-safe."""
 
     def __init__(self) -> None:
-        # No lock, for which decoding threads would queue: appending to a deque and popping from it are atomic.
+        # There is no lock, since decoding threads would queue for it: appending to a deque and popping are atomic.
         self._pieces: deque[Piece] = deque(maxlen=ENDED_KEPT)
 
     def extend(self, pieces: Iterable[Piece]) -> None:
-        """Add the ended ones among these pieces."""
+        """Add those of the given pieces that have ended."""
         self._pieces.extend(piece for piece in pieces if piece.ended_s is not None)
 
     def take(self) -> tuple[Piece, ...]:
-        """Return the pieces, oldest first, and forget them."""
+        """Return the pieces, oldest first, and remove them."""
         return tuple(self._taken())
 
     def _taken(self) -> Iterator[Piece]:
@@ -88,7 +92,7 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """The pieces that all processes of a worker ran: a supervisor gets the recent ones, a new supervisor all.
+    """The pieces that all processes of a worker ran. A supervisor gets the recent pieces, a new supervisor all.
 
     At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
     """
@@ -99,14 +103,14 @@ class KeptPieces:
         self._reports = 0
 
     def note(self, ended: Iterable[Piece]) -> None:
-        """Keep the ended pieces; each is kept once."""
+        """Keep the ended pieces, without duplicates."""
         self._ended.extend(ended)
 
     def reported(self, running: Iterable[Piece], term: int, now_s: float) -> tuple[ReportedPiece, ...]:
-        """Return the report for the supervisor of ``term``: what runs, and what ended within ``RECENT_S``.
+        """Return the report for the supervisor of ``term``: pieces that run, or that ended within ``RECENT_S``.
 
-        ``running`` is what all processes report as running; pieces that have ended since are reported as ended. A new
-        ``term`` is that of another supervisor, which knows nothing.
+        ``running`` has the pieces that the processes report as running; any that ended since are reported as ended. A
+        new ``term`` is another supervisor, which knows no pieces yet.
         """
         self._reports = self._reports + 1 if term == self._term else 1
         self._term = term

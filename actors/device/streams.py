@@ -1,4 +1,4 @@
-"""The interfaces by which jobs use picture streams between programs, and pictures that other APIs hold."""
+"""The interfaces through which jobs use picture streams between programs, and pictures that other APIs hold."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamPicture:
-    """A picture that a stream's consumer took. ``pixels`` is a copy; None if it was not wanted."""
+    """A picture that a stream's consumer took. ``pixels`` is a copy; None if the copy was not wanted."""
 
-    number: int  #: as presented, from 1
+    number: int  #: number in the order of presentation, from 1
     is_new: bool  #: whether the picture is new to the consumer
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
     width: int  #: in samples
     height: int  #: in samples
     colour: "Colour"  #: the colours that the stream states
-    size_bytes: int  #: of the copy
+    size_bytes: int  #: size of the copy
 
 
 class StreamConsumer(ABC):
-    """The consumer of a stream. Used by one thread at a time."""
+    """The consuming end of a stream. Used by one thread at a time."""
 
     @property
     @abstractmethod
@@ -39,10 +39,10 @@ class StreamConsumer(ABC):
 
     @abstractmethod
     def take(self, timeout_s: float, is_wanted: Callable[[int, bool], bool]) -> StreamPicture | None:
-        """Take the next picture; None if none came in time, or the producer is gone.
+        """Take the next picture; None if no picture came in time, or the producer is gone.
 
-        ``is_wanted(number, is_new)`` decides whether to copy a picture.
-        ``Unsupported`` if its format cannot be copied to the chosen place, ``DeviceError`` if the driver failed.
+        ``is_wanted(number, is_new)`` decides whether a picture is copied. ``Unsupported`` if pictures of this format
+        cannot be copied to the chosen place, ``DeviceError`` if the driver failed.
         """
 
     @abstractmethod
@@ -55,22 +55,22 @@ class StreamConsumer(ABC):
 
 
 class StreamProducer(ABC):
-    """The producer of a stream, which connects with its first picture. Used by one thread at a time."""
+    """The producing end of a stream, which connects at the first picture. Used by one thread at a time."""
 
     @abstractmethod
     def present(self, picture: "VideoFrame | DevicePicture", streams: Iterable[int]) -> bool:
-        """Copy and present a picture, complete once the CUDA ``streams`` are; False if the consumer is gone.
+        """Copy and present a picture, which is complete once the CUDA ``streams`` are; False if the consumer is gone.
 
         Raises:
-            UsageError: its size or format is not the first picture's.
+            UsageError: the size or format differs from the first picture's.
             Unsupported: no stream carries such pictures.
-            DeadlineMissed: the consumer did not connect, or took nothing.
+            DeadlineMissed: the consumer did not connect, or took no picture in time.
             DeviceError: the driver failed.
         """
 
     @abstractmethod
     def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> "NDArray[np.uint8]":
-        """Return a copy of the device's memory, complete once the CUDA ``streams`` are."""
+        """Return a copy of device memory; its content is complete once the CUDA ``streams`` are."""
 
     @abstractmethod
     def drain(self) -> bool:
@@ -78,7 +78,7 @@ class StreamProducer(ABC):
 
     @abstractmethod
     def described(self) -> tuple[int, int, str]:
-        """Return its pictures' width, height and format (FFmpeg's name)."""
+        """Return the width, height and format (FFmpeg's name) of the stream's pictures."""
 
     @abstractmethod
     def close(self) -> None:
@@ -88,30 +88,30 @@ class StreamProducer(ABC):
 class PictureStream(ABC):
     """A stream of pictures from one producer to one consumer. Times are in seconds."""
 
-    fps: Fraction | None  #: picture n is shown at n / ``fps``; None: when it was taken
-    wait_s: float  #: how long one end waits for the other
+    fps: Fraction | None  #: picture n is shown at n / ``fps``; if None, when it was taken
+    wait_s: float  #: how long one end of the stream waits for the other end
     repeat_s: float | None  #: the time without a new picture after which the last picture is returned again
 
     @abstractmethod
     def open_consumer(self, place: str) -> StreamConsumer:
-        """Open its consumer; copies go to the ``"host"``, the ``"device"``, or (``"auto"``) where the format allows.
+        """Open the consumer; copies go to the ``"host"``, the ``"device"``, or wherever the format allows (``"auto"``).
 
-        ``UsageError`` if it already has a consumer, ``DeviceError`` if the driver refused.
+        ``UsageError`` if the stream already has a consumer, ``DeviceError`` if the driver refused.
         """
 
     @abstractmethod
     def open_producer(self, memory: str) -> StreamProducer:
-        """Return its producer, with frames of pitched memory (``"pitch"``) or arrays (``"array"``).
+        """Return the producer; its frames are pitched memory (``"pitch"``) or arrays (``"array"``).
 
         Raises:
-            UsageError: unknown kind of memory.
+            UsageError: the kind of memory is unknown.
             DeviceError: there is no driver.
         """
 
 
 class HeldPicture(ABC):
-    """A picture that another interface holds."""
+    """A picture that another API holds."""
 
     @abstractmethod
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy; ``EngineUnfit`` or ``DeviceError`` if that is impossible."""
+        """Return a copy of the picture; ``EngineUnfit`` or ``DeviceError`` if the picture cannot be copied."""

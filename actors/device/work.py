@@ -1,4 +1,7 @@
-"""The unit of work that a worker runs, its context, and bytes that many units share. None of it depends on media."""
+"""The unit of work that a worker runs, the unit's context, and bytes that many units share.
+
+Nothing here depends on media.
+"""
 
 import hashlib
 import threading
@@ -18,47 +21,47 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(slots=True)
 class WorkContext:
-    """What running work may use: its worker's GPU, if any, and progress reports, which also notice cancellation."""
+    """What running work may use: the worker's GPU, if any, and progress reports, which also notice cancellation."""
 
     began_s: float = field(default_factory=time.monotonic)
-    frames_done: int = 0  # since the last ``start_over``
-    frames_redone: int = 0  # done, and discarded by ``start_over``
+    frames_done: int = 0  # frames done since the last ``start_over``
+    frames_redone: int = 0  # frames that were done, but were discarded by ``start_over``
     device: "WorkerDevice | None" = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def advance(self, frames: int = 1) -> None:
-        """Report ``frames`` more frames done.
+        """Report that ``frames`` more frames are done.
 
         Raises:
-            Cancelled: this work was cancelled; do not catch it.
+            Cancelled: this work was cancelled; do not catch this error.
         """
         self.frames_done += frames
         if self._cancelled.is_set():
             raise Cancelled("the work was cancelled")
 
     def start_over(self, frames_done: int) -> None:
-        """Report that only ``frames_done`` of the frames done count: the others are repeated."""
+        """Report that only ``frames_done`` of the finished frames count: the other frames are repeated."""
         self.frames_redone += self.frames_done - frames_done
         self.frames_done = frames_done
 
     @property
     def frames_worked(self) -> int:
-        """All frames worked on, repeated ones included; only grows."""
+        """How many frames were worked on, including repeated ones; only grows."""
         return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:
-        """Ask the work to stop at its next ``advance``; callable from any thread."""
+        """Ask the work to stop at the next ``advance``; may be called from any thread."""
         self._cancelled.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where and how work may run; the default leaves it to the pool."""
+    """Where and how work may run; by default the pool decides."""
 
-    alone: bool = False  # whether its process runs nothing else meanwhile
+    alone: bool = False  # whether the worker process must run nothing else at the same time
     avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
-    same_kind_as: str = ""  # the preferred kind of device, if such a worker comes in time; "": any kind
-    software: str = ""  # why no device may decode the input, "" if one may
+    same_kind_as: str = ""  # the preferred kind of device, if a worker with such a device comes in time; "": any kind
+    software: str = ""  # why no device may decode the input; "" if a device may
 
 
 UNCONSTRAINED: Final = Constraints()
@@ -69,37 +72,39 @@ class Work(ABC, Generic[ResultT]):
     """One unit of work: a frozen, picklable value that knows how to run itself on one worker."""
 
     job: str
-    label: str  # the work's name in progress and errors: (job, label) is unique while the work runs
-    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
+    label: str  # the name of the work in progress reports and errors; (job, label) is unique while the work runs
+    apart_from: str = ""  # the label of other work of the job; the station of that work must not run this work
     constraints: Constraints = UNCONSTRAINED
-    ships: bool = False  # the work reads a file on its submitter's machine, which the pool must serve
+    ships: bool = False  # whether the work reads a file on the submitter's machine, which the pool must serve
 
     @property
     def may_wait(self) -> bool:
-        """Whether it waits for an encoder session, instead of failing, while a limit refuses one."""
+        """Whether the work waits, instead of failing, while a limit refuses an encoder session."""
         return False
 
     @property
     def file(self) -> str:
-        """The name of its input: failures of one file are not counted against several devices."""
+        """The name of the input, so that failures of one file are not counted against several devices."""
         return self.job
 
     @abstractmethod
     def run(self, context: WorkContext) -> ResultT:
-        """Run to the end in the calling thread, calling ``context.advance`` at least once a frame.
+        """Run to the end in the calling thread, and call ``context.advance`` at least once for each frame.
 
-        The result must pickle; large buffers in it should be NumPy arrays, which Ray moves without copying.
+        It must be possible to pickle the result; large buffers in it should be NumPy arrays, which Ray moves without
+        copying.
 
         Raises:
-            CodecfleetError: anything that went wrong, mapped from foreign errors.
+            CodecfleetError: any failure; errors of other libraries are mapped to it.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes and their digest, such as a network; blobs are equal if their contents are.
+    """Bytes, such as a network, with their digest; blobs are equal if their contents are.
 
-    A pool may strip the content from the work and send it ahead, once to each machine; running work has it.
+    A pool may remove the content from the work and send it ahead, once to each machine; running work always has the
+    content.
     """
 
     digest: str
@@ -107,5 +112,5 @@ class Blob:
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Return the blob of ``content``."""
+        """Return a blob with this ``content``."""
         return cls(hashlib.sha256(content).hexdigest(), content)

@@ -1,6 +1,6 @@
-"""The core of a worker process: runs work in threads, reports its progress, and cancels it.
+"""The core of a worker process: runs work in threads, reports progress, and cancels work.
 
-Workers' hosts, their helpers and codecfleet.testing.LocalPool share it.
+The hosts of workers, the hosts' helpers and codecfleet.testing.LocalPool share this code.
 """
 
 import os
@@ -26,8 +26,8 @@ _EARLY_CANCELS_KEPT = 1024
 class WorkerCore:
     """Runs work in up to ``slots`` threads, on ``device`` if there is one. Thread-safe.
 
-    Work is named by its *run*, which is never reused: the (job, label) of cancelled work may be submitted again while
-    the cancelled run is still ending.
+    Work is named by its *run*, a name that is never reused; a (job, label) is not unique, because cancelled work may be
+    submitted again while the cancelled run is still ending.
     """
 
     def __init__(self, slots: int, device: WorkerDevice | None = None) -> None:
@@ -44,8 +44,8 @@ class WorkerCore:
     def submit(self, run: str, work: Work[ResultT]) -> Future[ResultT]:
         """Start ``work`` in the next free thread.
 
-        The future gets the result or the error: a CodecfleetError as raised, any other as ``WorkError`` with its type
-        and message; ``WorkerLost`` if no thread can be started.
+        The future gets the result or the error: a CodecfleetError as it was raised, any other error as a ``WorkError``
+        with its type and message. ``WorkerLost`` if no thread can be started.
         """
         awaited: Future[ResultT] = Future()
         with self._lock:
@@ -57,7 +57,7 @@ class WorkerCore:
             # The executor's future is not returned: it would stay pending if the thread never returned.
             ran = self._threads.submit(self._run, run, work)
         except RuntimeError as error:
-            self.cancel(run)  # the executor keeps the work, which must not begin
+            self.cancel(run)  # the executor still holds the work, which must not begin
             with self._lock:
                 self._awaited.discard(awaited)
             message = f"the worker has no thread for {work.label}: {error}"
@@ -65,12 +65,12 @@ class WorkerCore:
             awaited.set_exception(WorkerLost(message, advice))
             return awaited
         ran.add_done_callback(partial(self._pass_on, awaited))
-        # Weakly: a reference cycle would keep the result in memory until the next collection of cycles.
+        # The reference is weak: a cycle would keep the result in memory until the next garbage collection.
         awaited.add_done_callback(partial(_cancel, weakref.ref(ran)))
         return awaited
 
     def give_up(self, error: CodecfleetError) -> None:
-        """End all current and future work with ``error``: a thread of this process will never return."""
+        """End all current and future work with ``error``, because a thread of this process will never return."""
         with self._lock:
             self._given_up = self._given_up or error
             awaited, self._awaited = self._awaited, set()
@@ -79,12 +79,13 @@ class WorkerCore:
                 each.set_exception(error)
 
     def cancel(self, run: str) -> None:
-        """Make ``run`` raise ``Cancelled`` at its next report of progress, or at once if it has not begun."""
+        """Make ``run`` raise ``Cancelled`` at the next report of progress, or at once if the run has not begun."""
         with self._lock:
             if run in self._running:
                 self._running[run][1].cancel()
                 return
-            # The order to cancel may overtake the request to run. Names of ended runs stay here: keep few.
+            # The order to cancel may overtake the request to run. Names of ended runs stay in this list, so only a few
+            # are kept.
             self._cancelled_early[run] = None
             while len(self._cancelled_early) > _EARLY_CANCELS_KEPT:
                 del self._cancelled_early[next(iter(self._cancelled_early))]
@@ -110,12 +111,12 @@ class WorkerCore:
 
     @property
     def frames_done(self) -> int:
-        """All frames worked on so far, by ended and running work; only grows."""
+        """How many frames ended and running work has worked on so far; only grows."""
         with self._lock:
             return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
 
     def close(self) -> None:
-        """Cancel all work and accept no more; does not wait for the threads."""
+        """Cancel all work, and accept no more work; does not wait for the threads."""
         with self._lock:
             for _, context in self._running.values():
                 context.cancel()
@@ -181,13 +182,13 @@ def _ran(work: Work[ResultT], context: WorkContext) -> ResultT:
         raise WorkerOutOfMemory(
             message, "Give the worker more memory, or run fewer segments at a time with --workers N."
         ) from error
-    except BaseException as error:  # whatever users' work raises
+    except BaseException as error:  # the work of users may raise anything
         raise _as_work_error(work, error) from error
 
 
 def _as_work_error(work: Work[ResultT], error: BaseException) -> WorkError:
     message = f"{work.label} failed with {type(error).__name__}: {error}"
     mapped = WorkError(message, "This is a defect of codecfleet or of a codec: please report it with the input.")
-    # The cause does not survive pickling, a note does.
+    # The cause would be lost in pickling, but a note is kept.
     mapped.add_note("".join(traceback.format_exception(error)))
     return mapped

@@ -1,6 +1,7 @@
-"""Asks the encoder libraries for their versions, and whether a parameter exists: FFmpeg ignores unknown ones.
+"""Asks the encoder libraries for their versions, and whether a parameter exists.
 
-The parser of the library that will encode checks a name and a value on a scratch parameter set.
+FFmpeg ignores unknown parameters. Therefore the library that will encode parses the name and the value into a scratch
+parameter set.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ def _library() -> ctypes.CDLL:
 
 
 def check_parameter(implementation: str, name: str, value: str) -> None:
-    """Check a parameter of x264 or x265; others pass unchecked. ``Unsupported`` if the library does not accept it."""
+    """Check a parameter, but only of x264 or x265; ``Unsupported`` if the library does not accept it."""
     parse = {"libx264": _parse_x264, "libx265": _parse_x265}.get(implementation)
     if parse is None:
         return
@@ -69,7 +70,7 @@ def _parse_x265(name: bytes, value: bytes) -> int:
 
 @cache
 def library_version(implementation: str) -> str:
-    """Return the versions of the encoder's library and of libavcodec, on one line."""
+    """Return one line with the versions of the encoder's library and of libavcodec."""
     found = ""
     with suppress(AttributeError, ValueError, av.error.FFmpegError):
         if implementation == "libx264":
@@ -84,7 +85,7 @@ def library_version(implementation: str) -> str:
 
 
 def _x264_version() -> str:
-    """Encode one small picture and read the version that x264 signs it with; it has no version function."""
+    """Encode a small picture, and read the version that x264 writes into it: x264 has no version function."""
     context = av.CodecContext.create("libx264", "w")
     context.width = context.height = 16
     context.pix_fmt, context.time_base, context.framerate = "yuv420p", Fraction(1, 25), Fraction(25)

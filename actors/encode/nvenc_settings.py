@@ -1,7 +1,7 @@
 """Every setting of an NVENC encoder that PyNvVideoCodec 2.2.4 passes to the driver, typed and checked.
 
-The package drops unknown keys and misreads some (docs/nvenc.md), so ``CreateEncoder`` gets only these. Sources: its
-programming guide, 2.5, table 1; its code on a simulated driver; nvEncodeAPI.h for combinations.
+The package drops unknown keys and misreads some keys (docs/nvenc.md), so ``CreateEncoder`` gets only these settings.
+Sources: the package's programming guide, 2.5, table 1; its code on a simulated driver; nvEncodeAPI.h for combinations.
 """
 
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """A preset, from fastest to best (guide, section 2.4); the package takes only upper case."""
+    """The presets, from fastest to best (guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
 
 class TuningInfo(StrEnum):
-    """A preset's tuning (guide, section 2.4)."""
+    """The tuning of a preset (guide, section 2.4)."""
 
     HIGH_QUALITY = "high_quality"
     LOW_LATENCY = "low_latency"
     ULTRA_LOW_LATENCY = "ultra_low_latency"
     LOSSLESS = "lossless"
     ULTRA_HIGH_QUALITY = "uhq"
-    """Newer than the guide; only for HEVC and AV1."""
+    """Missing in the guide, which is older; only for HEVC and AV1."""
 
 
 class RateMode(StrEnum):
@@ -47,7 +47,7 @@ class Multipass(StrEnum):
 
 
 class Tier(IntEnum):
-    """Tier of HEVC and AV1, by the driver's numbers."""
+    """The tiers of HEVC and AV1, by the driver's numbers."""
 
     MAIN = 0
     HIGH = 1
@@ -63,12 +63,12 @@ class Qp:
 
     @classmethod
     def same(cls, value: int) -> "Qp":
-        """Return quantizers with one value for all kinds."""
+        """Return quantizers that have the same value for all kinds of pictures."""
         return cls(value, value, value)
 
     @property
     def values(self) -> tuple[int, int, int]:
-        """P, B and intra."""
+        """The values for P, B and intra pictures."""
         return (self.inter_p, self.inter_b, self.intra)
 
 
@@ -81,7 +81,10 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return each level's number: 10 * ``unit`` times the level. ``minors`` counts the minor levels of 1 to 6."""
+    """Return each level's number: 10 * ``unit`` times the level.
+
+    ``minors`` has the number of minor levels for each of the major levels 1 to 6.
+    """
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
         for major, count in enumerate(minors, 1)
@@ -103,7 +106,7 @@ _WINDOW_FRAMES: Final = 31
 _RANGES: Final = {
     **dict.fromkeys(("bitrate", "maxbitrate", "vbvbufsize", "vbvinit", "gop", "idrperiod"), (1, _MOST_UINT32)),
     "aq": (0, 15),
-    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the driver also has 7, which the package drops
+    **dict.fromkeys(("numrefl0", "numrefl1"), (0, 6)),  # the driver also has level 7, which the package drops
     "bf": (0, _WINDOW_FRAMES),
     "lookahead": (1, _WINDOW_FRAMES),
 }
@@ -112,17 +115,17 @@ _STEERING: Final = (
     *("cq", "multipass", "lookahead"),
 )
 _Rule: TypeAlias = tuple[bool, str, str]
-"""Whether a rule is broken, the message, and the next step."""
+"""A rule as (whether it is broken, the message, the next step)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencSettings:
-    """One NVENC encoder, without the size and format of its pictures. None leaves a setting to the preset.
+    """The settings of an NVENC encoder, without the size and format of pictures.
 
-    docs/nvenc.md has every setting's meaning and range.
+    None leaves a setting to the preset. docs/nvenc.md has the meaning and range of every setting.
 
     Raises:
-        Unsupported: a value is out of its range, or two contradict each other; the message names them.
+            Unsupported: a value is out of range, or two values contradict each other; the message names them.
     """
 
     codec: Codec = Codec.H264

@@ -1,4 +1,4 @@
-"""Chooses the pixel format to encode: the source's if the encoder has it, else the one that loses least."""
+"""Chooses the pixel format to encode: the source's format if the encoder has it, or the one that loses least."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _USUAL: Final = "Use yuv420p, which nearly every player supports."
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The properties of a pixel format. Chroma shifts are log2 of the subsampling, None without chroma."""
+    """The properties of a pixel format. Chroma shifts are log2 of the subsampling; None if there is no chroma."""
 
     depth_bits: int
     chroma_shifts: tuple[int, int] | None
@@ -29,13 +29,14 @@ class _Shape:
 def choose_pix_fmt(
     codec: Codec, wanted: str, *, width: int, height: int, asked: bool = False
 ) -> tuple[str, str | None]:
-    """Return the pixel format in which pictures of format ``wanted`` are encoded, and why it differs.
+    """Return the pixel format in which pictures of format ``wanted`` are encoded, and why that format differs.
 
     The reason is None if the samples are unchanged: the same format, or another name for it (``yuvj420p`` is
-    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked``: the user requested this format,
-    so it has no substitute.
+    ``yuv420p`` with full range, ``nv12`` is ``yuv420p`` in another order). ``asked`` means that the user requested this
+    format, so that no other may replace it.
 
-    ``Unsupported`` if there is no such pixel format, or the encoder has none for this size or lacks the requested one.
+    ``Unsupported`` if there is no such pixel format, or the encoder lacks the requested format, or has no format for
+    this size.
     """
     profile = PROFILES[codec]
     source = _shape(wanted)
@@ -57,7 +58,7 @@ def choose_pix_fmt(
 
 
 def finest_pix_fmt(names: Sequence[str]) -> str:
-    """Return the format that holds all these formats' pictures without loss, RGB or YUV like the first one."""
+    """Return a format that holds the pictures of all these formats without loss: RGB or YUV, like the first format."""
     shapes = [_shape(name) for name in names]
     rgb = shapes[0].rgb
     depth_bits = max(shape.depth_bits for shape in shapes)
@@ -72,7 +73,7 @@ def finest_pix_fmt(names: Sequence[str]) -> str:
 
 
 def is_rgb(name: str) -> bool:
-    """Return whether a pixel format holds RGB or a palette of it; ``Unsupported`` if there is no such format."""
+    """Return whether a pixel format holds RGB or an RGB palette; ``Unsupported`` if there is no such format."""
     return _shape(name).rgb
 
 
@@ -86,7 +87,7 @@ def _shape(name: str) -> _Shape:
         raise Unsupported(f"{name} names a device's memory, not a layout of samples", _USUAL)
     rgb = known.is_rgb or known.has_palette
     colours = sum(not component.is_alpha for component in components)
-    # 64 is divisible by every subsampling.
+    # A side of 64 is divisible by every subsampling.
     halvings = [(64 // side).bit_length() - 1 for side in (known.chroma_width(64), known.chroma_height(64))]
     shifts = (halvings[0], halvings[1]) if colours > 1 else None
     return _Shape(
@@ -112,7 +113,7 @@ def _fits(profile: SoftwareProfile, shape: _Shape, width: int, height: int) -> b
 
 
 def _losses(source: _Shape, target: _Shape) -> tuple[int, ...]:
-    """Order formats by what a conversion to them loses, the worst loss first, then by needless samples and bits."""
+    """Order formats by the losses of a conversion (the worst kind first), then by needless samples and bits."""
     depth = target.depth_bits - source.depth_bits
     wanted, given = source.chroma_shifts, target.chroma_shifts
     if wanted is None:

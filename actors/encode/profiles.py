@@ -11,7 +11,7 @@ from .settings import Codec, RateControl, check_rate
 Options = tuple[tuple[str, str], ...]
 
 PRESETS = range(1, 8)
-"""1 is fastest, 7 slowest."""
+"""1 is the fastest preset, 7 the slowest."""
 INITIAL_FULLNESS: Final = Fraction(9, 10)
 """How full the leaky bucket is by default when a segment starts."""
 _GOP_S: Final = 10
@@ -20,7 +20,7 @@ _LEAST_GOP_FRAMES, _MOST_GOP_FRAMES = 250, 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderProfile:
-    """One encoder. ``pix_fmts`` are the formats that decoding its output returns unchanged."""
+    """One encoder. ``pix_fmts`` are the formats that survive encoding and decoding unchanged."""
 
     codec: Codec
     implementation: str
@@ -30,7 +30,7 @@ class EncoderProfile:
     pix_fmts: tuple[str, ...]
 
     def settled_rate(self, rate: RateControl | None) -> RateControl:
-        """Return a request's rates, with the default quality if it has neither quality nor bitrate.
+        """Return the rates of a request, with the default quality if neither quality nor bitrate is given.
 
         ``UsageError`` if the rates contradict each other, or the quality is out of the encoder's range.
         """
@@ -57,14 +57,14 @@ class SoftwareProfile(EncoderProfile):
 
 
 def preset_index(preset: int) -> int:
-    """Return a preset's index in tables; ``UsageError`` if it is not one of ``PRESETS``."""
+    """Return the index of a preset in tables; ``UsageError`` if the preset is not in ``PRESETS``."""
     if preset not in PRESETS:
         raise UsageError(f"preset {preset} is not in {PRESETS[0]}..{PRESETS[-1]}", "1 is fastest, 7 slowest.")
     return preset - PRESETS[0]
 
 
 def gop_frames(frame_rate: Fraction) -> int:
-    """Return the longest distance between keyframes: 10 s, within 250 (x264's and x265's default) to 600 frames."""
+    """Return the longest distance between keyframes: 10 s, but at least 250 (x264's default) and at most 600 frames."""
     return min(max(_LEAST_GOP_FRAMES, round(_GOP_S * frame_rate)), _MOST_GOP_FRAMES)
 
 
@@ -129,7 +129,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
 """Every software encoder, by the format it writes."""
 
 NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
-"""The formats that NVENC's surfaces hold exactly; it codes AV1 only in 4:2:0."""
+"""The formats that NVENC's surfaces hold exactly; NVENC codes AV1 only in 4:2:0."""
 
 NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
     codec: EncoderProfile(
@@ -146,4 +146,4 @@ NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
         (Codec.AV1, 32, 63, NVENC_PIX_FMTS[:2]),
     )
 }
-"""NVENC's encoders, by the format they write; there is none for VP9."""
+"""NVENC's encoders, by the format they write; NVENC has no encoder for VP9."""

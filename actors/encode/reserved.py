@@ -1,6 +1,6 @@
 """Encoder options that a user may not set, because they would break a promise that every output keeps.
 
-The promises are one packet per picture, closed segments, no opened files, and the same bytes and colours everywhere.
+The promises: one packet per picture, closed segments, no opened files, and everywhere the same bytes and colours.
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ _LENIENT: Final = frozenset({"libx264", "libx265"})
 
 
 def check_not_reserved(implementation: str, name: str, *, parameter: bool, on_grid: bool) -> None:
-    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` within ``x264-params`` and the like."""
+    """Raise ``Unsupported`` if a user may not set an option, or a ``parameter`` in an option like ``x264-params``."""
     reasons = _PARAMETERS.get(implementation, {}) if parameter else _OPTIONS
     on_the_grid = _GRID_PARAMETERS.get(implementation, frozenset()) if parameter else _GRID_OPTIONS
     spellings = _spellings(implementation, name) if parameter else {name}

@@ -1,6 +1,6 @@
 """Keeps a library from taking real-time priority: SVT-AV1, opened as root, puts threads on SCHED_FIFO (PyAV 18.1).
 
-No option prevents it, so a thread drops CAP_SYS_NICE (capabilities(7)) while it opens an encoder.
+No option of the library prevents that, so a thread drops CAP_SYS_NICE (capabilities(7)) while it opens an encoder.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _Words = _Sets * 2
 
 @contextmanager
 def ordinary_scheduling() -> Iterator[None]:
-    """Keep the calling thread, and the threads it starts, at normal priority, if the kernel allows that."""
+    """Keep the calling thread, and threads that it starts, at normal priority, if the kernel allows that."""
     words = _Words()
     is_known = sys.platform == "linux" and not _libc().capget(ctypes.byref(_Header(_VERSION, 0)), words)
     if not is_known or not words[0].effective & _SYS_NICE:
@@ -49,5 +49,5 @@ def _libc() -> ctypes.CDLL:
 
 
 def _set_rights(words: "ctypes.Array[_Sets]") -> None:
-    # Never refused: a thread may drop a capability, and take it back while it is permitted.
+    # The kernel never refuses this: a thread may drop a capability, and regain it as long as it is permitted.
     _libc().capset(ctypes.byref(_Header(_VERSION, 0)), words)

@@ -18,7 +18,7 @@ PictureT_contra = TypeVar("PictureT_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class EncodedPacket:
-    """One encoded picture, in decoding order. ``pts_ticks`` is in the settings' time base."""
+    """One encoded picture, in decoding order. ``pts_ticks`` counts in the time base of the settings."""
 
     pts_ticks: int
     is_keyframe: bool
@@ -26,7 +26,7 @@ class EncodedPacket:
 
 
 class SessionState(Enum):
-    """The state of an encoder session. Edges: OPEN -> FINISHED; any -> CLOSED."""
+    """The state of an encoder session. Transitions: OPEN -> FINISHED; any -> CLOSED."""
 
     OPEN = "open"
     FINISHED = "finished"
@@ -37,20 +37,20 @@ class SessionState(Enum):
 class EncoderSession(Closing, Generic[PictureT_contra]):
     """An encoder for one segment that returns exactly one packet for each picture.
 
-    Use it as a context manager: call ``encode`` in presentation order, then ``finish``. After the ``with`` block it
-    holds no engine, memory or thread. Not thread-safe.
+    Use it as a context manager: call ``encode`` in presentation order, then ``finish``. After the ``with`` block the
+    encoder holds no engine, memory or thread. Not thread-safe.
 
-    Packets come in decoding order, with exactly the ``pts_ticks`` of their pictures. The first is a keyframe, and
-    nothing refers to pictures outside the session. The same settings and pictures give the same packets and
+    Packets come in decoding order, with the exact ``pts_ticks`` of their pictures. The first packet is a keyframe, and
+    no packet refers to pictures outside the session. The same settings and pictures give the same packets and
     ``extradata`` on every engine of one encoder kind.
     """
 
     name: str
     """The encoder's name, for errors."""
     extradata: bytes
-    """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; VP9 has none."""
+    """The parameter sets (Annex B, or AV1's sequence header OBU), known before the first picture; empty for VP9."""
     reorder_frames: int
-    """The largest difference between decoding and presentation order, in pictures; equal in every segment."""
+    """The largest difference between decoding and presentation order, in pictures; the same in every segment."""
     _state = SessionState.OPEN
     _last_pts_ticks: int | None = None
     _packets_out = 0
@@ -61,7 +61,7 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
     ) -> list[EncodedPacket]:
         """Encode one picture and return the packets that are ready.
 
-        ``picture`` must fit the settings and be later than the one before; it may be overwritten when this returns.
+        ``picture`` must fit the settings and be later than the previous picture. It may be overwritten after this call.
         ``keyframe`` forces an IDR picture. ``sei_messages`` are written beside the picture.
 
         Raises:
@@ -75,21 +75,21 @@ class EncoderSession(Closing, Generic[PictureT_contra]):
         """Change the rate control, from the next picture on.
 
         Raises:
-            Unsupported: the engine cannot, or the values contradict each other.
-            DeviceError: the driver refuses them; the session continues with the old ones.
+            Unsupported: the engine cannot make this change, or the values contradict each other.
+            DeviceError: the driver refuses the values; the session continues with the old values.
         """
 
     @abstractmethod
     def finish(self) -> list[EncodedPacket]:
-        """Return the remaining packets, having checked that every picture came out; raises as ``encode`` does."""
+        """Return the remaining packets, after checking that no picture is missing; raises as ``encode`` does."""
 
     def remaining(self) -> Iterator[EncodedPacket]:
-        """Yield the packets of ``finish`` as they become ready: encoding the last pictures takes long."""
+        """Yield the packets of ``finish`` as they become ready, since encoding the last pictures takes long."""
         yield from self.finish()
 
     @abstractmethod
     def close(self) -> None:
-        """Release the engine, its memory and its threads, in any state. Never raises."""
+        """Release the engine, its memory and its threads, whatever the state. Never raises."""
 
     def _require_open(self) -> None:
         if self._state is not SessionState.OPEN:

@@ -1,6 +1,6 @@
-"""The settled settings of one encoder: a frozen value, equal in every segment of a track.
+"""The final settings of one encoder: a frozen value, equal in every segment of a track.
 
-They include everything that can change an output byte, so the same settings and pictures give the same bytes.
+The settings include everything that can change an output byte, so the same settings and pictures give the same bytes.
 """
 
 import os
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 LEAST_RATE_BPS: Final = 1000
-"""Encoders count in kilobits."""
+"""The lowest rate: encoders count in kilobits."""
 
 
 class Codec(StrEnum):
-    """A video coding format, by the user's name for it."""
+    """A video coding format; the value is the user's name for it."""
 
     H264 = "h264"
     HEVC = "hevc"
@@ -32,26 +32,26 @@ class Codec(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateControl:
-    """Rate control by a constant quality or an average bitrate, with an optional leaky bucket."""
+    """Rate control with a constant quality or an average bitrate, and an optional leaky bucket."""
 
-    quality: int | None = None  # on the encoder's CRF scale (lower is better); either this or ``bitrate_bps`` is set
+    quality: int | None = None  # on the encoder's CRF scale (lower is better); set if ``bitrate_bps`` is not
     bitrate_bps: int | None = None
-    maxrate_bps: int | None = None  # set with ``bufsize_bits`` or not at all
+    maxrate_bps: int | None = None  # set if and only if ``bufsize_bits`` is set
     bufsize_bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of an encoder's rate control; None leaves a value unchanged. x264 takes only four of them."""
+    """New values of an encoder's rate control; None leaves a value unchanged. x264 accepts only four of the values."""
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
     multipass: Literal["off", "qres", "fullres"] | None = None
     bitrate: int | None = None  # average, in bit/s
-    maxbitrate: int | None = None  # peak of vbr, in bit/s
+    maxbitrate: int | None = None  # the peak rate of vbr, in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
     vbvinit: int | None = None  # the buffer's initial fullness, in bits; 0 lets the driver choose
     fps: Fraction | int | None = None  # does not change timestamps
-    cq: int | None = None  # target quality of vbr; 0 returns to a bitrate
+    cq: int | None = None  # the target quality of vbr; 0 returns to a bitrate
 
 
 def check_rate(rate: RateControl) -> None:
@@ -72,11 +72,11 @@ def check_rate(rate: RateControl) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSettings:
-    """One encoder, fully settled."""
+    """The final settings of one encoder."""
 
     codec: Codec
     implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)
-    format: VideoFormat  # the pictures' format after all filters
+    format: VideoFormat  # the format of the pictures after all filters
     time_base: Fraction  # the tick of pictures and packets
     threads: int
     rate: RateControl
@@ -84,7 +84,7 @@ class EncoderSettings:
     nvenc: "NvencSettings | None" = None
     dolby_vision: bool = False  # whether to write the frames' RPUs beside each HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
-    keyframe_interval_s: Fraction | None = None  # if set, the only keyframes are the first and the requested ones
+    keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested ones are keyframes
 
     @property
     def on_device(self) -> bool:
@@ -93,8 +93,10 @@ class EncoderSettings:
 
 
 MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
-"""With four or more threads, x265's lookahead changes, and with it the bytes. Each thread of SVT-AV1 takes much more
-memory than placement counts for a session. More than eight threads of libvpx hardly help.
+"""The most threads of an encoder.
+
+With four or more threads, x265's lookahead changes, and thus the bytes. Each thread of SVT-AV1 takes much more memory
+than placement allows for a session. More than eight threads hardly speed up libvpx.
 """
 
 
@@ -104,7 +106,7 @@ def usable_cores() -> int:
 
 
 def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
-    """Return a software encoder's settings with this number of threads, or the nearest with the same bytes."""
+    """Return software settings with this number of threads, or the nearest number that gives the same bytes."""
     if not settings.any_threads:
         return settings
     threads = max(1, min(threads, MOST_THREADS[settings.codec]))

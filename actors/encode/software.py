@@ -1,8 +1,8 @@
 """A software encoder session, which returns exactly one packet for each picture.
 
 FFmpeg silently converts pictures, rounds timestamps and copies decoders' picture types, so pictures are checked here.
-FFmpeg passes new rates on (libavcodec/libx264.c, ``reconfig_encoder``); x264 takes them only with a buffer, and a new
-average only at a constant rate (encoder/ratecontrol.c, ``x264_ratecontrol_init_reconfigurable``).
+FFmpeg passes new rates on to x264 (libavcodec/libx264.c, ``reconfig_encoder``). x264 accepts new rates only with a
+buffer, and a new average only at a constant rate (encoder/ratecontrol.c, ``x264_ratecontrol_init_reconfigurable``).
 """
 
 import os
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from av.video.codeccontext import VideoCodecContext
 
 
-# SVT-AV1 logs to standard error unless this variable is set before it starts; its errors are returned anyway.
+# SVT-AV1 logs to standard error unless this variable is set before its start; errors are returned in any case.
 os.environ.setdefault("SVT_LOG", "0")
 _SEARCH_CHILDREN: Final = 1  # AV_OPT_SEARCH_CHILDREN: also searches the encoder's own options
 
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 _VPX_TICK_S: Final = Fraction(1, 10_000_000)
-"""The tick to which libvpx rounds times: down on input, to the nearest on output (vp9/vp9_cx_iface.c)."""
+"""The tick to which libvpx rounds times: down on input, to the nearest tick on output (vp9/vp9_cx_iface.c)."""
 _VPX_LARGEST_TERM: Final = 1_000_000_000
 """The limit of a time base in libvpx (``g_timebase`` of vp9/vp9_cx_iface.c)."""
 _H264_DEEPEST_REORDER = 16
@@ -50,7 +50,7 @@ _OPEN_WITH: Final = "Open the session with maxrate_bps equal to bitrate_bps and 
 
 
 class SoftwareEncoder(EncoderSession[VideoFrame]):
-    """A session of FFmpeg's software encoders; it changes its frames' times, ``pict_type`` and ``duration``.
+    """A session of a software encoder of FFmpeg; it changes the time, ``pict_type`` and ``duration`` of frames.
 
     ``EncoderFailed`` if the encoder does not open with these settings.
     """
@@ -62,7 +62,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self.extradata = bytes(self._context.extradata or b"")
         self.reorder_frames = reorder_depth(settings, self.extradata)
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
-        # The pictures' pts, by the pts given to the encoder.
+        # The pts of pictures, by the pts that the encoder was given.
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
         self._dovi: dict[int, bytes] = {}
@@ -72,18 +72,18 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._nominal_ticks = max(1, round(1 / (rate * self._time_base)))
 
     def close(self) -> None:
-        """Free the encoder's memory and threads now, rather than when the session is collected."""
+        """Free the encoder's memory and threads now, instead of when the session is collected."""
         self._state = SessionState.CLOSED
         self._context = None
 
     def encode(
         self, picture: VideoFrame, *, keyframe: bool = False, sei_messages: Sequence[SeiMessage] = ()
     ) -> list[EncodedPacket]:
-        """Encode a picture of the settings' size, pixel format and time base; VP9 has no SEI messages."""
+        """Encode a picture with the size, pixel format and time base of the settings; VP9 has no SEI messages."""
         if sei_messages and self._settings.codec is Codec.VP9:
             raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
         self._check(picture)
-        # The decoder's picture type would otherwise force the encoder's.
+        # Otherwise the decoder's picture type would decide the encoder's.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
         picture.duration = self._nominal_ticks
         pts = picture.pts or 0
@@ -96,7 +96,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self._packets(picture))
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change x264's bitrate, peak and buffer, or its quality, from about the next picture on."""
+        """Change either the bitrate, peak and buffer of x264, or the quality, from about the next picture on."""
         self._require_open()
         wanted = _changed_rate(self._settings.codec, self.name, self._rate, change)
         if self._context is None:
@@ -109,7 +109,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self._rate = wanted
 
     def _encoder_pts(self, pts: int) -> int:
-        """Return the pts for the encoder: the picture's, or the smallest one above the previous pts."""
+        """Return the pts for the encoder: the picture's pts, or the smallest pts above the previous one."""
         if self._time_base == self._settings.time_base:
             return pts
         own = floor(pts * self._settings.time_base / self._time_base)
@@ -118,7 +118,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return self._last_encoder_pts
 
     def finish(self) -> list[EncodedPacket]:
-        """Return the remaining packets, having checked that every picture came out."""
+        """Return the remaining packets, after checking that no picture is missing."""
         return list(self.remaining())
 
     def remaining(self) -> Iterator[EncodedPacket]:
@@ -161,7 +161,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
             message = f"{self.name} returned an unexpected packet, at {packet.pts}"
             raise EncoderFailed(message, RETRY_ADVICE)
         self._count_packet(EncoderFailed, is_keyframe=packet.is_keyframe)
-        # A picture's dynamic metadata is the last NAL unit of its access unit. FFmpeg returns it with emulation
+        # A picture's dynamic metadata is the last NAL unit of its access unit. FFmpeg returns the unit with emulation
         # prevention, so it is written unchanged.
         metadata = self._dovi.pop(pts, b"")
         payload = bytes(packet) + (_DOVI_NAL_HEADER + metadata if metadata else b"")
@@ -171,7 +171,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
 
 
 def _set_option(context: "VideoCodecContext", name: str, value: str) -> None:
-    """Set an option of an open encoder, by FFmpeg's AVOption interface; ``ValueError`` if the encoder rejects it."""
+    """Set an option of an open encoder, with FFmpeg's AVOption interface; ``ValueError`` if the encoder rejects it."""
     code = ffmpeg().av_opt_set(context_address(context), name.encode(), value.encode(), _SEARCH_CHILDREN)
     if code < 0:
         raise ValueError(f"FFmpeg does not set {name}={value} (error {code})")
@@ -206,10 +206,10 @@ def _opened(settings: EncoderSettings) -> "VideoCodecContext":
 
 
 def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
-    """Return the tick of an encoder's times: the pictures' tick, unless libvpx would round or refuse it.
+    """Return the tick of an encoder's times: the pictures' tick, unless libvpx would round or refuse that tick.
 
-    libvpx then gets its own tick, in which two pictures still differ by at least one. This affects only rate control;
-    packets have the pictures' times.
+    In that case libvpx gets another tick, in which two pictures still differ by at least 1. This affects only rate
+    control, because packets keep the times of the pictures.
     """
     exact = time_base % _VPX_TICK_S == 0 or time_base > 2 * _VPX_TICK_S
     taken = max(time_base.numerator, time_base.denominator) <= _VPX_LARGEST_TERM
@@ -217,9 +217,9 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
-    """Return the reorder depth that the encoder's parameter sets state (annex E.2.1), else ``unstated``.
+    """Return the reorder depth that the encoder's parameter sets state (annex E.2.1), or ``unstated``.
 
-    AV1's and VP9's packets come in presentation order: a packet includes any pictures that are not shown.
+    Packets of AV1 and VP9 come in presentation order, since each packet includes any pictures that are not shown.
     """
     if settings.codec in (Codec.AV1, Codec.VP9):
         return 0

@@ -1,1 +1,1 @@
-"""Pictures on the host or on a device: their formats, their memory layouts, and the values that hold them."""
+"""Pictures on the host or on a device: formats, memory layouts, and the objects that hold pictures."""

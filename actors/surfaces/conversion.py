@@ -1,16 +1,17 @@
 """A requested scaling and conversion of a surface, and the resulting arithmetic for each of its planes.
 
-Pure. Samples are integers throughout, so every implementation gives the same bits: the device's kernels
-(``converting``) and the reference in NumPy that tests them. The arithmetic, for samples of S bits that become T:
+Samples are integers throughout, so every implementation gives the same bits: the device's kernels (``converting``) and
+the reference in NumPy that tests them. The arithmetic, for samples of S bits that become samples of T bits:
 
 1. Across: each row's target columns are sums of ``WEIGHT_BITS``-bit weights and S-bit samples, shifted right to
-   ``BETWEEN_BITS`` bits with halves rounded up. Weights' magnitudes sum to less than 1.6, so a value lies within
+   ``BETWEEN_BITS`` bits with halves rounded up. The magnitudes of weights sum to less than 1.6, so a value lies between
    -0.3 and 1.3, which a signed 16-bit number holds at 14 bits.
-2. Down: the same over those rows, shifted right to T bits with halves rounded up, and clipped to what T bits hold. The
-   sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
+2. Down: the same sums over the rows of step 1, shifted right to T bits with halves rounded up, and clipped to what T
+   bits hold. The sum's magnitude stays below 1.3 * 1.6 * 2^(14 + 15), which a signed 32-bit number holds.
 
-A plane that neither pass would change only changes its depth: shifted left, or right with halves rounded up. There is
-no dithering. Shifting left is exact for limited range; white of full range stays a little below the new maximum.
+If neither pass would change a plane, only the depth changes: samples are shifted left, or right with halves rounded up.
+There is no dithering. Shifting left is exact for limited range; white of full range stays a little below the new
+maximum.
 """
 
 from dataclasses import dataclass
@@ -22,21 +23,21 @@ from .formats import SurfaceFormat, surface_format
 from .scaling import LUMA, ChromaLocation, ScaleFilter, Taps, taps
 
 VERSION: Final = 1
-"""Raised whenever a bit of any result changes: it is part of the encoder kind."""
+"""Part of the encoder kind, and increased whenever a bit of any result changes."""
 BETWEEN_BITS: Final = 14
-"""Bits of a sample between the two passes; more than any source has."""
+"""The bits of a sample between the two passes: more than any source has."""
 BETWEEN_BYTES: Final = 2
 _TABLE_BYTES: Final = 4
 
 
 def padding_bits(format_: SurfaceFormat) -> int:
-    """Return how many padding bits are below a sample's significant bits."""
+    """Return the number of padding bits below the significant bits of a sample."""
     return 8 * format_.sample_bytes - format_.bits
 
 
 @dataclass(frozen=True, slots=True)
 class PlanePlace:
-    """Where a plane's samples are, in samples: ``step`` is from column to column, ``pitch`` from row to row."""
+    """Where the samples of a plane are: ``step`` samples lead to the next column, ``pitch`` samples to the next row."""
 
     offset: int
     step: int
@@ -57,7 +58,7 @@ def plane_places(format_: SurfaceFormat, width: int, height: int) -> tuple[Plane
 
 @dataclass(frozen=True, slots=True)
 class PlanePlan:
-    """How one plane is made from its source."""
+    """How one plane is made from a source plane."""
 
     source: PlanePlace
     target: PlanePlace
@@ -66,15 +67,15 @@ class PlanePlan:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether the plane's samples are made from several source samples, or from those of another place."""
+        """Whether samples of the plane are made from several source samples, or from samples at other places."""
         return not (self.across.is_identity and self.down.is_identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """From surfaces of one format and size to those of another; both are tight. Sizes are (width, height).
+    """Converts surfaces of one format and size to another; neither has padding. Sizes are (width, height).
 
-    ``Unsupported`` if a size is not positive, or odd along an axis on which chroma is halved.
+    ``Unsupported`` if a size is not positive, or is odd along an axis on which chroma is halved.
     """
 
     source: SurfaceFormat
@@ -94,12 +95,12 @@ class Conversion:
 
     @property
     def is_identity(self) -> bool:
-        """Whether a surface only needs to be copied."""
+        """Whether it is enough to copy a surface."""
         return self.source == self.target and not any(plan.is_scaled for plan in self.plans())
 
     @property
     def name(self) -> str:
-        """The conversion's part of the encoder kind: equal names mean equal results; "" if pictures are unchanged."""
+        """The conversion's name in the encoder kind: equal names mean equal results, "" means unchanged pictures."""
         if self.is_identity:
             return ""
         source = _described(self.source, self.source_size, self.source_location)
@@ -113,20 +114,20 @@ class Conversion:
 
     @property
     def tables_bytes(self) -> int:
-        """The size of the weights that the device needs."""
+        """The size in bytes of the weights that the device needs."""
         plans = [plan for plan in self.plans() if plan.is_scaled]
         tables = {each for plan in plans for each in (plan.across, plan.down)}
         return _TABLE_BYTES * sum(len(each.firsts) * (1 + each.count) for each in tables)
 
     @property
     def scratch_bytes(self) -> int:
-        """How much of the device's memory a prepared conversion takes beside the two surfaces."""
+        """How much device memory a prepared conversion takes, apart from the two surfaces."""
         scaled = [plan for plan in self.plans() if plan.is_scaled]
         between = sum(plan.target.columns * plan.source.rows for plan in scaled)
         return self.tables_bytes + BETWEEN_BYTES * between
 
     def plans(self) -> tuple[PlanePlan, PlanePlan, PlanePlan]:
-        """Return how luma, Cb and Cr are made. Cb and Cr share their taps."""
+        """Return how luma, Cb and Cr are made. Cb and Cr have the same taps."""
         sources = plane_places(self.source, *self.source_size)
         targets = plane_places(self.target, *self.target_size)
         (wide, high), (wider, higher) = self.source_size, self.target_size
@@ -153,7 +154,7 @@ def device_conversion(source: SurfaceFormat, size: tuple[int, int], output: Vide
     target = surface_format(output.pix_fmt)
     if target is None:
         raise Unsupported(f"no surface holds {output.pix_fmt}", "Use --encoder software.")
-    # The source states where chroma is sited, and that does not change.
+    # The source states where chroma is sited; the encoded pictures keep that.
     location = ChromaLocation(output.colour.chroma_location or ChromaLocation.LEFT.value)
     return Conversion(
         source=source,

@@ -1,4 +1,4 @@
-"""A picture in a device's memory, as decoders output and encoders take it, with what a decoder reports about it."""
+"""A picture in device memory, as decoders output it and encoders take it, and a decoder's notes on the picture."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from .formats import SurfaceFormat, SurfaceLayout
 
 
 class DevicePlane(NamedTuple):
-    """One plane: its address on the device, its pitch, and its size."""
+    """The address of one plane on the device, its pitch, and its size."""
 
     address: int
     pitch_bytes: int
@@ -22,8 +22,8 @@ class DevicePlane(NamedTuple):
 class DeviceFrame:
     """One picture on the device.
 
-    ``bits`` are the significant bits of a sample. ``owner`` keeps the memory alive. A decoder's frame is overwritten by
-    its next call: copy it to keep it.
+    ``bits`` are the significant bits of a sample. ``owner`` keeps the memory alive. The decoder's next call overwrites
+    a frame: copy the frame to keep it.
     """
 
     layout: SurfaceLayout
@@ -36,11 +36,11 @@ class DeviceFrame:
 
 @dataclass(frozen=True, slots=True)
 class DecodeStatistics:
-    """How a picture was coded, block by block in the driver's order. Documented, but no tested driver gave any."""
+    """How a picture was coded, block by block, in the driver's order. No tested driver returned these statistics."""
 
-    luma_qp: tuple[int, ...]  # quantizers; all four fields are equally long, or empty
+    luma_qp: tuple[int, ...]  # quantizers; all four fields have the same length, which may be 0
     coding_units: tuple[int, ...]  # the driver's block types
-    first_motion: tuple[tuple[int, int], ...]  # (across, down): motion by the first reference list
+    first_motion: tuple[tuple[int, int], ...]  # (across, down): motion from the first reference list
     second_motion: tuple[tuple[int, int], ...]
 
 
@@ -54,32 +54,32 @@ class PictureNotes:
 
 @dataclass(slots=True, eq=False)
 class DevicePicture:
-    """A complete picture in contiguous device memory without padding; hold it until the device has read it."""
+    """A finished picture in contiguous device memory without padding; keep this object until the device has read it."""
 
     frame: DeviceFrame
     format: SurfaceFormat
     pix_fmt: str  # FFmpeg's name of the format in which software decodes it
-    pts: int | None = None  # in its track's ticks
-    opaque: object = None  # its decoder's notes
+    pts: int | None = None  # in ticks of the picture's track
+    opaque: object = None  # the decoder's notes
     colour: Colour | None = None
-    """The picture's colours, in a track whose colours change; None: the track's colours."""
+    """The colours of this picture, if the track's colours change; None means the track's colours."""
 
     @property
     def address(self) -> int:
-        """Where it begins on the device."""
+        """The picture's address on the device."""
         return self.frame.planes[0].address
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedPicture:
-    """A picture on the host or the device, and its pts: device frames have none."""
+    """A picture on the host or the device, and its pts, because device frames have no pts."""
 
     pixels: VideoFrame | DeviceFrame
     pts_ticks: int
 
 
 def state_colour(picture: object, colour: Colour) -> None:
-    """Give a decoded picture, on the host or the device, its own colours, overriding its decoder's."""
+    """Give a decoded picture, on the host or the device, its own colours instead of the decoder's."""
     if isinstance(picture, VideoFrame):
         picture.color_range, picture.colorspace = colour.range, colour.matrix
         picture.color_primaries, picture.color_trc = colour.primaries, colour.transfer
@@ -88,7 +88,7 @@ def state_colour(picture: object, colour: Colour) -> None:
 
 
 def stated_colour(picture: VideoFrame | DevicePicture, otherwise: Colour) -> Colour:
-    """Return the colours that ``state_colour`` gave a picture; ``otherwise`` completes them."""
+    """Return the colours that ``state_colour`` gave to a picture; ``otherwise`` fills in missing values."""
     if isinstance(picture, DevicePicture):
         return picture.colour or otherwise
     return replace(
@@ -104,7 +104,7 @@ def device_planes(format_: SurfaceFormat, address: int, width: int, height: int)
     """Return the planes of a surface at ``address``, without padding."""
     row_bytes = width * format_.sample_bytes
     chroma_rows = height >> format_.halved_down
-    # A plane of chroma pairs, halved across, is as wide as luma; else chroma has two planes.
+    # A plane of chroma pairs that is halved across is as wide as luma; otherwise chroma has two planes.
     rows = (height, chroma_rows) if format_.halved_across else (height, height, height)
     planes = []
     for count in rows:
@@ -116,7 +116,7 @@ def device_planes(format_: SurfaceFormat, address: int, width: int, height: int)
 def tight_picture(
     format_: SurfaceFormat, address: int, size: tuple[int, int], pix_fmt: str, owner: object
 ) -> DevicePicture:
-    """Return the picture of this (width, height) in the memory at ``address``, which ``owner`` keeps alive."""
+    """Return a picture of this (width, height) in the memory at ``address``, which ``owner`` keeps alive."""
     width, height = size
     planes = device_planes(format_, address, width, height)
     frame = DeviceFrame(

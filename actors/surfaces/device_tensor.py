@@ -1,7 +1,7 @@
-"""Where a tensor is on the device, and its layout: by DLPack, or by the CUDA array interface.
+"""Finds a tensor's place on the device and its layout, through DLPack or the CUDA array interface.
 
-PyNvVideoCodec reads few kinds of DLPack, so the capsule is read here. Sources: dlpack.h (DLManagedTensor) and the
-Python array interchange protocol; the CUDA Array Interface, version 3.
+PyNvVideoCodec reads only a few kinds of DLPack capsules, so the capsule is read here. Sources: dlpack.h
+(DLManagedTensor) and the Python array interchange protocol; the CUDA Array Interface, version 3.
 """
 
 import ctypes
@@ -32,29 +32,29 @@ class DeviceTensor:
 
     address: int
     shape: tuple[int, ...]
-    strides_bytes: tuple[int, ...] | None  # None: C order
+    strides_bytes: tuple[int, ...] | None  # None means C order
     item_bytes: int
     owner: object = field(repr=False)  # keeps the memory alive
-    streams: tuple[int, ...] = ()  # handles of CUDA streams: the samples are complete once their work is done
-    device: int | None = None  # None: not said
+    streams: tuple[int, ...] = ()  # handles of CUDA streams, whose work completes the samples
+    device: int | None = None  # None means not stated
 
 
 def device_kind(tensor: Any) -> int:
-    """Return the kind of a tensor's device (DLDeviceType); ``EncoderFailed`` if the tensor does not state it."""
+    """Return the kind of a tensor's device (DLDeviceType); ``EncoderFailed`` if the tensor does not state the kind."""
     with _foreign(tensor):
         return int(tensor.__dlpack_device__()[0])
 
 
 def device_tensor(tensor: Any) -> DeviceTensor:
-    """Return where a CUDA tensor is. Its capsule is not consumed: it owns the tensor until the result is dropped.
+    """Return where a CUDA tensor is. The capsule is not consumed: it owns the tensor until the result is dropped.
 
-    ``EncoderFailed`` if the tensor gives no capsule, or one of an unknown kind, is not on a CUDA device, or
-    holds no whole numbers.
+    ``EncoderFailed`` if the tensor gives no capsule of a known kind, is not on a CUDA device, or holds other than whole
+    numbers.
     """
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     with _foreign(tensor):
-        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # after its producer's work
+        capsule = tensor.__dlpack__(stream=DEFAULT_STREAM)  # complete after the producer's work
         found = DLTensor.from_address(int(read(capsule, _NAME) or 0))
     if found.device_type != CUDA:
         message = "the session reads pictures from the device, and this one is on the host"
@@ -96,7 +96,7 @@ def array_tensor(array: Any) -> DeviceTensor:
 
 @contextmanager
 def _foreign(tensor: object) -> Iterator[None]:
-    """Map the errors of a foreign tensor, such as PyTorch's with gradients."""
+    """Map the errors of a foreign tensor, such as a tensor of PyTorch with gradients."""
     try:
         yield
     except Exception as error:  # each framework raises its own errors

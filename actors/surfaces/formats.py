@@ -1,4 +1,4 @@
-"""The arrangement of samples in a surface: its layout, its depth and sampling, and the FFmpeg formats that it holds."""
+"""The arrangement of samples in a surface: layout, depth and sampling, and the FFmpeg formats that fit a surface."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,14 +11,14 @@ from ..media.values import BYTE_BITS
 
 
 class SurfaceLayout(Enum):
-    """The arrangement of samples in a surface, by the Video Codec SDK's names; ``value`` is PyNvVideoCodec's name."""
+    """The arrangements of samples in a surface, named as in the Video Codec SDK; ``value`` is PyNvVideoCodec's name."""
 
-    NV12 = "NV12"  # 4:2:0, 8 bits: a plane of luma, then one of chroma pairs
-    P016 = "P016"  # NV12's planes with 10 or 12 bits in the upper bits of 16
-    NV16 = "NV16"  # 4:2:2, 8 bits: a plane of luma, then one of chroma pairs
-    P216 = "P216"  # NV16's planes with 10 or 12 bits in the upper bits of 16
+    NV12 = "NV12"  # 4:2:0, 8 bits: a plane of luma, then a plane of chroma pairs
+    P016 = "P016"  # like NV12, but with 10 or 12 bits in the upper bits of 16
+    NV16 = "NV16"  # 4:2:2, 8 bits: a plane of luma, then a plane of chroma pairs
+    P216 = "P216"  # like NV16, but with 10 or 12 bits in the upper bits of 16
     YUV444 = "YUV444"  # 4:4:4, 8 bits: three planes
-    YUV444_16 = "YUV444_16Bit"  # YUV444's planes with 10 or 12 bits in the upper bits of 16
+    YUV444_16 = "YUV444_16Bit"  # like YUV444, but with 10 or 12 bits in the upper bits of 16
 
 
 _SOFT_DEPTHS: Final = (8, 10, 12)
@@ -30,12 +30,12 @@ _LAYOUTS: Final = {
     (0, 0, False): SurfaceLayout.YUV444,
     (0, 0, True): SurfaceLayout.YUV444_16,
 }
-"""Layouts by (chroma is halved across, chroma is halved down, a sample has more than 8 bits)."""
+"""Layouts by (whether chroma is halved across, whether it is halved down, whether a sample has more than 8 bits)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceFormat:
-    """The arrangement of a track's pictures in a surface, and how many ``bits`` of a sample are significant."""
+    """The arrangement of a track's pictures in a surface, and the number of significant ``bits`` in a sample."""
 
     layout: SurfaceLayout
     bits: int
@@ -49,11 +49,11 @@ class SurfaceFormat:
 
     @property
     def chroma(self) -> str:
-        """The sampling in its usual notation."""
+        """The sampling in the usual notation, such as 4:2:0."""
         return {(True, True): "4:2:0", (True, False): "4:2:2"}.get((self.halved_across, self.halved_down), "4:4:4")
 
     def holds(self, width: int, height: int) -> bool:
-        """Return whether a surface can hold pictures of this size: sides along which chroma is halved must be even."""
+        """Return whether a surface can hold pictures of this size: a side along which chroma is halved must be even."""
         return not ((self.halved_across and width % 2) or (self.halved_down and height % 2))
 
     def size_bytes(self, width: int, height: int) -> int:
@@ -75,7 +75,7 @@ def surface_format(pix_fmt: str | None) -> SurfaceFormat | None:
     chroma = layout.components[1]
     across, down = chroma.width == side // 2, chroma.height == side // 2
     if not (across or chroma.width == side) or not (down or chroma.height == side):
-        return None  # 4:1:1 and 4:1:0
+        return None  # reached for 4:1:1 and 4:1:0
     found = _LAYOUTS.get((int(across), int(down), bits > BYTE_BITS))
     if found is None or bits not in _SOFT_DEPTHS or layout.name.endswith(("be", "msble")):
         return None

@@ -1,4 +1,4 @@
-"""A decoded frame as users hold it: its place in the source, its format, and its samples, on the host or a device."""
+"""A decoded frame as users hold it: its place in the source, its format, and samples on the host or a device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,20 +17,20 @@ from .frames_dlpack import CPU, CUDA, DeviceArray, DeviceOwner
 from .host_pictures import plane_rows
 
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
-"""Endings of the names of FFmpeg's floating-point formats."""
+"""The endings of FFmpeg's names of floating-point formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Frame:
     """One frame of a source, at its repaired time.
 
-    Its samples are on the host or on a GPU of this process, and complete: read them on any stream. The memory lives as
-    long as the frame or a DLPack tensor of it. It is then reused after all work of the stream that requested the
-    tensor; name other streams that read it with ``record_stream``.
+    The samples are on the host or on a GPU of this process, and complete: read them on any stream. The memory lives as
+    long as the frame, or a DLPack tensor of the frame. Afterwards the memory is reused once all work of the stream that
+    requested the tensor is done; name other streams that read the memory with ``record_stream``.
 
-    A frame is a DLPack tensor: on the host what ``to_ndarray`` returns; on the device two-dimensional, the rows of all
-    planes one below the other (NV12 and similar formats: chroma in pairs; more than 8 bits in the upper bits of 16).
-    ``__cuda_array_interface__`` is the same, and frames on the host have none.
+    A frame is a DLPack tensor. On the host, it is the array that ``to_ndarray`` returns. On the device, it is
+    two-dimensional, with the rows of all planes one below the other (NV12 and similar formats: chroma in pairs; more
+    than 8 bits in the upper bits of 16). ``__cuda_array_interface__`` describes the same; frames on the host lack it.
     """
 
     index: int
@@ -41,13 +41,13 @@ class Frame:
     start_ticks: int
     """When the source's first picture is shown."""
     format: VideoFormat
-    """The format, by FFmpeg's names: that of a planar format, even if a surface holds the samples."""
+    """The format, with FFmpeg's names; planar even if a surface holds the samples."""
     source_index: int | None = None
-    """The frame's number among all pictures of its track, from 0; None if it comes from no file."""
+    """The frame's number among all pictures of its track, from 0; None if the frame comes from no file."""
     duration_s: Fraction | None = None
-    """How long the frame is shown: until the track's next picture. None if that is unknown."""
+    """How long the frame is shown, up to the track's next picture; None if unknown."""
     is_keyframe: bool = False
-    """Whether decoding can start at the frame, by its track's index; False if it comes from no file."""
+    """Whether decoding can start at the frame, as its track's index says; False if the frame comes from no file."""
     notes: PictureNotes | None = None
     """NVDEC's notes, if ``NvdecOptions`` requested them."""
     _picture: VideoFrame | DevicePicture = field(repr=False)
@@ -55,37 +55,37 @@ class Frame:
 
     @property
     def time_s(self) -> Fraction:
-        """When it is shown, in seconds after the source's first picture."""
+        """When the frame is shown, in seconds after the source's first picture."""
         return (self.ticks - self.start_ticks) * self.time_base
 
     @property
     def width(self) -> int:
-        """Its width in samples."""
+        """The frame's width in samples."""
         return self.format.width
 
     @property
     def height(self) -> int:
-        """Its height in samples."""
+        """The frame's height in samples."""
         return self.format.height
 
     @property
     def pix_fmt(self) -> str:
-        """FFmpeg's name of its pixel format."""
+        """FFmpeg's name of the frame's pixel format."""
         return self.format.pix_fmt
 
     @property
     def on_device(self) -> bool:
-        """Whether its samples are on the GPU."""
+        """Whether the samples are on the GPU."""
         return isinstance(self._picture, DevicePicture)
 
     @property
     def device_picture(self) -> DevicePicture | None:
-        """The picture on the device, as encoder sessions take it; None on the host."""
+        """The picture on the device, as encoder sessions take it; None if the frame is on the host."""
         return self._picture if isinstance(self._picture, DevicePicture) else None
 
     @property
     def planes(self) -> tuple[NDArray[Any] | DeviceArray, ...]:
-        """Its planes without padding: NumPy arrays (views if possible), or device arrays; else ``Unsupported``."""
+        """The planes without padding: NumPy arrays (views if possible) or device arrays; may raise ``Unsupported``."""
         if isinstance(self._picture, DevicePicture):
             return _device_planes(self._picture)
         return plane_arrays(self._picture)
@@ -93,9 +93,9 @@ class Frame:
     def record_stream(self, stream: int) -> None:
         """Note that another CUDA stream, given by its handle, reads the frame's memory.
 
-        Once the frame and its tensors are dropped, the memory is reused after all work that is then in the stream.
-        CUDA's legacy default stream is 1, the calling thread's 2; -1 is any stream. ``Unsupported`` if the frame is on
-        the host.
+        Once the frame and its tensors are dropped, the memory is reused only after all work that is in that stream by
+        then. CUDA's legacy default stream is 1, the calling thread's default stream is 2, and -1 stands for any stream.
+        ``Unsupported`` if the frame is on the host.
         """
         if not isinstance(self._picture, DevicePicture):
             raise Unsupported("a frame on the host is read by no CUDA stream", 'Ask for frames with place="device".')
@@ -103,7 +103,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its DLPack tensor (on the host, of a copy), like all properties below."""
+        """The shape of the frame's DLPack tensor (on the host, of a copy); the properties below describe it, too."""
         return self._tensor.shape
 
     @property
@@ -116,13 +116,13 @@ class Frame:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its samples."""
+        """The type of the samples."""
         tensor = self._tensor
         return np.dtype(f"u{tensor.item_bytes}") if isinstance(tensor, DeviceArray) else tensor.dtype
 
     @property
     def nbytes(self) -> int:
-        """How many bytes its samples take."""
+        """How many bytes the samples take."""
         return self._tensor.nbytes
 
     @property
@@ -131,7 +131,7 @@ class Frame:
         return _rows(picture) if isinstance(picture, DevicePicture) else _one_array(picture)
 
     def to_video_frame(self) -> VideoFrame:
-        """Return PyAV's frame: on the host the same memory; from the device a copy, as software would have decoded it.
+        """Return a frame of PyAV: the same memory on the host, or a copy from the device, as software would decode it.
 
         ``DeviceError`` if the copy failed.
         """
@@ -145,7 +145,7 @@ class Frame:
         return found
 
     def to_ndarray(self) -> NDArray[Any]:
-        """Return its samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
+        """Return the samples as one NumPy array, as ``VideoFrame.to_ndarray`` does (``rgb24``: rows, columns, 3).
 
         Raises:
             Unsupported: PyAV has no such array, for example for 4:2:0 with odd sides, or ``yuv420p12le``.
@@ -154,11 +154,11 @@ class Frame:
         return _one_array(self.to_video_frame())
 
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Return what ``to_ndarray`` does, for ``np.asarray(frame)``: a copy, also from the device.
+        """Return what ``to_ndarray`` returns, for ``np.asarray(frame)``: always a copy, even on the host.
 
         Raises:
             ValueError: ``copy`` is False.
-            Unsupported: as ``to_ndarray``.
+            Unsupported: as for ``to_ndarray``.
         """
         if copy is False:
             raise ValueError("the samples of a frame become one array only by a copy: its planes are views")
@@ -166,7 +166,7 @@ class Frame:
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return (kind, number) of the device that holds it (DLDeviceType)."""
+        """Return (kind, number) of the device that holds the frame (DLDeviceType)."""
         if isinstance(self._picture, DevicePicture):
             return CUDA, device_of(self._picture)
         return CPU, 0
@@ -179,7 +179,7 @@ class Frame:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a DLPack capsule (Python array API standard); ``BufferError`` if that is impossible."""
+        """Return a DLPack capsule (Python array API standard); ``BufferError`` if the request cannot be met."""
         try:
             exporter: Any = self._tensor
         except Unsupported as error:
@@ -189,7 +189,7 @@ class Frame:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3, of a frame on the device; ``AttributeError`` if it is on the host."""
+        """The CUDA array interface, version 3, of a frame on the device; ``AttributeError`` if on the host."""
         if not isinstance(self._picture, DevicePicture):
             raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__
@@ -201,14 +201,14 @@ def device_of(picture: DevicePicture) -> int:
 
 
 def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
-    """Return how much memory a picture takes."""
+    """Return how much memory a picture takes, in bytes."""
     if isinstance(picture, DevicePicture):
         return picture.format.size_bytes(picture.frame.width, picture.frame.height)
     return sum(plane.buffer_size for plane in picture.planes)
 
 
 def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
-    """Return a picture's planes as arrays of (rows, columns), or (rows, columns, components) if they alternate.
+    """Return a picture's planes as arrays (rows, columns), or (rows, columns, components) if components alternate.
 
     ``Unsupported`` if samples share bytes, or the components in a plane have different numbers of samples.
     """
@@ -224,8 +224,8 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
 def _one_array(picture: VideoFrame) -> NDArray[Any]:
     layout = f"{picture.width}x{picture.height} {picture.format.name}"
     try:
-        array: object = picture.to_ndarray()  # PyAV types the result as one array, but for pal8 it is two
-    except (AssertionError, ValueError) as error:  # PyAV asserts even sides, and raises ValueError for unknown formats
+        array: object = picture.to_ndarray()  # PyAV types the result as one array, but pal8 gives two arrays
+    except (AssertionError, ValueError) as error:  # PyAV asserts even sides; ValueError means an unknown format
         message = f"a frame of {layout} is not one array"
         raise Unsupported(message, "Take the frame's planes, or ask for another pix_fmt, such as rgb24.") from error
     if not isinstance(array, np.ndarray):

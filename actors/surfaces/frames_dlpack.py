@@ -1,7 +1,8 @@
-"""Arrays on the device for consumers of DLPack or the CUDA array interface: PyTorch, CuPy, JAX, Numba.
+"""Device arrays for consumers of DLPack or the CUDA array interface: PyTorch, CuPy, JAX, Numba.
 
-A capsule keeps the memory's owner until its consumer, or its own end, calls the deleter. Sources: dlpack.h
-(DLManagedTensor, DLManagedTensorVersioned 1.0); the Python array API standard; the CUDA Array Interface, version 3.
+A capsule keeps the owner of the memory until the consumer calls the deleter, or the unused capsule is freed. Sources:
+dlpack.h (DLManagedTensor, DLManagedTensorVersioned 1.0); the Python array API standard; the CUDA Array Interface,
+version 3.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ _READ_ONLY: Final = 1
 _AMBIGUOUS_STREAM: Final = 0
 UNKNOWN_STREAM: Final = -1
 
-# Our own function objects: other users of ``ctypes.pythonapi`` give its functions other argument types.
+# Separate function objects, since other users of ``ctypes.pythonapi`` set other argument types on its functions.
 _python = ctypes.PyDLL(None)
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -36,7 +37,7 @@ _python.Py_IncRef.argtypes = (ctypes.py_object,)
 
 
 class DLTensor(ctypes.Structure):
-    """An array's place, kind and shape, as dlpack.h writes it."""
+    """An array's place, kind and shape, as dlpack.h defines them."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -79,11 +80,11 @@ class DeviceOwner(Protocol):
         """The device's ordinal in this process."""
 
     def used_by(self, stream: int | None) -> None:
-        """Note that a CUDA stream, given by its handle, reads the memory: None is the default one, -1 is unknown."""
+        """Note that a CUDA stream, given by its handle, reads the memory: None is the default stream, -1 unknown."""
 
 
 class DeviceArray:
-    """An array of numbers on the device, in C order, complete. ``owner`` notes which streams read it.
+    """A finished array of numbers on the device, in C order. ``owner`` notes which streams read the array.
 
     The numbers are unsigned, or of the kind ``code`` (DLDataTypeCode).
     """
@@ -99,15 +100,15 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The size of the array in bytes."""
         return prod(self.shape) * self.item_bytes
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3; no stream has to be waited for.
+        """The CUDA array interface, version 3; the consumer need not wait for any stream.
 
-        Its consumer does not name its stream, so the memory is reused after all work of the device. It has no name for
-        bfloat16: ``AttributeError``.
+        A consumer does not name the stream in which it reads, so the memory is reused only after all work of the
+        device. ``AttributeError`` for bfloat16, for which the interface has no name.
         """
         if self.code == BFLOAT:
             raise AttributeError("the CUDA array interface has no bfloat16: use DLPack")
@@ -134,12 +135,12 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return a capsule, of the newer kind if the consumer accepts it.
+        """Return a capsule, of the newer kind if the consumer accepts that kind.
 
         ``stream`` is the handle of the stream in which the consumer reads, as the array API standard numbers it: None
-        and 1 are the legacy default stream, 2 the calling thread's; -1 does not name it. When the consumer has dropped
-        the tensor, the memory is reused after all work that is then in that stream. ``BufferError`` if a copy, another
-        device, or an ambiguous stream is requested.
+        and 1 are the legacy default stream, 2 is the calling thread's default stream, and -1 leaves the stream open.
+        Once the consumer has dropped the tensor, the memory is reused only after all work that is in that stream by
+        then. ``BufferError`` if a copy, another device, or an ambiguous stream is requested.
         """
         device = self.__dlpack_device__()
         if copy or (dl_device is not None and tuple(dl_device) != device):
@@ -158,7 +159,7 @@ class DeviceArray:
 
 
 def described(capsule: object) -> tuple[DLTensor, bool]:
-    """Return what a capsule that was not consumed describes, and whether it may not be written; else ``ValueError``."""
+    """Return what an unused capsule describes, and whether that is read-only; ``ValueError`` for a used capsule."""
     for name, structure in ((_PLAIN, _Managed), (_VERSIONED, _ManagedVersioned)):
         if _python.PyCapsule_IsValid(id(capsule), name):
             managed = structure.from_address(_python.PyCapsule_GetPointer(id(capsule), name))
@@ -167,7 +168,9 @@ def described(capsule: object) -> tuple[DLTensor, bool]:
 
 
 _held: dict[int, tuple[object, ...]] = {}
-"""Exports that were not released: the objects that a structure needs, by its address. Each use is one atomic operation.
+"""Exports that were not released yet: by a structure's address, the objects that the structure needs.
+
+Each use of this dictionary is one atomic operation.
 """
 
 
@@ -180,10 +183,10 @@ def exported(
     owner: object,
     max_version: tuple[int, int] | None,
 ) -> object:
-    """Return a capsule of numbers in C order, which keeps ``owner`` until its consumer is done.
+    """Return a capsule of numbers in C order, which keeps ``owner`` until the consumer is done.
 
-    ``kind`` is (DLDataTypeCode, bits), ``device`` (DLDeviceType, number). It is of the newer kind if the consumer
-    accepts that.
+    ``kind`` is (DLDataTypeCode, bits), ``device`` is (DLDeviceType, number). The capsule is of the newer kind if the
+    consumer accepts that.
     """
     versioned = max_version is not None and max_version[0] >= _VERSION[0]
     managed = _ManagedVersioned() if versioned else _Managed()
@@ -212,7 +215,7 @@ def exported(
     return _python.PyCapsule_New(place, name, _DESTROY)
 
 
-# These functions are also called at the interpreter's exit, without the module's names: they hold references.
+# These functions are also called when the interpreter exits and the module's names are gone, so they hold references.
 
 
 def _delete(address: int, held: dict[int, tuple[object, ...]] = _held) -> None:
@@ -226,7 +229,7 @@ def _destroy(
     address: Callable[[int, bytes], int] = _python.PyCapsule_GetPointer,
     held: dict[int, tuple[object, ...]] = _held,
 ) -> None:
-    """Release a capsule; one that was consumed has another name by then."""
+    """Release a capsule that was not consumed; a consumed capsule has another name by then."""
     for name in names:
         if is_called(capsule, name):
             held.pop(address(capsule, name), None)
@@ -234,6 +237,6 @@ def _destroy(
 
 _DELETE: Final = _Deleter(_delete)
 _DESTROY: Final = _Destructor(_destroy)
-# Never released: capsules and tensors outlive this module, and call these when they are freed.
+# These callbacks are never released: capsules and tensors outlive this module, and call them when freed.
 for _callback in (_DELETE, _DESTROY):
     _python.Py_IncRef(_callback)

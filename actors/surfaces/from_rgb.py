@@ -1,4 +1,6 @@
-"""RGB into 4:2:0 in limited range, in whole numbers: the bytes of FFmpeg's bit-exact bicubic ``frame.reformat``.
+"""Converts RGB to 4:2:0 in limited range, in whole numbers, as FFmpeg does.
+
+The bytes equal those of a bicubic, bit-exact ``frame.reformat``.
 
 Sources: libswscale's input.c (``rgb24ToY``, ``rgb24ToUV_half``), yuv2rgb.c (``fill_rgb2yuv_table``), utils.c
 (``initFilter``), output.c (``yuv2planeX_8``).
@@ -13,19 +15,19 @@ _SHIFT: Final = 15
 _ROW_ONE: Final = 1 << 12
 ROW_TAPS: Final = 8
 LEAST_HEIGHT: Final = 16
-"""The smallest height with ``ROW_TAPS`` taps; smaller ones have other taps."""
+"""The smallest height with ``ROW_TAPS`` taps; smaller heights have other taps."""
 _BT601: Final = 6
 _COEFFICIENTS: Final = {
     1: (117489, 138438, 13975, 34925),
     6: (104597, 132201, 25675, 53279),
     9: (110013, 140363, 12277, 42626),
 }
-"""By matrix: Cr to red, Cb to blue, Cb to green and Cr to green (``ff_yuv2rgb_coeffs``): BT.709, BT.601, BT.2020."""
+"""For each matrix, Cr to red, Cb to blue, Cb to green, Cr to green (``ff_yuv2rgb_coeffs``): BT.709, 601, 2020."""
 _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
-"""BT.601's weights in thousandths, from which FFmpeg rounds this matrix instead."""
+"""The weights of BT.601 in thousandths: FFmpeg rounds this one matrix from them."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
 _CUBIC: Final = 3 * (1 << 24) // 5
-"""The cubic's coefficient -a, 0.6, as a 24-bit fraction."""
+"""The coefficient -a of the cubic, 0.6, as a 24-bit fraction."""
 _UNIT_BITS: Final = 30
 
 
@@ -40,7 +42,7 @@ class RgbWeights:
 
 @lru_cache(maxsize=4)
 def rgb_weights(matrix: int) -> RgbWeights:
-    """Return the weights of a matrix: 1, 6 or 9; ``KeyError`` for others."""
+    """Return the weights of matrix 1, 6 or 9; ``KeyError`` for any other."""
     vr, ub, ug, vg = _COEFFICIENTS[matrix]
     if matrix == _BT601:
         spans = (_LUMA_SPAN, _CHROMA_SPAN, _CHROMA_SPAN)
@@ -62,13 +64,13 @@ def _weight(part: int, whole: int) -> int:
 
 
 def _decimal(thousandths: int, span: int) -> int:
-    """Return a fraction of a span, rounded like C's ``(int)(x + 0.5)`` of its magnitude."""
+    """Return a fraction of a span; the magnitude is rounded like ``(int)(x + 0.5)`` in C."""
     found = (abs(thousandths) * span * (1 << _SHIFT) * 2 // (1000 * _SPAN) + 1) // 2
     return found if thousandths > 0 else -found
 
 
 def _rounded(number: int, by: int) -> int:
-    """Divide as FFmpeg's ``ROUNDED_DIV``: halves away from zero, for a positive or negative divisor."""
+    """Divide as FFmpeg's ``ROUNDED_DIV`` does: halves away from zero, for positive and negative divisors."""
     raised = abs(number) + (abs(by) >> 1)
     found = raised // abs(by)
     return found if (number >= 0) == (by > 0) else -found
@@ -76,7 +78,7 @@ def _rounded(number: int, by: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChromaRows:
-    """For each row of chroma, the first of its eight source rows, and their weights in 12 bits."""
+    """For each row of chroma, the first of eight source rows, and the weights of these rows in 12 bits."""
 
     firsts: tuple[int, ...]
     weights: tuple[tuple[int, ...], ...]
@@ -84,7 +86,7 @@ class ChromaRows:
 
 @lru_cache(maxsize=8)
 def chroma_rows(height: int) -> ChromaRows:
-    """Return how rows of chroma are made from twice as many; ``height`` is even, and at least ``LEAST_HEIGHT``."""
+    """Return how chroma rows are made from twice as many rows; ``height`` must be even, at least ``LEAST_HEIGHT``."""
     shape = [_cubic(distance) for distance in (7, 5, 3, 1, 1, 3, 5, 7)]
     firsts, weights = [], []
     for row in range(height // 2):
@@ -99,7 +101,7 @@ def chroma_rows(height: int) -> ChromaRows:
 
 
 def _cubic(quarters: int) -> int:
-    """Return the cubic's value at a distance in quarters of a target row, in swscale's 53 bits."""
+    """Return the cubic's value at a distance given in quarters of a target row, in swscale's 53 bits."""
     distance = quarters << _UNIT_BITS - 2
     squared = distance * distance >> _UNIT_BITS
     cubed = squared * distance >> _UNIT_BITS

@@ -1,6 +1,6 @@
-"""From a device's surfaces to the pictures that a software decoder gives, and back: the same samples, bit by bit.
+"""Converts a device's surfaces to the pictures of a software decoder, and back: the same samples, bit by bit.
 
-A surface interleaves chroma and holds 10 or 12 bits in the upper end of 16; FFmpeg's planar formats do neither.
+A surface interleaves chroma and holds 10 or 12 bits in the upper bits of 16; FFmpeg's planar formats do neither.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ Samples = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
-    """Set a picture's colours as a software decoder would; filters read them."""
+    """Set a picture's colours, which filters read, as a software decoder would."""
     picture.color_range, picture.colorspace = context.color_range, context.colorspace
     picture.color_primaries, picture.color_trc = context.color_primaries, context.color_trc
 
@@ -26,7 +26,7 @@ def apply_colour(picture: VideoFrame, context: VideoCodecContext) -> None:
 def planar_picture(
     surface: NDArray[np.uint8], format_: SurfaceFormat, width: int, height: int, pix_fmt: str
 ) -> VideoFrame:
-    """Return the picture of a tight surface's bytes as software gives it, in the planar ``pix_fmt``; a copy."""
+    """Return a copy of a surface's bytes (without padding) as a software picture in the planar ``pix_fmt``."""
     frame = VideoFrame(width, height, pix_fmt)
     samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)
     shift = 8 * format_.sample_bytes - format_.bits
@@ -39,7 +39,7 @@ def planar_picture(
 
 
 def packed_surface(picture: VideoFrame, format_: SurfaceFormat, surface: NDArray[np.uint8]) -> None:
-    """Write a picture into a surface's bytes as NVDEC would have: the inverse of ``planar_picture``."""
+    """Write a picture into a surface's bytes as NVDEC would; the inverse of ``planar_picture``."""
     samples: Samples = surface if format_.sample_bytes == 1 else surface.view(np.uint16)
     shift = 8 * format_.sample_bytes - format_.bits
     parts = _parts(samples, format_, picture.width, picture.height)
@@ -61,14 +61,14 @@ def _parts(samples: Samples, format_: SurfaceFormat, width: int, height: int) ->
 
 
 def plane_samples(frame: VideoFrame, format_: SurfaceFormat) -> Iterator[NDArray[Any]]:
-    """Yield a picture's planes as arrays that can be written, without their padding."""
+    """Yield a picture's planes as writable arrays without the padding."""
     kind = np.dtype(np.uint8 if format_.sample_bytes == 1 else np.uint16)
     for plane in frame.planes:
         yield plane_rows(plane, kind)[:, : plane.width]
 
 
 def plane_rows(plane: VideoPlane, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return a plane's rows with their padding, the top one first: ``vflip`` leaves a negative ``line_size``."""
+    """Return a plane's rows with padding, the top row first, even with the negative ``line_size`` of ``vflip``."""
     samples = np.frombuffer(memoryview(plane), dtype=kind)
     rows = samples[: plane.height * abs(plane.line_size) // kind.itemsize].reshape(plane.height, -1)
     return rows if plane.line_size > 0 else rows[::-1]

@@ -1,4 +1,4 @@
-"""Scaling and conversion on the host, equal to the kernels to the last bit: their substitute and their reference."""
+"""Scaling and conversion on the host: a substitute and a reference for the kernels, equal to the last bit."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from .scaling import WEIGHT_BITS, Taps
 
 
 def source_bytes(conversion: Conversion) -> int:
-    """Return the size of a surface that a conversion reads."""
+    """Return the size in bytes of a surface that a conversion reads."""
     return conversion.source.size_bytes(*conversion.source_size)
 
 
 def converted(conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the bytes of a converted surface; ``ValueError`` if the source's size is not the conversion's."""
+    """Return the bytes of a converted surface; ``ValueError`` if the source's size does not fit the conversion."""
     if surface.nbytes != source_bytes(conversion):
         msg = f"the surface has {surface.nbytes} bytes, not {source_bytes(conversion)}"
         raise ValueError(msg)

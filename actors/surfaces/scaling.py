@@ -1,7 +1,7 @@
 """How much each source sample contributes to a target sample: the arithmetic of scaling and of moving chroma.
 
-Only whole numbers, so the same on every machine; progressive pictures only. Sources: ITU-T H.273, 8.7; R. Keys, "Cubic
-Convolution Interpolation for Digital Image Processing" (1981).
+The arithmetic has only whole numbers, so it is the same on every machine. It is for progressive pictures only. Sources:
+ITU-T H.273, 8.7; R. Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981).
 """
 
 import math
@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Final
 
 WEIGHT_BITS: Final = 15
-"""Enough for 12-bit samples, and few enough for two passes in 32-bit sums: ``converting`` has the bounds."""
+"""The bits of a weight: enough for 12-bit samples, but few enough for two passes in 32-bit sums (``conversion.py``)."""
 ONE: Final = 1 << WEIGHT_BITS
 """The sum of a target sample's weights."""
 
 _FINE_BITS: Final = 48
 _FINE: Final = 1 << _FINE_BITS
-"""One, in the unit in which filters are evaluated."""
+"""The number 1, in the unit in which filters are evaluated."""
 _PI: Final = 884279719003555
 """Pi in units of 1 / ``_FINE``, rounded."""
 
@@ -32,29 +32,29 @@ class ScaleFilter(StrEnum):
 
     @property
     def reach(self) -> int:
-        """How far the filter reaches to either side, in samples, unless scaling down widens it."""
+        """How far the filter reaches to each side, in samples, unless scaling down widens the filter."""
         return {ScaleFilter.BILINEAR: 1, ScaleFilter.BICUBIC: 2, ScaleFilter.LANCZOS: 3}[self]
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Where an axis's samples are: the k-th at ``first + k * spacing``, in luma samples from the picture's edge."""
+    """Where an axis's samples are: sample k at ``first + k * spacing``, in luma samples from the picture's edge."""
 
     spacing: int
     first: Fraction
 
 
 LUMA: Final = Lattice(1, Fraction(1, 2))
-"""Luma's lattice, and chroma's if it is not halved."""
+"""The lattice of luma, and of chroma that is not halved."""
 _BETWEEN: Final = Lattice(2, Fraction(1))
 _ON_EVEN: Final = Lattice(2, Fraction(1, 2))
 _ON_ODD: Final = Lattice(2, Fraction(3, 2))
 
 
 class ChromaLocation(Enum):
-    """Where halved chroma is sited among luma; the value is FFmpeg's number, whose 0 (unspecified) is read as LEFT."""
+    """Where halved chroma is sited among luma. The value is FFmpeg's number; 0 (unspecified) is read as LEFT."""
 
-    LEFT = 1  # MPEG-2, H.264 and HEVC, unless stated
+    LEFT = 1  # MPEG-2, H.264 and HEVC, unless they state another
     CENTER = 2  # JPEG, MPEG-1, and swscale by default
     TOP_LEFT = 3  # BT.2020 and BT.2100
     TOP = 4
@@ -83,11 +83,11 @@ _DOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """The source samples of each target sample along an axis.
+    """The source samples, and their weights, of each target sample along an axis.
 
     Target sample ``t`` is the sum over ``k`` of ``weights[t][k] / ONE`` times source sample ``firsts[t] + k``. All
-    targets have equally many weights, which sum to ``ONE`` (or to what ``window_taps`` was given), and no index is
-    outside the source.
+    targets have the same number of weights. The weights of a target sum to ``ONE`` (or to the ``one`` of
+    ``window_taps``), and no index is outside the source.
     """
 
     firsts: tuple[int, ...]
@@ -100,7 +100,7 @@ class Taps:
 
     @property
     def is_identity(self) -> bool:
-        """Whether every target sample is the source sample of the same number."""
+        """Whether every target sample equals the source sample of the same number."""
         return self.count == 1 and self.firsts == tuple(range(len(self.firsts)))
 
 
@@ -114,11 +114,10 @@ def taps(
 ) -> Taps:
     """Return the taps of an axis's target samples.
 
-    Sizes are the pictures' extents along the axis, in luma samples; lattices are where the plane's samples are. Scaling
-    down widens the filter in proportion, so that details finer than the target's samples do not alias. Beyond an edge,
-    the edge's sample is repeated.
-
-    ``ValueError`` if a size is not a positive multiple of its lattice's spacing.
+    Sizes are the extents of the pictures along the axis, in luma samples; lattices say where the plane's samples are.
+    Scaling down widens the filter in proportion, so that details finer than the target's samples do not alias. Beyond
+    an edge, the sample at the edge is repeated. ``ValueError`` if a size is not a positive multiple of the spacing of
+    its lattice.
     """
     source_count = _count(source_size, source_lattice)
     target_count = _count(target_size, target_lattice)
@@ -132,10 +131,10 @@ def taps(
 def window_taps(
     window: tuple[int, int], target_count: int, filter_: ScaleFilter, lattice: Lattice = LUMA, *, one: int = ONE
 ) -> Taps:
-    """Return the taps of ``target_count`` samples that show part of an axis: (its begin, its extent) in luma samples.
+    """Return the taps of ``target_count`` samples that show a window of an axis: (begin, extent) in luma samples.
 
-    ``firsts`` count from the plane's own first sample. Weights sum to ``one``. Only samples whose area is at least
-    partly inside the window are used: beyond its edges the outermost ones are repeated.
+    ``firsts`` count from the first sample of the whole plane. Weights sum to ``one``. Only samples whose area is at
+    least partly inside the window are used; beyond the window's edges, the outermost of these samples are repeated.
     """
     begin, extent = window
     first_source, last_source = begin // lattice.spacing, -(-(begin + extent) // lattice.spacing)
@@ -147,10 +146,10 @@ def window_taps(
 
 
 def _tapped(begin: Fraction, step: Fraction, counts: tuple[int, int], filter_: ScaleFilter, one: int) -> Taps:
-    """Return the taps of targets at ``begin``, ``begin + step`` ...; counts are of (sources, targets)."""
+    """Return the taps of targets at ``begin``, ``begin + step`` and so on; ``counts`` are (sources, targets)."""
     source_count, target_count = counts
     widening = max(Fraction(1), step)
-    # Whole numbers over one denominator: fractions would take longer than everything else.
+    # Computed in whole numbers over one denominator: fractions would take longer than everything else.
     over = math.lcm(begin.denominator, step.denominator)
     first_place, apart = (each.numerator * (over // each.denominator) for each in (begin, step))
     phases: dict[int, tuple[int, list[int]]] = {}
@@ -173,7 +172,7 @@ def _count(size: int, lattice: Lattice) -> int:
 
 
 def _weighed(phase: int, over: int, widening: Fraction, filter_: ScaleFilter, one: int) -> tuple[int, list[int]]:
-    """Return the first index and the weights around the position ``phase / over`` in [0, 1); they sum to ``one``."""
+    """Return the first index and the weights (whose sum is ``one``) around the position ``phase / over`` in [0, 1)."""
     unit = over * widening.numerator
     place, reach = phase * widening.denominator, filter_.reach * unit
     step = over * widening.denominator
@@ -188,7 +187,8 @@ def _weighed(phase: int, over: int, widening: Fraction, filter_: ScaleFilter, on
         weights = [0 if distance >= most else shape(distance) for distance in fine]
     total = sum(weights)
     rounded = [(2 * weight * one + total) // (2 * total) for weight in weights]
-    # The largest weights absorb the rounding error, in equal parts if there are two: symmetry is kept.
+    # The largest weight absorbs the rounding error; two equal largest weights share the error, which keeps the
+    # symmetry.
     largest = max(weights)
     bearers = [place for place, weight in enumerate(weights) if weight == largest]
     share, odd = divmod(one - sum(rounded), len(bearers))
@@ -213,7 +213,7 @@ def _lanczos(fine: int) -> int:
 
 
 def _sine(half_turns: int) -> int:
-    """Return the sine of a number of half turns: exactly zero for whole ones."""
+    """Return the sine of a number of half turns, which is exactly zero for a whole number."""
     whole, rest = divmod(half_turns, _FINE)
     angle = min(rest, _FINE - rest) * _PI >> _FINE_BITS
     square = angle * angle >> _FINE_BITS
@@ -226,7 +226,7 @@ def _sine(half_turns: int) -> int:
 
 
 def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, list[int]]:
-    """Add weights beyond the edges to the edges' samples, and drop the zeros at both ends."""
+    """Add weights beyond the edges to the samples at the edges, and drop the zeros at both ends."""
     if first >= 0 and first + len(weights) <= source_count and weights[0] and weights[-1]:
         return first, weights
     sums: dict[int, int] = {}
@@ -238,7 +238,7 @@ def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, lis
 
 
 def _aligned(found: list[tuple[int, list[int]]], source_count: int) -> Taps:
-    """Give all targets as many weights as the longest has, within the source."""
+    """Give all targets the same number of weights, within the source."""
     count = max(len(weights) for _, weights in found)
     firsts, rows = [], []
     for first, weights in found:

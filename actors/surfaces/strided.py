@@ -1,4 +1,4 @@
-"""A picture in device memory by its three channels, each with its own address and steps: pitched, strided, packed."""
+"""A picture in device memory whose three channels each have an address and steps: pitched, strided or packed."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from .formats import SurfaceFormat
 
 
 class StridedChannel(NamedTuple):
-    """A channel's address, and the steps in bytes to the right and down."""
+    """The address of a channel, and the steps in bytes to the next sample on the right and below."""
 
     address: int
     column_bytes: int
@@ -17,7 +17,7 @@ class StridedChannel(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StridedPicture:
-    """Y, Cb and Cr of ``format``; with ``matrix``, 8-bit red, green and blue, which become NV12."""
+    """Y, Cb and Cr in ``format``; if ``matrix`` is set, 8-bit red, green and blue, which become NV12."""
 
     channels: tuple[StridedChannel, StridedChannel, StridedChannel]
     width: int
@@ -27,11 +27,11 @@ class StridedPicture:
     format: SurfaceFormat
     """The surface format that holds such samples."""
     shift: int = 0
-    """How far samples are shifted up, in bits: significant bits are low here, and high in a surface."""
+    """How many bits samples are shifted up in a surface, where the significant bits are at the high end."""
     matrix: int | None = None
-    """ISO/IEC 23091-2's matrix for converting RGB; None for Y, Cb and Cr."""
+    """The matrix of ISO/IEC 23091-2 with which RGB is converted; None for Y, Cb and Cr."""
     owner: object = field(repr=False)
-    """Keeps the memory alive."""
+    """The object that keeps the memory alive."""
 
     @property
     def places(self) -> tuple[PlanePlace, PlanePlace, PlanePlace]:
@@ -40,7 +40,7 @@ class StridedPicture:
 
     @property
     def is_tight(self) -> bool:
-        """Whether its memory already is a tight surface of ``format``."""
+        """Whether the memory already is a surface of ``format`` without padding."""
         step = self.format.sample_bytes
         begin = self.channels[0].address
         return not (self.shift or self.matrix) and all(

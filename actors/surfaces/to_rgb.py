@@ -1,4 +1,4 @@
-"""From Y'CbCr to R'G'B' of full range, in whole numbers: the same bits on every processor and every GPU.
+"""Converts Y'CbCr to R'G'B' of full range, in whole numbers: the same bits on every processor and every GPU.
 
 Source: ITU-T H.273, 8.3 (MatrixCoefficients, VideoFullRangeFlag).
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..media.values import Colour
 
 WEIGHT_BITS: Final = 16
-"""A weight is below 2.2, so that sums of 8-bit samples fit 32 bits with a sign; deeper samples take 64 bits."""
+"""The bits of a weight. A weight is below 2.2: sums of 8-bit samples fit signed 32 bits; deeper ones take 64 bits."""
 _FULL: Final = 2
 """FFmpeg's number of full range."""
 _BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (
@@ -40,7 +40,7 @@ class RgbRule:
 
 
 def luma_weights(colour: Colour, height: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return how much red, green and blue weigh in luma; if unknown, by BT.709 from 720 lines on, else BT.601."""
+    """Return the weights of red, green and blue in luma; if unknown, those of BT.709 (720 lines or more) or BT.601."""
     red, blue = _WEIGHTS.get(colour.matrix) or (_BT709 if height >= _HD_HEIGHT else _BT601)
     return red, 1 - red - blue, blue
 
@@ -48,7 +48,7 @@ def luma_weights(colour: Colour, height: int) -> tuple[Fraction, Fraction, Fract
 def rgb_rule(
     colour: Colour, height: int, *, bits: int = 8, target_bits: int = 8, weight_bits: int = WEIGHT_BITS
 ) -> RgbRule:
-    """Return the rule of the picture's matrix and range, from samples of ``bits`` to R'G'B' of ``target_bits``.
+    """Return the rule for the picture's matrix and range, from samples of ``bits`` to R'G'B' of ``target_bits``.
 
     Weights are multiples of 2^-``weight_bits``.
     """

@@ -1,1 +1,1 @@
-"""Batches of pictures as tensors: which numbers they hold, on the host or a device, and in whose memory."""
+"""Batches of pictures as tensors: which numbers the tensors hold, and in which memory, on the host or a device."""

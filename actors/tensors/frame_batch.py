@@ -1,4 +1,4 @@
-"""A batch of frames as its user holds it: one tensor, and which frames are in it."""
+"""A batch of frames as users hold it: one tensor, and which frames the tensor holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from ..surfaces.frames import Frame
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FrameBatch:
-    """Frames in one tensor, complete: read it on any stream.
+    """Frames in one finished tensor, which may be read on any stream.
 
-    It is a DLPack tensor, as ``data`` is: ``torch.from_dlpack(batch)`` shares its memory.
+    The batch itself is a DLPack tensor, like ``data``: ``torch.from_dlpack(batch)`` shares the memory.
     """
 
     data: Any = field(repr=False)
-    """The caller's ``out``; else an array of NumPy, or on a GPU of DLPack and the CUDA array interface."""
+    """The caller's ``out`` if given; otherwise a NumPy array, or on a GPU an array for DLPack and CUDA's interface."""
     indices: tuple[int, ...]
-    """The frames' numbers, one for each place of the tensor."""
+    """The numbers of the frames, one number for each place in the tensor."""
     times_s: tuple[Fraction, ...]
-    """When they are shown, in seconds after the source's first picture."""
+    """When the frames are shown, in seconds after the source's first picture."""
     durations_s: tuple[Fraction, ...]
-    """How long they are shown; 0 is unknown."""
+    """How long the frames are shown; 0 means unknown."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -36,7 +36,7 @@ class FrameBatch:
         return tuple(self.data.shape)
 
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Return the tensor as an array of NumPy; bfloat16 as a copy in float32. ``TypeError`` if it is on a GPU."""
+        """Return the tensor as a NumPy array (bfloat16 as a copy in float32); ``TypeError`` if it is on a GPU."""
         if hasattr(self.data, "__cuda_array_interface__"):
             raise TypeError("the batch is on a GPU: take it by DLPack, or copy it to the host first")
         return np.asarray(self.data, dtype=dtype, copy=copy)
@@ -46,7 +46,7 @@ class FrameBatch:
         kind, number = self.data.__dlpack_device__()
         return int(kind), int(number)
 
-    def __dlpack__(self, **options: Any) -> object:  # noqa: ANN401 - as the consumer asks
+    def __dlpack__(self, **options: Any) -> object:  # noqa: ANN401 - the consumer decides the types
         """Return a DLPack capsule (Python array API standard)."""
         return self.data.__dlpack__(**options)
 
@@ -59,7 +59,7 @@ class FrameBatch:
 
 @dataclass(frozen=True, slots=True)
 class ShownFrame:
-    """What a batch keeps of a frame."""
+    """The facts about a frame that a batch keeps."""
 
     index: int
     time_s: Fraction
@@ -67,7 +67,7 @@ class ShownFrame:
 
 
 def batch_of(data: object, frames: Sequence[Frame | ShownFrame]) -> FrameBatch:
-    """Return the batch of a tensor's frames."""
+    """Return a batch of the frames in a tensor."""
     return FrameBatch(
         data=data,
         indices=tuple(frame.index for frame in frames),

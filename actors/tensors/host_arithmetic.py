@@ -1,7 +1,7 @@
-"""A tensor plan on the host: sums of whole numbers as products of banded matrices, in floating point that is exact.
+"""Carries out a tensor plan on the host, as products of banded matrices in exact floating point.
 
 Sums of whole numbers below 2^24 are exact in single precision, and below 2^53 in double precision, in any order. So
-NumPy's matrix product gives the integers of ``plan``, several times faster than integer code in Python could.
+NumPy's matrix product gives the integers of ``plan``, several times faster than integer code in Python would.
 """
 
 import threading
@@ -22,21 +22,21 @@ from .sample_places import SamplePlaces
 from .tensor_format import TensorFormat
 
 Floats = NDArray[Any]
-"""In single or double precision."""
+"""Arrays in single or double precision."""
 Kind = type[np.float32] | type[np.float64]
 
 _SINGLE_EXACT: Final = 1 << 24
 _PRODUCT_MOST: Final = 1 << 18
-"""Multiplications of a matrix product: OpenBLAS shares larger ones among threads, and lets only one caller do so."""
+"""The most multiplications of a matrix product: OpenBLAS shares larger products among threads, one caller at a time."""
 _STRIP_BYTES: Final = 1 << 20
 """The source rows that are converted at once: they stay in a core's cache until they are used."""
 _BAND_SAMPLES: Final = 1 << 17
-"""The pixels of the target that are resized at once: more take memory, fewer take calls."""
+"""The pixels of the target that are resized at once: a larger number takes more memory, a smaller one more calls."""
 _COLOURED_SAMPLES: Final = 1 << 15
 """The pixels that are coloured at once: they stay in a core's cache until they are written."""
 _BLOCKS: Final = (2, 4, 8, 16, 32, 64)
 _CALL_COST: Final = 150_000
-"""What it costs to begin a matrix product, in multiplications."""
+"""The cost of beginning a matrix product, in multiplications."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,23 +50,23 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class EverySecond:
-    """Every second target of an axis's repeating part: the same weights, each from the next sources."""
+    """Every second target in the repeating part of an axis: all have the same weights, and the sources move by one."""
 
     target: slice
-    taps: tuple[tuple[slice, float], ...]  # the sources of all targets, and their weight
+    taps: tuple[tuple[slice, float], ...]  # for each weight: the sources of all targets, the weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One axis of a channel, of phases and blocks; without any, each target is a source, unchanged."""
+    """One axis of a channel, made of phases and blocks; without these, each target equals a source."""
 
     phases: tuple[EverySecond, ...]
-    blocks: tuple[Block, ...]  # of the other targets
-    source: slice  # all that is used
-    kind: Kind  # exact for its sums
-    least: float  # result
-    most: float  # result
-    fraction_bits: int  # of a result
+    blocks: tuple[Block, ...]  # the blocks of the other targets
+    source: slice  # all sources that are used
+    kind: Kind  # a type in which the sums are exact
+    least: float  # the least result
+    most: float  # the largest result
+    fraction_bits: int  # fraction bits of a result
 
     @property
     def changes(self) -> bool:
@@ -80,7 +80,7 @@ class Axis:
 
 
 def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int, *, across: bool) -> Axis:
-    """Return an axis of numbers from (least, most), whose sums are divided by 2^``shift``, ``lines`` at once."""
+    """Return an axis for ``numbers`` (least, most); sums are divided by 2^``shift``, and ``lines`` are made at once."""
     least, most = numbers
     firsts, weights = np.array(taps.firsts), np.array(taps.weights)
     source = slice(int(firsts.min()), int(firsts.max()) + taps.count)
@@ -107,7 +107,7 @@ def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: in
 
 
 def _repeating(firsts: NDArray[np.int64], weights: NDArray[np.int64]) -> tuple[int, int]:
-    """Return (begin, end) of the targets that repeat: one more source for two more targets, as in doubled chroma."""
+    """Return (begin, end) of the targets that repeat: every two targets, sources move by one, as in doubled chroma."""
     count = len(firsts)
     differs = (firsts[2:] != firsts[:-2] + 1) | (weights[2:] != weights[:-2]).any(axis=1)
     places = np.flatnonzero(differs)
@@ -128,22 +128,22 @@ def _parts(begin: int, end: int, step: int) -> list[tuple[int, int]]:
 
 
 def _zero_bits(numbers: NDArray[np.int64]) -> int:
-    """Return how many low bits are zero in all whole numbers."""
+    """Return how many low bits are zero in all of these whole numbers."""
     common = int(np.gcd.reduce(numbers, axis=None))
     return (common & -common).bit_length() - 1
 
 
 def _exact(largest: float, fraction_bits: int) -> Kind:
-    """Return the type in which sums of such numbers are exact, if no part of a sum exceeds ``largest``."""
+    """Return the type in which sums are exact, if no part of a sum exceeds ``largest``."""
     return np.float32 if largest * 2.0**fraction_bits < _SINGLE_EXACT else np.float64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelGroup:
-    """Channels that are resized alike, side by side."""
+    """Adjacent channels that are resized in the same way."""
 
     channels: slice
-    offsets: tuple[int, ...]  # of each channel, subtracted between the axes: sums then need fewer bits
+    offsets: tuple[int, ...]  # for each channel, subtracted between the axes, so that sums need fewer bits
     down: Axis
     across: Axis
 
@@ -158,7 +158,7 @@ class ChannelGroup:
         return self.across.length
 
     def place(self, source: slice) -> slice:
-        """Return where sources are among the columns that are used."""
+        """Return the place of source columns among the columns that are used."""
         return slice(source.start - self.across.source.start, source.stop - self.across.source.start)
 
     def parts(self, rows: Floats) -> list[Floats]:
@@ -168,12 +168,12 @@ class ChannelGroup:
 
 @lru_cache(maxsize=32)
 def prepared(places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat) -> "Arithmetic":
-    """Return the arithmetic of ``tensor_plan``, which raises as there."""
+    """Return the arithmetic of ``tensor_plan``; raises as that function does."""
     return Arithmetic(tensor_plan(places, size, colour, format_))
 
 
 class Arithmetic:
-    """A plan's matrices. Safe from any thread."""
+    """The matrices of a plan. Thread-safe."""
 
     def __init__(self, plan: TensorPlan) -> None:
         self.plan = plan
@@ -191,10 +191,10 @@ class Arithmetic:
         self._weights = (weights / (1 << (COLOUR_BITS + SPARE_BITS))).astype(self._kind)
 
     def bands(self, samples: Sequence[NDArray[Any]], shift: int) -> Iterator[tuple[slice, Floats]]:
-        """Yield (rows of the target, values): whole numbers (channels, rows, columns), or (1, ...) if all are equal.
+        """Yield (rows of the target, values): whole numbers (channels, rows, columns), or (1, ...) for equal channels.
 
-        ``samples`` are the source's channels (rows, columns), with ``shift`` padding bits below each sample. The next
-        step overwrites the values.
+        ``samples`` are the channels of the source (rows, columns), with ``shift`` padding bits below each sample. The
+        next step overwrites the values.
         """
         width, height = self.plan.size
         for top in range(0, height, self._band):
@@ -231,7 +231,7 @@ def _axes(taps: ChannelTaps, bits: int, offsets: tuple[int, ...], band: int) -> 
 
 
 class _Memory(threading.local):
-    """A thread's arrays by use: memory that is new for each picture would have to be mapped page by page."""
+    """A thread's arrays, by use: new memory for each picture would have to be mapped page by page."""
 
     def __init__(self) -> None:
         self.held: dict[str, NDArray[np.uint8]] = {}
@@ -241,7 +241,7 @@ _memory: Final = _Memory()
 
 
 def scratch(use: str, shape: tuple[int, ...], kind: Kind) -> Floats:
-    """Return memory that this thread keeps for a use; its numbers are anything."""
+    """Return memory that this thread keeps for a use; the content is undefined."""
     size_bytes = prod(shape) * np.dtype(kind).itemsize
     held = _memory.held.get(use)
     if held is None or held.nbytes < size_bytes:
@@ -252,7 +252,7 @@ def scratch(use: str, shape: tuple[int, ...], kind: Kind) -> Floats:
 def _resized(
     group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows: slice, planes: list[Floats]
 ) -> None:
-    """Write channels (count, rows, width) of the target's rows; if rows are made, with ``SPARE_BITS`` more bits."""
+    """Write the target's rows of channels (count, rows, width), with ``SPARE_BITS`` more bits if rows are resized."""
     first = group.down.source.start
     source_rows = slice(first + rows.start, first + rows.stop)
     if not (group.down.changes or group.across.changes):
@@ -316,7 +316,7 @@ def _sum(group: ChannelGroup, part: Floats, phase: EverySecond, out: Floats) -> 
 
 
 def _product(one: Floats, other: Floats, out: Floats) -> None:
-    """Multiply, in slices that OpenBLAS does by one thread."""
+    """Multiply, in slices that OpenBLAS computes in one thread."""
     rows, columns = out.shape
     inner = one.shape[1]
     if rows > columns:
@@ -330,7 +330,7 @@ def _product(one: Floats, other: Floats, out: Floats) -> None:
 
 
 def _lay(samples: Sequence[NDArray[Any]], shift: int, where: tuple[slice, slice], parts: Sequence[Floats]) -> None:
-    """Convert some (rows, columns) of channels, each to its own part."""
+    """Convert some (rows, columns) of the channels, each channel into its own part."""
     for channel, part in zip(samples, parts, strict=True):
         np.copyto(part, channel[where])
         if shift:

@@ -1,4 +1,4 @@
-"""Tensors of pictures that are on the host: the arithmetic of ``plan``, straight into the tensor's memory."""
+"""Makes tensors of pictures on the host, by the arithmetic of ``plan``, directly in the tensor's memory."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -28,14 +28,15 @@ _BEFORE_HALF: Final = 0x7FFF
 def to_tensor(
     frames: FrameGroup, format_: TensorFormat, out: object = None, *, pool: Executor | None = None, at_once: int = 1
 ) -> object:
-    """Return a tensor of frames, on the host; with ``out`` they are written there, and it is returned.
+    """Return a tensor of frames on the host; if ``out`` is given, frames are written there, and ``out`` is returned.
 
-    ``pool`` makes ``at_once`` pictures at once; no more frames are needed at once. An error is that of the first frame
-    that has one.
+    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. If several frames fail,
+    the first frame's error is raised.
 
     Raises:
-        UsageError: there is no frame, the crop exceeds one, sizes differ without ``size``, or ``out`` does not fit.
-        Unsupported: a frame's samples or its matrix have no formula.
+            UsageError: there is no frame, the crop exceeds a frame, sizes differ without ``size``, or ``out`` does not
+                fit.
+            Unsupported: a frame's samples or its matrix have no formula.
     """
     sizes: set[tuple[int, int]] = set()
     target: HostTensor | None = None
@@ -60,24 +61,24 @@ def to_tensor(
 
 
 class HostTensorMaker(TensorMaker):
-    """Makes tensors on the host, several pictures at once in ``threads`` of its own; for one, in the caller's."""
+    """Makes tensors on the host, with pictures made in parallel by new ``threads``; 1 means the caller's thread."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
-        """Return what ``to_tensor`` does."""
+        """Return what ``to_tensor`` returns."""
         return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads)
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:
-    """Return the (width, height) that all frames get; ``UsageError`` if there is none."""
+    """Return the (width, height) of all frames in the tensor; ``UsageError`` without frames or with several sizes."""
     return _only({format_.target(frame.width, frame.height) for frame in frames})
 
 
@@ -89,7 +90,7 @@ def _only(sizes: set[tuple[int, int]]) -> tuple[int, int]:
 
 
 def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: TensorFormat) -> None:
-    """Write a picture into its place of a tensor, in the order of ``format_.layout``. Safe from any thread.
+    """Write a picture into its place in a tensor, in the order of ``format_.layout``. Thread-safe.
 
     bfloat16 is written as the bits of ``uint16``. ``UsageError`` and ``Unsupported`` as for ``to_tensor``.
     """
@@ -116,15 +117,15 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
 
 
 def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | None:
-    """Return for each channel what a value is multiplied by, and what is added then; None for ``uint8``."""
+    """Return for each channel the factor of a value, and the number added to the product; None for ``uint8``."""
     if format_.dtype == "uint8":
         return None
-    # Not -mean / std: adding a negative zero would keep the sign of a zero that was rounded up.
+    # Not -mean / std: adding a negative zero would keep a negative zero.
     return np.array([(1 / (largest * std), 0.0 - mean / std) for mean, std in format_.normalisation()])
 
 
 def write(target: NDArray[Any], values: Floats, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
-    """Write whole values, (channels, rows, columns) or (1, ...), as the format's numbers."""
+    """Write whole values (channels, rows, columns) or (1, ...) as numbers of the format."""
     if scales is None:
         np.copyto(target, values, casting="unsafe")
         return

@@ -1,13 +1,14 @@
-"""How a tensor's values are made from a picture's samples, in whole numbers: the same on the host and a device.
+"""Defines how a tensor's values are made from a picture's samples, in whole numbers: equal on host and device.
 
-For samples of S bits and values of D bits, where ``rounded`` is to the nearest, halves to the even one:
+For samples of S bits and values of D bits, where ``rounded`` means to the nearest number, halves to the even one:
 
 1. Down: b = rounded(sum of weights x sample / 2^(14 - 2)), in each column of the source.
 2. Across: p = sum of weights x b. Luma and chroma each go straight to the target's size.
 3. Colour: value = rounded(sum of weights x (p - offset x 2^(14 + 2)) / 2^(16 + 14 + 2)), clipped to 0 and 2^D - 1.
 
-Colour weights are in units of 2^-16. For 8-bit samples they are multiples of 32: a value changes by less than 0.08.
-Magnitudes of resizing weights sum to less than 1.6: b has S + 2 bits and a sign, p fits 36 bits, the last sum 53.
+Colour weights are in units of 2^-16. For 8-bit samples, colour weights are multiples of 32, which changes a value by
+less than 0.08. The magnitudes of resizing weights sum to less than 1.6. Therefore b has S + 2 bits and a sign, p fits
+in 36 bits, and the last sum in 53 bits.
 """
 
 from dataclasses import dataclass
@@ -22,21 +23,21 @@ from .sample_places import SamplePlaces
 from .tensor_format import TensorFormat
 
 TAP_BITS: Final = 14
-"""The bits of a resizing weight: 8-bit samples then have exact sums in single precision."""
+"""The bits of a resizing weight: with these, sums of 8-bit samples are exact in single precision."""
 SPARE_BITS: Final = 2
-"""The bits that are kept below a sample's between the two axes."""
+"""The extra low bits that a sample has between the two axes."""
 COLOUR_BITS: Final = WEIGHT_BITS
 _BYTE_BITS: Final = 8
 _BYTE_COLOUR_BITS: Final = 11
-"""The bits of a colour weight for 8-bit samples: without resizing, single precision is exact then."""
+"""The bits of a colour weight for 8-bit samples: with these, single precision is exact if nothing is resized."""
 _UNKNOWN: Final = {8: "YCgCo", 10: "BT.2020 constant luminance", 11: "YDzDx", 13: "derived", 14: "ICtCp", 15: "IPT-C2"}
-"""H.273's matrices that are no sum of weighted samples, or are rare."""
+"""The matrices of H.273 that are not weighted sums of samples, or are rare."""
 _FULL: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelTaps:
-    """How one channel goes to the target's size."""
+    """How one channel is resized to the target's size."""
 
     down: Taps
     across: Taps
@@ -46,12 +47,12 @@ class ChannelTaps:
 class TensorPlan:
     """How pictures of one format, size and colour become values."""
 
-    taps: tuple[ChannelTaps, ...]  # of each channel of the source that counts
-    bits: int  # S
-    value_bits: int  # D
-    weights: tuple[tuple[int, ...], ...]  # for each channel of the target, one of each channel of the source
-    offsets: tuple[int, ...]  # of each channel of the source, in S bits
-    size: tuple[int, int]  # of the target: (width, height)
+    taps: tuple[ChannelTaps, ...]  # for each channel of the source that is used
+    bits: int  # the number S of the formulas
+    value_bits: int  # the number D of the formulas
+    weights: tuple[tuple[int, ...], ...]  # for each channel of the target, a weight of each source channel
+    offsets: tuple[int, ...]  # for each channel of the source, in S bits
+    size: tuple[int, int]  # the target's (width, height)
 
     @property
     def largest(self) -> int:
@@ -61,9 +62,9 @@ class TensorPlan:
 
 @lru_cache(maxsize=128)
 def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat) -> TensorPlan:
-    """Return the plan of pictures of this (width, height).
+    """Return the plan for pictures of this (width, height).
 
-    ``UsageError`` if the crop exceeds the picture; ``Unsupported`` if no formula is known for its matrix.
+    ``UsageError`` if the crop exceeds the picture; ``Unsupported`` if no formula is known for the picture's matrix.
     """
     left, top, wide, high = format_.window(*size)
     target = format_.target(*size)
@@ -86,7 +87,7 @@ def tensor_plan(places: SamplePlaces, size: tuple[int, int], colour: Colour, for
 def _colour(
     places: SamplePlaces, height: int, colour: Colour, *, grey: bool, value_bits: int
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Return the weights and the offsets of the source's channels that count."""
+    """Return the weights and the offsets of those source channels that are used."""
     if places.is_rgb:
         return _of_rgb(places, height, colour, grey=grey, value_bits=value_bits)
     is_coloured = len(places.channels) > 1

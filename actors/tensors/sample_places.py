@@ -1,4 +1,4 @@
-"""Where a pixel format's samples are, for every format whose samples are whole bytes or 16-bit words of their own."""
+"""Where a pixel format's samples are, for every format in which each sample takes a whole byte or 16-bit word."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _COLOURS: Final = 3
 _DEPTHS: Final = (9, 10, 12, 14)
 _PACKED: Final = re.compile(r"(rgba|bgra|argb|abgr|rgb|bgr)(24|48|64)?(le|be)?")
 _SWAPPED: Final = ("nv21", "nv42")
-"""Cr before Cb."""
+"""Formats with Cr before Cb."""
 _HIGH: Final = re.compile(r"p[0-4]1[0-6](le|be)|.*msb(le|be)")
 """Formats whose samples are in the upper bits of 16."""
 _FLOAT: Final = re.compile(r".*f(16|32)(le|be)?")
@@ -23,20 +23,20 @@ _FLOAT: Final = re.compile(r".*f(16|32)(le|be)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplePlaces:
-    """The samples of a picture: one channel of grey, or three of Y'CbCr or R'G'B'. Alpha is not among them."""
+    """The samples of a picture: one channel of grey, or three of Y'CbCr or R'G'B'. Alpha is left out."""
 
-    channels: tuple[tuple[int, int], ...]  # (plane, place among the samples that alternate there)
+    channels: tuple[tuple[int, int], ...]  # (plane, place among the samples that alternate in the plane)
     bits: int  # significant bits of a sample
-    shift: int = 0  # padding bits below them
+    shift: int = 0  # padding bits below the significant bits
     halved_across: bool = False  # whether the second and third channel have half the columns
-    halved_down: bool = False  # and half the rows
+    halved_down: bool = False  # whether the second and third channel have half the rows
     is_rgb: bool = False
     is_full: bool = False  # whether the format itself means full range
 
 
 @cache
 def sample_places(pix_fmt: str) -> SamplePlaces | None:
-    """Return where FFmpeg's ``pix_fmt`` has its samples; None if they must be repacked first (``stand_in``)."""
+    """Return where the samples of FFmpeg's ``pix_fmt`` are; None if they must be repacked first (``stand_in``)."""
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
     parts = [each for each in layout.components if not each.is_alpha]
     bits = {each.bits for each in parts}
@@ -71,7 +71,7 @@ def _channels(pix_fmt: str, planes: list[int]) -> tuple[tuple[int, int], ...] | 
 
 @cache
 def stand_in(pix_fmt: str) -> str:
-    """Return the format to which FFmpeg repacks pictures of one without ``sample_places``."""
+    """Return the format to which FFmpeg repacks pictures of a format without ``sample_places``."""
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
     bits = max((each.bits for each in layout.components), default=_BYTE_BITS)
     depth = "" if bits <= _BYTE_BITS else f"{bits if bits in _DEPTHS else _WORD_BITS}le"
@@ -85,7 +85,7 @@ def stand_in(pix_fmt: str) -> str:
 
 
 def surface_places(format_: SurfaceFormat) -> SamplePlaces:
-    """Return the samples of a surface, as its planes lie."""
+    """Return where the samples of a surface are in its planes."""
     return SamplePlaces(
         channels=((0, 0), (1, 0), (1, 1)) if format_.halved_across else ((0, 0), (1, 0), (2, 0)),
         bits=format_.bits,

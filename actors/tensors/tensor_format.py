@@ -1,4 +1,4 @@
-"""Which numbers a tensor of pictures holds, and in which order."""
+"""Defines which numbers a tensor of pictures holds, and in which order."""
 
 import math
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ _SINGLE: Final = 1
 class TensorFormat:
     """The numbers of a batch's tensor. ``UsageError`` if options contradict one another.
 
-    A picture is cropped, resized, converted to R'G'B' or grey by its own matrix, range and bit depth, and normalised.
-    ``docs/frames.md`` states the arithmetic: a device gives the same bits as the host.
+    A picture is cropped and resized, converted to R'G'B' or grey by its own matrix, range and bit depth, and
+    normalised. ``docs/frames.md`` defines the arithmetic, which gives the same bits on a device and on the host.
     """
 
     layout: Layout = "nchw"
@@ -33,17 +33,17 @@ class TensorFormat:
     dtype: Element = "uint8"
     """``uint8``: 0 to 255; the others: 0 to 1, then normalised by ``mean`` and ``std``."""
     size: tuple[int, int] | None = None
-    """(width, height) after resizing; None: that of the crop, or of the picture."""
+    """(width, height) after resizing; None means the size of the crop or the picture."""
     crop: tuple[int, int, int, int] | None = None
     """(left, top, width, height) in the picture, taken before resizing."""
     filter: Filter = ScaleFilter.BILINEAR
     """How samples are weighted. All filters are widened when scaling down (antialiased)."""
     mean: Sequence[float] | float | None = None
-    """Subtracted from values of 0 to 1: one number, or one for each channel."""
+    """The mean, which is subtracted from values of 0 to 1: one number, or one for each channel."""
     std: Sequence[float] | float | None = None
-    """Divides them then: one number, or one for each channel."""
+    """The standard deviation, by which values are divided then: one number, or one for each channel."""
     colour: Channels = "rgb"
-    """Three channels, or one of grey."""
+    """Three channels, or one channel of grey."""
 
     def __post_init__(self) -> None:
         self._set("layout", _one_of("layout", self.layout, get_args(Layout)))
@@ -73,7 +73,7 @@ class TensorFormat:
         return ELEMENT_BYTES[self.dtype]
 
     def window(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """Return the (left, top, width, height) shown of such a picture; ``UsageError`` if the crop exceeds it."""
+        """Return the used part (left, top, width, height) of a picture; ``UsageError`` if the crop is too large."""
         if self.crop is None:
             return 0, 0, width, height
         left, top, wide, high = self.crop
@@ -82,7 +82,7 @@ class TensorFormat:
         return self.crop
 
     def target(self, width: int, height: int) -> tuple[int, int]:
-        """Return the (width, height) that such a picture gets; ``UsageError`` if the crop exceeds it."""
+        """Return the (width, height) of a picture in the tensor; ``UsageError`` if the crop exceeds the picture."""
         return self.size or self.window(width, height)[2:]
 
     def shape(self, pictures: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -93,7 +93,7 @@ class TensorFormat:
         return pictures, height, width, self.channels
 
     def normalisation(self) -> tuple[tuple[float, float], ...]:
-        """Return (mean, std) of each channel."""
+        """Return the (mean, std) of each channel."""
         wide = [self._of_channels(given) for given in (0.0 if self.mean is None else self.mean, self.std or 1.0)]
         return tuple(zip(*wide, strict=True))
 

@@ -1,4 +1,4 @@
-"""What makes tensors of frames, on the host or a device."""
+"""The interface of makers of tensors, on the host or a device."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from .tensor_format import TensorFormat
 
 
 class FrameGroup(Protocol):
-    """The frames of one tensor: a sequence, or an iteration that ends after ``len`` frames and forgets each."""
+    """The frames of one tensor: a sequence, or an iterable that ends after ``len`` frames and keeps none of them."""
 
     def __len__(self) -> int: ...
 
@@ -21,9 +21,9 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
-        """Return a tensor of frames that are where the maker works, complete; with ``out`` it is written there.
+        """Return a finished tensor of frames, all of them where the maker works; if ``out`` is given, write to it.
 
-        It iterates over ``frames`` once, and raises what that raises.
+        This iterates over ``frames`` once, and passes on any error of the iteration.
 
         Raises:
             UsageError: there is no frame, a crop exceeds a picture, sizes differ, or ``out`` does not fit.
@@ -33,4 +33,4 @@ class TensorMaker(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release its memory; tensors keep theirs."""
+        """Release the memory of the maker; tensors stay valid."""

@@ -1,4 +1,4 @@
-"""A tensor's memory: new, or the caller's, by DLPack or the CUDA array interface.
+"""The memory of a tensor: new, or the caller's, given through DLPack or the CUDA array interface.
 
 Sources: dlpack.h; the Python array API standard; the CUDA Array Interface, version 3.
 """
@@ -21,32 +21,32 @@ KINDS: Final = {
     "float32": (FLOAT, 32),
     "bfloat16": (BFLOAT, 16),
 }
-"""(DLDataTypeCode, bits) of a number."""
+"""The (DLDataTypeCode, bits) of each type of number."""
 _STORED: Final = {"uint8": np.uint8, "float16": np.float16, "float32": np.float32, "bfloat16": np.uint16}
 _CODES: Final = {"u": UNSIGNED, "f": FLOAT}
 _PINNED: Final = 3
-"""DLDeviceType of page-locked memory of the host."""
+"""The DLDeviceType of page-locked host memory."""
 _HALF_BITS: Final = 16
 _ADVICE: Final = "Give memory of the tensor's type and shape that may be written, or omit out=."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorPlace:
-    """Where a tensor is, and its layout."""
+    """The place and the layout of a tensor."""
 
     address: int
     shape: tuple[int, ...]
     strides_bytes: tuple[int, ...]
     kind: tuple[int, int]  # (DLDataTypeCode, bits)
     device: tuple[int, int]  # (DLDeviceType, number)
-    stream: int | None = None  # the CUDA stream to wait for before writing, by its handle
+    stream: int | None = None  # the handle of the CUDA stream for which to wait before writing
     owner: object = field(repr=False)  # keeps the memory alive
 
 
 def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
-    """Return where the caller's tensor is; ``UsageError`` if it does not say so, or must not be written.
+    """Return where the caller's tensor is; ``UsageError`` if that is not stated, or the tensor is read-only.
 
-    A tensor on a device makes the CUDA ``stream`` wait for its producer's work, or states the stream to wait for.
+    A tensor on a device makes the CUDA ``stream`` wait for the producer's work, or names a stream for which to wait.
     """
     if not hasattr(out, "__dlpack__") and not hasattr(out, "__cuda_array_interface__"):
         _refuse(f"out= is a {type(out).__name__}, which is no tensor")
@@ -59,7 +59,7 @@ def tensor_place(out: Any, stream: int | None = None) -> TensorPlace:
 
 
 def checked(place: TensorPlace, format_: TensorFormat, shape: tuple[int, ...]) -> TensorPlace:
-    """Return a place that can hold this tensor; else ``UsageError``."""
+    """Return the place if it can hold this tensor; otherwise raise ``UsageError``."""
     if place.shape != shape:
         _refuse(f"out= has the shape {_shown(place.shape)}, and the tensor {_shown(shape)}")
     stored_alike = format_.dtype == "bfloat16" and place.kind == (UNSIGNED, 16)
@@ -79,7 +79,7 @@ def _by_dlpack(out: Any, stream: int | None) -> TensorPlace:
     asked: dict[str, Any] = {} if kind != CUDA else {"stream": stream}
     try:
         capsule = out.__dlpack__(max_version=(1, 0), **asked)
-    except TypeError:  # an older exporter
+    except TypeError:  # the exporter is older
         capsule = out.__dlpack__(**asked)
     found, is_read_only = described(capsule)
     if is_read_only:
@@ -123,12 +123,12 @@ def _c_order(shape: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
 class HostTensor:
     """A tensor on the host."""
 
-    array: NDArray[Any]  # its memory; bfloat16 as the bits of uint16
-    given: object  # what its user gets: an array, or what they gave as ``out``
+    array: NDArray[Any]  # the tensor's memory; bfloat16 as the bits of uint16
+    given: object  # the object for the user: an array, or the given ``out``
 
 
 def host_target(out: object, format_: TensorFormat, shape: tuple[int, ...]) -> HostTensor:
-    """Return new memory, or that of ``out``; ``UsageError`` if it does not fit or is not on the host."""
+    """Return new memory, or that of ``out``; ``UsageError`` if ``out`` does not fit or is not on the host."""
     if out is None:
         array = np.empty(shape, dtype=_STORED[format_.dtype])
         return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)
@@ -160,13 +160,13 @@ def _own_view(out: NDArray[Any], format_: TensorFormat, shape: tuple[int, ...]) 
 
 
 class HostBfloat16:
-    """bfloat16 on the host, which NumPy does not have: a DLPack tensor; ``np.asarray`` gives a copy in float32."""
+    """A DLPack tensor of bfloat16 on the host; NumPy lacks that type, so ``np.asarray`` gives a copy in float32."""
 
     dtype: Final = "bfloat16"
 
     def __init__(self, bits: NDArray[np.uint16]) -> None:
         self.bits = bits
-        """The same memory as whole numbers."""
+        """The tensor's bits as whole numbers."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -175,14 +175,14 @@ class HostBfloat16:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The size of the tensor in bytes."""
         return self.bits.nbytes
 
     def __len__(self) -> int:
         return len(self.bits)
 
     def __array__(self, dtype: DTypeLike | None = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Return a copy in float32; ``ValueError`` if none may be made."""
+        """Return a copy in float32; ``ValueError`` if no copy may be made."""
         if copy is False:
             raise ValueError("NumPy has no bfloat16: its numbers become an array only by a copy")
         found = (self.bits.astype(np.uint32) << _HALF_BITS).view(np.float32)

@@ -1,1 +1,1 @@
-"""Sound and subtitles: decoded, converted, encoded."""
+"""Decodes, converts and encodes audio and subtitles."""

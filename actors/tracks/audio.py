@@ -1,4 +1,4 @@
-"""Encodes a whole audio track at once: a seam between separately encoded parts would be audible."""
+"""Encodes a whole audio track at once, because a seam between separately encoded parts would be audible."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
@@ -48,7 +48,7 @@ _HALF = Fraction(1, 2)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EncodedTrack:
-    """A whole encoded audio track. Players skip both paddings."""
+    """A whole encoded audio track. Players skip the padding at both ends."""
 
     codec: str
     extradata: bytes
@@ -57,17 +57,17 @@ class EncodedTrack:
     sample_format: str
     frame_samples: int
     bit_rate_bps: int
-    time_base: Fraction  # one sample
-    pts: NDArray[np.int64]  # packets' times on the source's clock; the first is ``initial_padding`` before the track
+    time_base: Fraction  # the duration of one sample
+    pts: NDArray[np.int64]  # packet times on the source's clock; the first is ``initial_padding`` before the track
     durations: NDArray[np.int64]
-    sizes_bytes: NDArray[np.int64]  # of the packets
+    sizes_bytes: NDArray[np.int64]  # sizes of the packets
     payload: NDArray[np.uint8]
-    initial_padding: int  # samples
-    trailing_padding: int  # samples
-    damaged_packets: int  # replaced by silence
+    initial_padding: int  # in samples
+    trailing_padding: int  # in samples
+    damaged_packets: int  # packets that were replaced by silence
     clock_resets: int
-    loudness: Loudness | None = None  # measured, if a target was requested
-    formats: tuple[tuple[str, int], ...] = ()  # each layout and rate of the source once, in order of appearance
+    loudness: Loudness | None = None  # the measured loudness, if a target was requested
+    formats: tuple[tuple[str, int], ...] = ()  # layouts and rates of the source, without repeats, in order
 
     def packets(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield every packet as (pts, duration, payload)."""
@@ -81,18 +81,18 @@ class EncodedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeAudio(Work[EncodedTrack]):
-    """Decode one audio track and encode it as ``codec`` (aac or opus) without seams, even if its format changes."""
+    """Decode one audio track and encode it as ``codec`` (aac or opus) without seams, even if the format changes."""
 
     source: str
     stream_index: int
     codec: str
-    start_s: Fraction | None = None  # where to cut, to the sample, on the source's clock
+    start_s: Fraction | None = None  # where to cut, exact to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None  # None: 80 kbit/s per channel for AAC, 64 for Opus
-    channels: int | None = None  # 1 or 2, to which all channels are mixed; None keeps them
-    loudness_lufs: Fraction | None = None  # the target, for which the track is decoded twice; None: no change
-    later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output allows for
-    stated: tuple[str, ...] = ()  # layouts that the container can state; empty: all layouts of the codec
+    bit_rate_bps: int | None = None  # None means 80 kbit/s per channel for AAC, 64 for Opus
+    channels: int | None = None  # mix all channels to 1 or 2; None keeps the channels
+    loudness_lufs: Fraction | None = None  # target loudness, for which the track is decoded twice; None: no change
+    later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output must also fit
+    stated: tuple[str, ...] = ()  # layouts that the container can state; empty if it can state all
     version: Hashable | None = None  # as in ``DecodeRange``
     shipment: Shipment | None = None  # as in ``DecodeRange``
 
@@ -101,7 +101,7 @@ class EncodeAudio(Work[EncodedTrack]):
 
         Raises:
             InputError: the source cannot be opened, or nothing of the track can be decoded.
-            Unsupported: there is no encoder for the codec, or for that many channels.
+            Unsupported: there is no encoder for the codec, or for so many channels.
             EncoderFailed: the encoder refused a frame.
             Cancelled: the work was cancelled.
         """
@@ -146,7 +146,7 @@ class EncodeAudio(Work[EncodedTrack]):
         return layout, max(first.sample_rate, *(rate for _, rate in self.later), 0)
 
     def _measured(self, context: WorkContext, target_lufs: Fraction) -> Loudness | None:
-        """Return the loudness of the mixed track, None if nothing of it decodes."""
+        """Return the loudness of the mixed track; None if nothing of the track can be decoded."""
         meter: LoudnessMeter | None = None
         conformer: Conformer | None = None
         for part in self._parts(context, SampleLine(self.start_s, self.end_s)):
@@ -173,7 +173,7 @@ def _decoded(source: str, stream_index: int, line: SampleLine) -> Iterator[Audio
                 other.discard = Discard.all
         decoder.thread_count = 1
         packets = demux(container, stream)
-        with suppress(av.error.FFmpegError):  # a truncated container ends here; _decode maps the decoder's errors
+        with suppress(av.error.FFmpegError):  # a truncated container ends here; _decode maps decoder errors
             for packet in packets:
                 yield from _decode(decoder, packet, line)
         yield from _decode(decoder, None, line)
@@ -192,7 +192,8 @@ def _decode(decoder: AudioCodecContext, packet: "Packet[Stream] | None", line: S
 def reachable(frame: AudioFrame) -> AudioFrame:
     """Return a frame whose samples PyAV can read: frames with eight or more planes are interleaved.
 
-    PyAV 18 counts planes up to a null pointer. FFmpeg's full array of eight has none, so PyAV reads past its end.
+    PyAV 18 counts planes up to a null pointer. FFmpeg's array of eight pointers has no null pointer if it is full, so
+    PyAV would read past the end of the array.
     """
     if not frame.format.is_planar or frame.layout.nb_channels <= _PLANES_PYAV_COUNTS:
         return frame
@@ -203,7 +204,7 @@ def reachable(frame: AudioFrame) -> AudioFrame:
 
 
 class _Encode:
-    """An encoder and the steps before it; samples are counted from 0."""
+    """An encoder and the steps that precede it; samples are counted from 0."""
 
     def __init__(self, codec: str, layout: str, rate: int, bit_rate_bps: int | None, loudness: Loudness | None) -> None:
         self._loudness = loudness
@@ -239,7 +240,7 @@ class _Encode:
         return encoder
 
     def push(self, frame: AudioFrame) -> None:
-        """Encode the next samples of the line."""
+        """Encode the next samples."""
         for ready in self._conformer.take(frame):
             self._queue(ready)
 
@@ -297,11 +298,11 @@ class _Encode:
 
 
 def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
-    """Return the lowest and the highest bitrate of a codec for all of a track's ``channels``.
+    """Return the lowest and the highest bitrate of a codec for all ``channels`` of a track together.
 
-    Below AAC's lowest, FFmpeg's encoder exceeds the requested rate (measured: it needs 14.5 kbit/s per channel at 48
-    kHz); its highest is 6144 bits per channel and frame (ISO/IEC 14496-3, 4.5.3.1). Opus has 6 kbit/s or more (RFC
-    6716, 2.1.1), and libopus at most 256 kbit/s per channel.
+    Below AAC's lowest bitrate, FFmpeg's encoder exceeds the requested rate (it needs 14.5 kbit/s per channel at 48 kHz,
+    measured); AAC's highest is 6144 bits per channel and frame (ISO/IEC 14496-3, 4.5.3.1). Opus has 6 kbit/s or more
+    (RFC 6716, 2.1.1), and libopus at most 256 kbit/s per channel.
     """
     if codec == "opus":
         return 6_000 * channels, 256_000 * channels
@@ -309,5 +310,5 @@ def bit_rates(codec: str, channels: int, sample_rate: int) -> tuple[int, int]:
 
 
 def encoded_rate(codec: str, sample_rate: int) -> int:
-    """Return the sample rate to encode: the source's, or the next higher one that the codec has."""
+    """Return the sample rate to encode: the source's rate, or the next higher rate that the codec has."""
     return next((rate for rate in _RATES[codec] if rate >= sample_rate), _RATES[codec][-1])

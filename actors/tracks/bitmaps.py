@@ -1,4 +1,4 @@
-"""Decodes bitmap subtitles (PGS, DVB, VobSub): the bitmap that each packet shows, and when."""
+"""Decodes bitmap subtitles (PGS, DVB, VobSub): which bitmap each packet shows, and when."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from av.subtitles.subtitle import SubtitleSet
 
 Samples: TypeAlias = NDArray[np.uint8]
-"""Rows of R, G, B and alpha: (height, width, 4)."""
+"""An array of R, G, B and alpha: (height, width, 4)."""
 Size: TypeAlias = tuple[int, int]
 
 BITMAP_CODECS: Final = frozenset({"hdmv_pgs_subtitle", "dvb_subtitle", "dvd_subtitle"})
-"""By FFmpeg's canonical names."""
+"""The codecs, by FFmpeg's canonical names."""
 MOST_PIXELS: Final = 8192 * 4320
 """The most samples of a canvas: those of 8K."""
 _DVB_CANVAS: Final = (720, 576)
@@ -45,7 +45,7 @@ class Bitmap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Showing:
-    """Shows ``bitmap``, or nothing, from ``start_s`` until ``end_s`` or the next showing, in seconds of the source."""
+    """Shows ``bitmap`` (None: nothing) from ``start_s`` to ``end_s`` or to the next showing, by the source's clock."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -53,7 +53,7 @@ class Showing:
 
 
 class BitmapDecoder:
-    """Decodes a track's packets in order. ``size`` is the film's, for tracks that state no canvas."""
+    """Decodes a track's packets in order. ``size`` is the film's size, for tracks that state no canvas."""
 
     def __init__(self, stream: "SubtitleStream", size: Size) -> None:
         context = stream.codec_context
@@ -63,10 +63,10 @@ class BitmapDecoder:
         self._context.options = {"max_pixels": str(MOST_PIXELS)}
         self._tick = Fraction(stream.time_base or 1)
         self._size = _DVB_CANVAS if context.codec.canonical_name == "dvb_subtitle" else size
-        self.failed = 0  # how many packets could not be decoded, or have no time
+        self.failed = 0  # how many packets could not be decoded, or lack a time
 
     def decode(self, packet: "Packet[SubtitleStream]") -> Iterator[Showing]:
-        """Yield a packet's showing, if it completes one; ``InputTooLarge`` if the canvas exceeds ``MOST_PIXELS``."""
+        """Yield the showing that a packet completes, if any; ``InputTooLarge`` if a canvas exceeds ``MOST_PIXELS``."""
         try:
             found = self._context.decode2(packet)
         except (av.error.FFmpegError, ValueError):
@@ -103,7 +103,7 @@ class BitmapDecoder:
         for box, part in shown:
             inner = _samples(part)[box[1] - part.y : box[3] - part.y, box[0] - part.x : box[2] - part.x]
             under = whole[box[1] - top : box[3] - top, box[0] - left : box[2] - left]
-            # A later rectangle covers earlier ones.
+            # A later rectangle covers earlier rectangles.
             np.copyto(under, inner, where=inner[..., 3:] > 0)
         return trimmed(canvas, left, top, whole)
 
@@ -118,7 +118,7 @@ class BitmapDecoder:
 
 
 def trimmed(canvas: Size, x: int, y: int, samples: Samples) -> Bitmap | None:
-    """Return the non-transparent part of samples whose upper left corner is at (x, y); None if there is none."""
+    """Return the non-transparent part of samples whose upper left corner is at (x, y); None if all are transparent."""
     rows, columns = (np.flatnonzero(samples[..., 3].any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return None

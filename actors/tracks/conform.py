@@ -1,4 +1,4 @@
-"""Converts a source's frames to continuous sound of one sample format, layout and rate."""
+"""Converts a source's frames to continuous audio with one sample format, layout and rate."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -28,9 +28,9 @@ class Conformer:
     """Converts frames of any shape to one shape; used by one thread.
 
     When the input's shape changes, a new mixer and resampler take over, and the output is padded or cut to the input's
-    duration. Each output frame is checked: PyAV does not check frames after one that needed no conversion, and its
-    ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is that of the output's speakers, None
-    for the layout's own; ``gain_db`` changes the volume.
+    duration. Each output frame is checked, because PyAV does not check frames that follow a frame without conversion,
+    and PyAV's ``AudioFifo`` drops channels or reads past them if layouts differ. ``order`` is the order of the output's
+    speakers, None for the layout's own order; ``gain_db`` changes the volume.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Conformer:
         gain_db: Fraction = Fraction(0),
     ) -> None:
         self.shape: Shape = (sample_format, layout, rate)
-        self.formats: list[tuple[str, int]] = []  # each layout and rate of the input once, in order of appearance
+        self.formats: list[tuple[str, int]] = []  # layouts and rates of the input, without repeats, in order
         self._order = tuple(order or speakers(layout))
         self._gain = Gain(gain_db) if gain_db else None
         self._taken: Shape | None = None
@@ -53,7 +53,7 @@ class Conformer:
         self._given = 0
 
     def take(self, frame: AudioFrame) -> Iterator[AudioFrame]:
-        """Take the next frame, and yield those that are ready, without times."""
+        """Take the next frame, and yield the output frames that are ready, without times."""
         if (shape := shape_of(frame)) != self._taken:
             yield from self._settled()
             self._follow(shape)
@@ -76,7 +76,7 @@ class Conformer:
         self._resampler = AudioResampler(sample_format, target, target_rate)
 
     def _settled(self) -> Iterator[AudioFrame]:
-        """Yield the rest of one shape: the output is then as long as the input so far."""
+        """Yield the rest of one shape, after which the output is as long as the input so far."""
         missing = floor(self._taken_s * self.shape[2] + _HALF) - self._given
         for ready in [] if self._resampler is None else self._resampler.resample(None):
             if ready.samples and missing > 0:

@@ -26,11 +26,11 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     "FC": _CENTRE,
     **dict.fromkeys(("BL", "SL", "TFL", "TBL", "TSL", "BFL", "SDL", "SSL", "TTL"), _SURROUND_LEFT),
     **dict.fromkeys(("BR", "SR", "TFR", "TBR", "TSR", "BFR", "SDR", "SSR", "TTR"), _SURROUND_RIGHT),
-    # One back channel counts as two with half of its power each.
+    # A single back channel counts as two channels, each with half of the power.
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
-"""Each speaker's shares in front left and right before scaling, by FFmpeg's name."""
+"""Each speaker's shares in front left and front right before scaling, by FFmpeg's name of the speaker."""
 _SAME_PLACE: Final[Mapping[str, str]] = {
     "SL": "BL",
     "SR": "BR",
@@ -42,7 +42,7 @@ _SAME_PLACE: Final[Mapping[str, str]] = {
     "BIL": "FL",
     "BIR": "FR",
 }
-"""The replacement of a speaker that the layout lacks: 5.1 has its surrounds at the side or the back."""
+"""The replacement of a speaker that the layout lacks: 5.1 has surrounds at the side or at the back."""
 _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     "BC": ({"BL": _HALF_POWER, "BR": _HALF_POWER}, {"SL": _HALF_POWER, "SR": _HALF_POWER}),
     "TBC": ({"BL": 0.5, "BR": 0.5}, {"SL": 0.5, "SR": 0.5}),
@@ -50,14 +50,14 @@ _NEAR: Final[Mapping[str, tuple[Mapping[str, float], ...]]] = {
     **dict.fromkeys(("TBR", "TSR", "SDR", "SSR", "TTR"), ({"BR": _HALF_POWER}, {"SR": _HALF_POWER})),
     "BFC": ({"FC": _HALF_POWER},),
 }
-"""The replacements of a speaker that the layout lacks, in order of preference; the last resort is the front."""
+"""The replacements of a speaker that the layout lacks, in order of preference; the last ones are at the front."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
 def mix_matrix(names: Sequence[str], target: Sequence[str]) -> Matrix:
     """Return for each speaker of ``target`` the coefficients of the input channels.
 
-    The largest sum of an output's coefficients is 1, so mixing never clips. ``Unsupported`` if a channel's position is
+    The coefficients of one output sum to 1 at most, so mixing never clips. ``Unsupported`` if a channel's position is
     unknown, or all channels are low-frequency effects.
     """
     unknown = [name for name in names if name not in _SHARES]
@@ -88,7 +88,7 @@ def _places(name: str, names: Sequence[str], target: Sequence[str]) -> dict[str,
 
 
 def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ...]:
-    """Return the speakers of ``names`` that ``target`` lacks: mixed into others, or left out.
+    """Return the speakers of ``names`` that ``target`` lacks, which are mixed into others or left out.
 
     A single channel is kept in every layout, except low-frequency effects.
     """
@@ -104,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that mixes the fewest speakers, then drops the fewest, then is the smallest."""
+    """Return the ``stated`` layout that mixes the fewest speakers; among equals, drops the fewest or is smallest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)
@@ -116,7 +116,7 @@ def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
 
 
 class Mixer:
-    """Mixes frames to the speakers of one ``layout``, in ``order`` (None: its own). Used by one thread."""
+    """Mixes frames to the speakers of one ``layout``, in ``order`` (None: the layout's order). Used by one thread."""
 
     def __init__(self, layout: str, order: Sequence[str] | None = None) -> None:
         self.layout = layout
@@ -126,7 +126,7 @@ class Mixer:
         self._matrix: Matrix = ()
 
     def mix(self, frame: AudioFrame) -> AudioFrame:
-        """Return a frame of doubles in the wanted layout, without a time; ``Unsupported`` as ``mix_matrix``."""
+        """Return a frame of doubles in the wanted layout, without a time; ``Unsupported`` as for ``mix_matrix``."""
         shape = (frame.format.name, frame.layout.name, frame.sample_rate)
         if shape != self._shape or self._packed is None:
             self._matrix = mix_matrix(speakers(frame.layout.name), self._target)

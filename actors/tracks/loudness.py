@@ -1,4 +1,4 @@
-"""Measures a track's loudness by EBU R 128 (ITU-R BS.1770), and finds the single gain that brings it to a target."""
+"""Measures a track's loudness by EBU R 128 (ITU-R BS.1770), and finds the one gain that reaches a target."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,7 +19,7 @@ TRUE_PEAK_DB: Final = Fraction(-1)
 _SILENCE_LUFS: Final = Fraction(-70)
 """BS.1770's absolute gate: the loudness of quieter sound is undefined."""
 _PEAK_STEP: Final = 0.0005
-"""Half of the last digit of the peak that FFmpeg's filter reports."""
+"""Half of a unit in the last digit of the peak that FFmpeg's filter reports."""
 _SAMPLES: Final = "dbl"
 
 
@@ -27,14 +27,14 @@ _SAMPLES: Final = "dbl"
 class Loudness:
     """A track's measured loudness, and its gain in dB."""
 
-    integrated_lufs: Fraction | None  # None if the sound is too quiet to measure
-    true_peak_db: Fraction | None  # in dBTP, None for silence
+    integrated_lufs: Fraction | None  # None if the track is too quiet to measure
+    true_peak_db: Fraction | None  # the true peak in dBTP, None for silence
     gain_db: Fraction
     limited: bool = False  # the gain is less than requested, as the true peak would exceed ``TRUE_PEAK_DB``
 
 
 class LoudnessMeter:
-    """Measures one track's frames, in order, by FFmpeg's ``ebur128`` in ``layout`` and at ``rate``. For one thread."""
+    """Measures a track's frames in order, with FFmpeg's ``ebur128``, in ``layout`` and at ``rate``. For one thread."""
 
     def __init__(self, layout: str, rate: int) -> None:
         self._resampler = AudioResampler(_SAMPLES, layout, rate)
@@ -51,7 +51,7 @@ class LoudnessMeter:
         ).configure()
 
     def push(self, frame: AudioFrame) -> None:
-        """Take the next samples; ``EncoderFailed`` if FFmpeg cannot measure them."""
+        """Measure the next samples; ``EncoderFailed`` if FFmpeg cannot measure them."""
         self._measure(self._resampler.resample(frame))
 
     def finish(self, target_lufs: Fraction) -> Loudness:
@@ -86,7 +86,7 @@ def _decibels(text: str) -> Fraction | None:
 
 
 def settled(target_lufs: Fraction, measured_lufs: Fraction | None, true_peak: float) -> Loudness:
-    """Return the gain from a measurement; ``true_peak`` is linear, 1 is full scale."""
+    """Return the gain from a measurement; ``true_peak`` is linear, and 1 means full scale."""
     peak_db = None if true_peak <= 0 else _in_db(true_peak)
     if measured_lufs is None or measured_lufs <= _SILENCE_LUFS:
         return Loudness(None, peak_db, Fraction(0))
@@ -100,12 +100,12 @@ def _in_db(linear: float) -> Fraction:
 
 
 def factor(gain_db: Fraction) -> float:
-    """Return a gain's factor for samples, the same on every machine."""
+    """Return the factor by which a gain multiplies samples, the same on every machine."""
     return float(Decimal(10) ** (Decimal(gain_db.numerator) / Decimal(gain_db.denominator) / 20))
 
 
 class Gain:
-    """Multiplies the samples of frames of any format by one factor; used by one thread."""
+    """Multiplies samples by one factor, in frames of any format; used by one thread."""
 
     def __init__(self, gain_db: Fraction) -> None:
         self._factor = factor(gain_db)

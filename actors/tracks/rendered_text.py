@@ -17,9 +17,9 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""The canvas height in letter sizes; a canvas narrower than 16:9 counts as 16:9 of its width."""
+"""The canvas height, in letter sizes; for a canvas narrower than 16:9, the height of 16:9 at the same width."""
 _EDGE_SHARE: Final = 14
-"""The letter size in widths of the black edge."""
+"""The letter size, in widths of the black edge."""
 _WIDEST: Final = 90
 """The largest width of a line, in percent of the canvas."""
 _NO_CHARACTER: Final = "\U0010ffff"
@@ -31,7 +31,7 @@ _NAMED: Final = 12
 
 
 class TextRenderer:
-    """Renders lines in a font (TrueType or OpenType), on canvases of one size in square samples. For one thread.
+    """Renders lines in a font (TrueType or OpenType), on canvases of one size with square samples. For one thread.
 
     ``InputUnreadable`` if FreeType cannot read the font, ``Unsupported`` if Pillow is not installed.
     """
@@ -55,7 +55,7 @@ class TextRenderer:
         self._margin = em
 
     def check(self, texts: Iterable[str]) -> None:
-        """Raise ``Unsupported`` if the font lacks a letter, or a letter needs shaping or is written right to left.
+        """Raise ``Unsupported`` if the font lacks a letter, or if a letter needs shaping or is written right to left.
 
         ``InputUnreadable`` if the font is damaged.
         """
@@ -79,7 +79,7 @@ class TextRenderer:
         return mask.size, bytes(mask), self._font.getlength(letter)
 
     def bitmap(self, lines: Sequence[str]) -> Bitmap | None:
-        """Return a bitmap of these lines, as many as fit; None if they are blank."""
+        """Return a bitmap of the lines that fit; None if the lines are blank."""
         width, height = self._canvas
         step = self._above + self._below
         broken = [part for line in lines for part in self._broken(line)][: max(1, (height - self._margin) // step)]
@@ -95,7 +95,7 @@ class TextRenderer:
         return trimmed(self._canvas, left, top, _inked(np.asarray(fill), np.asarray(edge)))
 
     def _broken(self, line: str) -> Iterator[str]:
-        """Yield a line in parts that are not too wide, broken at spaces if possible."""
+        """Yield a line in parts that are narrow enough, broken at spaces if possible."""
         most, part = self._canvas[0] * _WIDEST // 100, ""
         for word in line.split():
             longer = f"{part} {word}" if part else word
@@ -119,7 +119,7 @@ class TextRenderer:
 
 
 def plain_lines(text: str) -> tuple[str, ...]:
-    """Return a cue's lines for rendering: composed, without control characters and blank lines."""
+    """Return the lines of a cue for rendering, with composed letters, and without control characters or blank lines."""
     composed = unicodedata.normalize("NFC", text)
     kept = (
         "".join(letter for letter in line if not _is_unseen(letter)) for line in composed.replace("\t", " ").split("\n")
@@ -142,7 +142,7 @@ def _named(letters: Sequence[str]) -> str:
 
 
 def _inked(fill: NDArray[np.uint8], edge: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return R, G, B and alpha of white letters over their black edge."""
+    """Return R, G, B and alpha of white letters with a black edge."""
     alpha = np.maximum(edge, fill).astype(np.int32)
     white = 255 * fill.astype(np.int32) // np.maximum(1, alpha)
     return np.stack([white, white, white, alpha], axis=2).astype(np.uint8)

@@ -1,6 +1,6 @@
-"""Makes a continuous line of samples from a track's decoded frames, counted from its first real sample.
+"""Makes a continuous line of samples from a track's decoded frames, counted from the first real sample.
 
-Gaps become silence, overlaps are dropped, and a leap of the clock is a reset. Deviations of less than a tick are
+Gaps become silence, overlaps are dropped, and a leap of the clock counts as a reset. Deviations of less than a tick are
 ignored.
 """
 
@@ -27,16 +27,16 @@ class SampleLine:
 
     start_s: Fraction | None
     end_s: Fraction | None
-    begin: int | None = None  # the first kept sample's number on the source's clock, at the rate of that time
+    begin: int | None = None  # the number of the first kept sample on the source's clock, at the rate of that sample
     end: int = 0  # the number of the next sample
-    rate: int = 0  # of the last frame
+    rate: int = 0  # rate of the last frame
     damaged_packets: int = 0
     clock_resets: int = 0
     _shift: int = 0
     _begin_rate: int = 0
 
     def place(self, frame: AudioFrame) -> Iterator[AudioFrame]:
-        """Yield silence up to ``frame``, and the kept part of ``frame``."""
+        """Yield silence up to the beginning of ``frame``, then the kept part of ``frame``."""
         self._follow_rate(frame.sample_rate)
         at = self._position(frame)
         if self.begin is None:
@@ -50,7 +50,7 @@ class SampleLine:
 
     @property
     def begin_s(self) -> Fraction:
-        """The time of the first kept sample, on the source's clock; 0 if none is kept."""
+        """The time of the first kept sample, on the source's clock; 0 if no sample is kept."""
         return Fraction(self.begin or 0, self._begin_rate or 1)
 
     def _follow_rate(self, rate: int) -> None:

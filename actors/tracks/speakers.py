@@ -22,7 +22,7 @@ _USUAL: Final = {
 }
 """The usual layout of each number of channels."""
 _READ_OTHERWISE: Final = "3 channels"
-"""The unnamed layout for which FFmpeg's resampler assumes an unusual one, 2.1."""
+"""The unnamed layout for which FFmpeg's resampler assumes an unusual layout, 2.1."""
 MIXED: Final = {1: "mono", 2: "stereo"}
 """The layouts to which a track can be mixed, by number of channels."""
 STATED: Final = {
@@ -37,23 +37,23 @@ _ORDERS: Final = {
     ("opus", "5.0"): ("FL", "FR", "BR", "FC", "BL"),
     ("opus", "6.1"): ("FL", "FR", "BC", "LFE", "SL", "FC", "SR"),
 }
-"""FFmpeg's wrapper of libopus reorders channels by the inverse of the right order, which this order undoes."""
+"""The orders that undo an error in FFmpeg's wrapper of libopus, which reorders channels by the inverse order."""
 _BACK: Final = {"SL": "BL", "SR": "BR"}
 
 
 def is_unnamed(layout: str) -> bool:
-    """Return whether a layout states only the number of channels, not their speakers."""
+    """Return whether a layout states only the number of channels, and no speakers."""
     return layout.endswith((" channels", " channel"))
 
 
 def usual_layout(layout: str) -> str:
-    """Return ``layout`` if it names its speakers or has an unusual size, else the usual layout of its size."""
+    """Return ``layout`` if it names speakers or has an unusual size, otherwise the usual layout of that size."""
     return _USUAL.get(AudioLayout(layout).nb_channels, layout) if is_unnamed(layout) else layout
 
 
 @cache
 def speakers(layout: str) -> tuple[str, ...]:
-    """Return the names of a layout's speakers; all are centres if it names none and has an unusual size."""
+    """Return the names of a layout's speakers; all are centres if the layout has no names and an unusual size."""
     named = usual_layout(layout)
     channels = AudioLayout(named).channels
     return ("FC",) * len(channels) if is_unnamed(named) else tuple(channel.name for channel in channels)
@@ -65,7 +65,7 @@ def encoder_order(codec: str, layout: str) -> tuple[str, ...]:
 
 
 def is_same_room(layout: str, target: str, order: tuple[str, ...]) -> bool:
-    """Return whether channels need no mixing: ``order`` has the same speakers, with surrounds at the side or back."""
+    """Return whether channels need no mixing: ``order`` has the same speakers, but surrounds may be at side or back."""
     names = speakers(layout)
     at_back, wanted = (tuple(_BACK.get(name, name) for name in each) for each in (names, order))
     is_same = names == order or (len(set(at_back)) == len(names) and at_back == wanted)

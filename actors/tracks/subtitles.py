@@ -1,4 +1,4 @@
-"""Converts text subtitles between codecs: words, line breaks and simple emphasis; the rest is lost.
+"""Converts text subtitles between codecs. Words, line breaks and simple emphasis are kept; everything else is lost.
 
 Only a format's own tags count as tags; other text in brackets stays ("if a < 5", "<MUSIC>"). Sources: 3GPP TS 26.245,
 the WebVTT recommendation, Matroska's mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT; for SubRip the tags that
@@ -18,7 +18,7 @@ _WRITTEN_MARKS: Final = str.maketrans(
     {mark: f"<{letter}>" for letter, mark in _BEGINS.items()} | {mark: f"</{letter}>" for letter, mark in _ENDS.items()}
 )
 _JOINER: Final = "\u2060"
-"""WORD JOINER, which is invisible: after a bracket it keeps text from being a tag, since SubRip has no escape."""
+"""WORD JOINER, an invisible character. After a bracket it keeps text from being a tag: SubRip has no escape."""
 
 _VALUE: Final = r"""(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"']+)"""
 _IN_BRACKETS: Final = r"[^{}<>()]*"
@@ -46,7 +46,7 @@ _MOST_BYTES: Final = 0xFFFF
 
 
 TX3G_DESCRIPTION = (
-    struct.pack(">IbbBBBB", 0, 1, -1, 0, 0, 0, 0)  # flags; centred at the bottom; transparent background
+    struct.pack(">IbbBBBB", 0, 1, -1, 0, 0, 0, 0)  # flags, centred at the bottom, transparent background
     + struct.pack(">hhhh", 0, 0, 0, 0)  # the text box: the whole picture
     + struct.pack(">HHHBB4B", 0, 0, 1, 0, 18, 255, 255, 255, 255)  # style: font 1, plain, 18, white
     + struct.pack(">I4sHHB10s", 23, b"ftab", 1, 1, 10, b"Sans-Serif")
@@ -55,7 +55,7 @@ TX3G_DESCRIPTION = (
 
 
 def read_cue(codec: str, payload: bytes) -> str:
-    """Return a packet's text in the common form, "" if it shows nothing; ``KeyError`` for an unknown ``codec``."""
+    """Return a packet's text in the common form, "" if nothing is shown; ``KeyError`` for an unknown ``codec``."""
     text = _READERS[codec](payload).replace("\r\n", "\n").replace("\r", "\n")
     return _without_blank_lines(text) if _MARKS.sub("", text).strip("\0 \n") else ""
 
@@ -95,7 +95,7 @@ def _subrip_mark(tag: re.Match[str]) -> str:
 
 
 def _mark(tag: re.Match[str]) -> str:
-    """Return the mark for a tag in angle brackets, "" if it is not emphasis."""
+    """Return the mark for a tag in angle brackets; "" if the tag is not emphasis."""
     return (_ENDS if tag["end"] else _BEGINS).get((tag["name"] or "").lower(), "")
 
 
@@ -111,13 +111,13 @@ def _read_webvtt(payload: bytes) -> str:
 def _read_ass(payload: bytes) -> str:
     text = _decoded(payload).split(",", _ASS_FIELDS_BEFORE_TEXT)[-1]
     found, is_drawing = [], False
-    closed = text.rfind("}") + 1  # later brackets open no tag, and searching for their ends would be slow
+    closed = text.rfind("}") + 1  # later brackets open no tag; searching for a closing bracket each time would be slow
     for place, part in enumerate([*_ASS_BLOCK.split(text[:closed]), "", text[closed:]]):
         if place % 2:
             levels = _ASS_DRAWING.findall(part)
             is_drawing = bool(int(levels[-1])) if levels else is_drawing
             found.append(_switches(part))
-        elif not is_drawing:  # the text of a drawing consists of coordinates
+        elif not is_drawing:  # a drawing has coordinates instead of text
             found.append(_ASS_ESCAPE.sub(lambda escape: _ASS_ESCAPED.get(escape[1], escape[1]), part))
     return "".join(found)
 

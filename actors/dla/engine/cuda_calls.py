@@ -1,4 +1,4 @@
-"""The part of CUDA's driver API that sessions use, with the error rules of CUDA for Tegra 5.1.5."""
+"""The part of CUDA's driver API that sessions use. Errors follow the rules of "CUDA for Tegra" 5.1.5."""
 
 from contextlib import suppress
 from functools import partial
@@ -15,7 +15,7 @@ from ...device.memory_choice import (
 )
 
 EXTERNAL_DEVICE: Final = 911
-"""An engine outside CUDA reported an error: ask every cuDLA handle."""
+"""An engine outside CUDA reported an error, for which every cuDLA handle must be asked."""
 _IS_MANAGED: Final = 8
 """``CU_POINTER_ATTRIBUTE_IS_MANAGED``."""
 _INVALID_VALUE: Final = 1
@@ -24,7 +24,7 @@ CONTEXT_ACTIVE: Final = 708
 
 
 class CudaFailure(Exception):
-    """A CUDA call that did not return success: its name, the number of its result, and that result's name."""
+    """A CUDA call that failed: the call's name, and the result's number and name."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(call, code, name)
@@ -38,13 +38,13 @@ class _ContextActive(CudaFailure):
 
 
 def lost(failure: CudaFailure, device: int) -> DeviceLost:
-    """Return the error for a failure of CUDA, which is final for cuDLA too."""
+    """Return the error for a failure of CUDA, after which cuDLA cannot be used either."""
     message = f"DLA {device}: {failure.call} failed with CUDA error {failure.code} ({failure.name})"
     return DeviceLost(message, "Restart the process; codecfleet doctor shows what the machine can do.")
 
 
 class CudaCalls:
-    """The primary context of the integrated GPU, with which DLAs are coupled (3.4). Methods raise ``CudaFailure``."""
+    """The primary context of the integrated GPU, the one coupled with DLAs (3.4). Methods raise ``CudaFailure``."""
 
     def __init__(self, driver: Any, waiting: Waiting = Waiting.BLOCK) -> None:
         self._driver = driver
@@ -67,7 +67,7 @@ class CudaCalls:
         self.call("cuCtxSetCurrent", self._context)
 
     def allocate(self, use: BufferUse) -> tuple[MemoryChoice, int]:
-        """Allocate the memory that ``choose_memory`` chooses; return that choice, and the address."""
+        """Allocate memory as ``choose_memory`` chooses; return the choice and the address."""
         choice = choose_memory(use, self._platform)
         function, behind = choice.allocating
         return choice, int(self.call(function, use.size_bytes, *behind))
@@ -81,7 +81,7 @@ class CudaCalls:
         self.call("cuDevicePrimaryCtxRelease", self._gpu)
 
     def is_managed(self, address: int) -> bool:
-        """Whether an address is in managed memory; False if CUDA does not know it."""
+        """Whether an address is in managed memory; False if CUDA does not know the address."""
         try:
             return bool(self.call("cuPointerGetAttribute", self._driver.CUpointer_attribute(_IS_MANAGED), address))
         except CudaFailure as failure:
@@ -93,7 +93,7 @@ class CudaCalls:
         return int(self.call("cuDeviceGetAttribute", self._driver.CUdevice_attribute(number), gpu))
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Call a function of the driver by its name; return its first value."""
+        """Call the driver's function with this name; return the first value."""
         error, *values = getattr(self._driver, name)(*arguments)
         if int(error) != 0:
             kind = _ContextActive if int(error) == CONTEXT_ACTIVE else CudaFailure

@@ -1,6 +1,6 @@
 """The DLAs of this machine as one process sees them: the library, the CUDA context, and every open session.
 
-A process has one host, which ends tasks, then closes handles, then the context.
+A process has one host. On closing, the host first ends the tasks, then closes the handles, and last the context.
 """
 
 import ctypes
@@ -25,8 +25,9 @@ from .watchdog import Timing
 
 EXECUTION_MODE: Final = "CUDA_EXTERNAL_ENGINE_EXECUTION_MODE"
 ISOLATED_ERRORS: Final = "2"
-"""An accelerator's errors do not affect the CUDA context. Bit 1 is never set: tasks could then leave their stream's
-order, on which hybrid sessions rely.
+"""An accelerator's errors do not affect the CUDA context.
+
+Bit 1 is never set: it would let tasks leave the order of their stream, on which hybrid sessions rely.
 """
 
 _ELSEWHERE: Final = "Inference needs a Jetson or DRIVE with DLAs (Xavier, Orin): docs/dla.md."
@@ -45,7 +46,7 @@ def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
     """Open the libraries of standalone mode; ``Unsupported`` if one of them is missing on this machine."""
     try:
         library = CudlaLibrary(load)
-        NvSci(load)  # each session opens its own NvSci
+        NvSci(load)  # each session opens NvSci anew
         return library, partial(NvSci, load)
     except OSError as error:
         message = f"this machine cannot reach a DLA in standalone mode: {error}"
@@ -58,9 +59,9 @@ def isolate_errors(environment: MutableMapping[str, str]) -> None:
 
 
 def require_dlas(mode: DlaMode = DlaMode.HYBRID, *, import_module: Importer = importlib.import_module) -> int:
-    """Return how many DLAs this machine has: at least one.
+    """Return how many DLAs this machine has (at least one).
 
-    Loading the library proves nothing: NVIDIA ships it for machines without a DLA too.
+    A library that loads proves nothing, because NVIDIA also ships it for machines without a DLA.
 
     ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing.
     """
@@ -98,7 +99,7 @@ def open_host(
     environment: MutableMapping[str, str] = os.environ,
     import_module: Importer = importlib.import_module,
 ) -> "DlaHost":
-    """Open this process's host; error isolation is set in ``environment``, in hybrid mode.
+    """Open this process's host; in hybrid mode, first set error isolation in ``environment``.
 
     ``Unsupported`` if there is no DLA, or a library that ``mode`` needs is missing; ``DeviceLost`` if CUDA does not
     start.
@@ -122,10 +123,10 @@ def open_host(
 
 
 class DlaHost:
-    """Opens sessions and tracks them; ``release`` closes their shared context, after the last handle."""
+    """Opens sessions and tracks them; ``release`` closes all sessions, and then their shared context."""
 
-    count: int  # of the machine's DLAs
-    failure: str  # the failure, "" if none; afterwards only a new process can use the DLAs
+    count: int  # how many DLAs the machine has
+    failure: str  # the failure, after which only a new process can use the DLAs; "" if none occurred
 
     def __init__(
         self, library: Cudla, make: MakeSession, release: Callable[[], None], count: int, timing: Timing
@@ -146,9 +147,9 @@ class DlaHost:
         return number // 1_000_000, number // 1_000 % 1_000, number % 1_000
 
     def open(self, device: int) -> AnySession:
-        """Open a session on a DLA; several may be open on one.
+        """Open a session on a DLA, which may have several open sessions.
 
-        ``Unsupported`` if there is no such DLA; ``DeviceLost`` if it does not open, or something failed before in this
+        ``Unsupported`` if there is no such DLA; ``DeviceLost`` if the DLA does not open, or a DLA failed before in this
         process.
         """
         if self.failure:
@@ -164,9 +165,9 @@ class DlaHost:
         return session
 
     def guilty(self, library: Cudla) -> dict[int, CudlaStatus]:
-        """Ask every open handle for its latest error; return the failures by DLA number.
+        """Ask every open handle for the latest error; return the failures, keyed by the number of the DLA.
 
-        Call it where waiting is safe: in the thread of the session that met ``EXTERNAL_DEVICE``.
+        Call this where waiting is safe: in the thread of the session that received ``EXTERNAL_DEVICE``.
         """
         with self._lock:
             handles = [(session.device, session.handle) for session in self._sessions if session.state in LIVE]
@@ -178,7 +179,7 @@ class DlaHost:
         return found
 
     def condemn(self, error: CodecfleetError) -> None:
-        """Fail every session: after ``error`` no DLA of this process can be used."""
+        """Make every session fail: after ``error``, this process cannot use any DLA."""
         with self._lock:
             self.failure = self.failure or error.message
             sessions = list(self._sessions)
@@ -186,7 +187,7 @@ class DlaHost:
             session.condemn(error.message)
 
     def forget(self, session: DlaSession) -> None:
-        """Drop a session whose handle is destroyed."""
+        """Remove a session whose handle is destroyed."""
         with self._lock:
             self._sessions = [other for other in self._sessions if other is not session]
 
@@ -194,7 +195,7 @@ class DlaHost:
         """Close every session, then release the context. Idempotent; after a failure nothing is released.
 
         Raises:
-            DeviceError: a session failed while closing; all others are then abandoned.
+            DeviceError: a session failed while closing; all other sessions are then abandoned.
         """
         with self._lock:
             sessions, closed, self._closed = list(self._sessions), self._closed, True

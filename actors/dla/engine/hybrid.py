@@ -1,4 +1,4 @@
-"""A DLA beside CUDA: device memory, page-locked host memory, and streams that order copies, kernels and tasks."""
+"""A DLA beside CUDA, with device memory, page-locked host memory, and streams that order copies, kernels and tasks."""
 
 import ctypes
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .host import DlaHost
 
 _TENSOR = Party.GPU | Party.DLA
-"""The use of a tensor's memory: CUDA copies or converts into it, and out of it."""
+"""Who uses a tensor's memory: CUDA copies or converts data into it, and out of it."""
 _COPIED = Party.HOST | Party.GPU
-"""The use of the staging memory of copies."""
+"""Who uses the staging memory of copies."""
 _NON_BLOCKING = 1
 _WITHOUT_TIMES = 2
 """CU_EVENT_DISABLE_TIMING."""
@@ -39,7 +39,7 @@ class HybridSession(DlaSession):
     """
 
     mode: ClassVar = DlaMode.HYBRID
-    stream: int  # the session's own CUDA stream (a CUstream); work put into it keeps its order with the tasks
+    stream: int  # the session's own CUDA stream (a CUstream); tasks and other work run in its order
 
     def __init__(self, library: Cudla, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
         self._cuda = cuda
@@ -48,20 +48,20 @@ class HybridSession(DlaSession):
         self._memory: dict[int, MemoryChoice] = {}
         self._host_memory: list[tuple[MemoryChoice, int]] = []
         self._copied_arrays: list[NDArray[Any]] = []
-        self._streams: set[int] = set()  # streams with work that was not waited for yet
-        self._foreign: set[int] = set()  # those of ``_streams`` for which the session's own stream does not wait
+        self._streams: set[int] = set()  # streams with work that nothing has waited for yet
+        self._foreign: set[int] = set()  # the members of ``_streams`` for which the session's own stream does not wait
         super().__init__(library, device, timing, host)
 
     @property
     def context(self) -> int:
-        """The CUDA context (a CUcontext) of the GPU that the DLA is coupled with."""
+        """The CUDA context (a CUcontext) of the GPU with which the DLA is coupled."""
         return self._cuda.context
 
     def view(self, buffer: DeviceBuffer) -> None:
         """Return None: a hybrid DLA uses device memory, which the processor cannot reach (Table 1)."""
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory for the processor and CUDA's copies: page-locked, by ``choose_memory``."""
+        """Return page-locked memory, as ``choose_memory`` chooses for the processor and CUDA's copies."""
         with self._turn:
             self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             use = BufferUse(size_bytes=size_bytes, writers=_COPIED, readers=_COPIED)
@@ -115,13 +115,13 @@ class HybridSession(DlaSession):
         self._foreign |= {where} - {self.stream}
 
     def _order(self, first: int, then: int) -> None:
-        """Make later work of a stream wait for the current work of another one."""
+        """Make later work of a stream wait for the current work of another stream."""
         if first != then:
             self._cu("cuEventRecord", self._event, first, limit_s=self._patience_s())
             self._cu("cuStreamWaitEvent", then, self._event, 0)
 
     def _put(self, function: str, *arguments: int) -> None:
-        """Put CUDA work into the stream. The call may wait for earlier tasks, as pageable copies do."""
+        """Put CUDA work into the stream. This call may wait for earlier tasks, as copies of pageable memory do."""
         while self._foreign:
             self._order(self._foreign.pop(), self.stream)  # downloads come after the tasks
         self._streams.add(self.stream)

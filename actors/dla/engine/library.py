@@ -1,4 +1,4 @@
-"""cuDLA's functions: through NVIDIA's binding, or from the library itself.
+"""cuDLA's functions, called through NVIDIA's binding or directly in the library.
 
 Each failure is a ``CudlaFailure``. Handles and addresses are numbers.
 """
@@ -14,7 +14,7 @@ from .statuses import CudlaFailure, CudlaStatus, FunctionMissing
 from .tensors import TENSOR_DESCRIPTOR, TensorDescriptor
 
 DESCRIPTORS: Final = ((0, 2), (1, 3), (4, 5))
-"""``cudlaModuleAttributeType`` of inputs, outputs and task statistics: their number, and their descriptors."""
+"""``cudlaModuleAttributeType`` for the number and the descriptors of inputs, outputs and task statistics."""
 UNIFIED_ADDRESSING, DEVICE_VERSION = 0, 1
 """``cudlaDevAttributeType``."""
 _ATTRIBUTES: Final = ("unified_addressing_supported", "device_version")
@@ -24,7 +24,7 @@ class Cudla(Protocol):
     """The calls of cuDLA that sessions make."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without its output parameters; return the values that it wrote to them."""
+        """Call a function by its C name, without the output parameters; return the values of the output parameters."""
 
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
@@ -43,14 +43,14 @@ class CudlaBinding:
         self._binding = binding
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name: the binding's name is the same, in lower case with underscores."""
+        """Call a function by its C name; the binding has the same name in lower case, with underscores."""
         name = re.sub("(?<=.)([A-Z])", r"_\1", function.removeprefix("cudla")).lower()
         try:
             return getattr(self._binding, name)(*arguments)
         except self._binding.CudlaError as error:
             raise CudlaFailure(function, CudlaStatus.of(int(error.status))) from None
         except RuntimeError as error:
-            # The binding looks for the library, and for each function, when it is first called.
+            # The binding looks for the library at the first call, and for each function at the function's first call.
             if "FunctionNotFound" in type(error).__name__:
                 raise FunctionMissing(function) from None
             raise CudlaFailure(function, CudlaStatus.DRIVER_NOT_FOUND) from None
@@ -60,11 +60,11 @@ class CudlaBinding:
         return int(getattr(self.call("cudlaDeviceGetAttribute", handle, which), _ATTRIBUTES[which]))
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
-        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails if there are none."""
+        """Return the descriptors of one of ``DESCRIPTORS``; the binding fails if there are no descriptors."""
         if not self.call("cudlaModuleGetAttributes", module, kind[0]):
             return ()
         found = self.call("cudlaModuleGetAttributes", module, kind[1])
-        # Read from memory, as the binding's fields are views that do not outlive it.
+        # Read from memory: the fields of the binding's object are views that die with the object.
         return _read(b"".join(ctypes.string_at(each.ptr, TENSOR_DESCRIPTOR.itemsize) for each in found))
 
     def last_error(self, handle: int) -> CudlaStatus:
@@ -90,17 +90,17 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
     "cudlaSubmitTask": ((_ADDRESS, _ADDRESS, _U32, _ADDRESS, _U32), None, ()),
     "cudlaSetTaskTimeoutInMs": ((_ADDRESS, _U32), None, ()),
 }
-"""For each function: the parameters before its output parameter, the output's type, and the parameters after it."""
+"""For each function: the parameters before the output parameter, the output's type, the parameters after the output."""
 
 
 class CudlaLibrary:
-    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` if it is missing."""
+    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` without the library."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = load("libcudla.so.1")
 
     def call(self, function: str, *arguments: object) -> Any:
-        """Call a function by its C name, without its output parameters; return the values that it wrote to them."""
+        """Call a function by its C name, without the output parameters; return the values of the output parameters."""
         before, written, after = _SIGNATURES[function]
         found = written() if written else None
         types = (*before, *((ctypes.POINTER(written),) if written else ()), *after)

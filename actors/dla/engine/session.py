@@ -1,4 +1,4 @@
-"""A handle of a DLA: a loadable, its memory, and the tasks that run it, in either of cuDLA's modes."""
+"""A handle of a DLA: a loadable, its memory, and the tasks that run the loadable, in either mode of cuDLA."""
 
 import threading
 from abc import abstractmethod
@@ -39,17 +39,17 @@ _TASK_LIMIT_MAX_S = 1000.0
 
 
 class DlaSession(Closing):
-    """One cuDLA device handle: a loadable, its memory, and the tasks that run it.
+    """One cuDLA device handle: a loadable, its memory, and the tasks that run the loadable.
 
-    Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without it. Tasks run in
-    the order of their submission.
+    Open it with ``DlaHost.open``: a ``HybridSession`` beside CUDA, or a ``StandaloneSession`` without CUDA. Tasks run
+    in the order of their submission.
 
-    Tasks are asynchronous: ``submit`` returns when they are queued; a later call, at the latest ``synchronize``,
-    reports their errors. cuDLA makes every error but one final (CUDA for Tegra 5.4): the session is then FAILED, every
-    further call raises ``DeviceLost``, and its process has to end. The exception is registering memory twice.
+    Tasks are asynchronous: ``submit`` returns when they are queued, and their errors come from a later call, at the
+    latest from ``synchronize``. Registering memory twice does no harm. Every other error of cuDLA is final (CUDA for
+    Tegra 5.4): the session is then FAILED, every further call raises ``DeviceLost``, and the process has to end.
 
-    Every method may be called from any thread; one session's calls are serialised. Every method may raise, beside what
-    it names:
+    Every method may be called from any thread; the calls of one session run one after the other. Besides its own
+    errors, every method may raise:
 
         DeviceLost: cuDLA, CUDA or NvSci failed, now or earlier. Final.
         EngineFailed: the engine aborted a task, possibly of an earlier submission. Final.
@@ -104,10 +104,10 @@ class DlaSession(Closing):
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
         """Load a loadable (``cudlaModuleLoadFromMemory``); ``b""`` with ``FAULT_DIAGNOSTICS``.
 
-        A handle takes one loadable in its life (cuDLA API reference); ``close`` unloads it.
+        A handle can take only one loadable, ever (cuDLA API reference); ``close`` unloads it.
 
         Raises:
-            Unsupported: not a loadable, or not for this DLA and its software. Final for this session.
+            Unsupported: the bytes are no loadable for this DLA and its software. Final for this session.
             UsageError: the session already had a loadable.
         """
         with self._turn:
@@ -115,7 +115,7 @@ class DlaSession(Closing):
             diagnostics = bool(options & LoadOption.FAULT_DIAGNOSTICS)
             self._calls.refuse_unless(diagnostics is not bool(loadable), "give either a loadable or FAULT_DIAGNOSTICS")
             self._has_loaded = True
-            # Empty bytes are passed as no address.
+            # For empty bytes, a null address is passed.
             arguments = loadable or 0, len(loadable), int(options)
             module = int(self._calls.cudla("cudlaModuleLoadFromMemory", self.handle, *arguments))
             self._diagnoses = diagnostics
@@ -127,13 +127,13 @@ class DlaSession(Closing):
             return self._module
 
     def register(self, memory: int, size_bytes: int, access: Access = Access.READ_WRITE) -> Registration:
-        """Make memory usable by the DLA. It stays the caller's, and must outlive the registration.
+        """Make memory usable by the DLA. The caller keeps the memory, which must outlive the registration.
 
         Hybrid mode takes a CUDA pointer (``cudlaMemRegister``), standalone mode an NvSciBuf object
         (``cudlaImportExternalMemory``).
 
         Raises:
-            UsageError: the memory is already registered (that registration remains), null, too small, or not aligned.
+            UsageError: the memory is null, too small, not aligned, or already registered (it then stays registered).
         """
         with self._turn:
             self._calls.refuse_unless(
@@ -144,7 +144,7 @@ class DlaSession(Closing):
             return registration
 
     def unregister(self, registration: Registration) -> None:
-        """End a registration; its tasks must be done (``cudlaMemUnregister``)."""
+        """End a registration; the tasks that use it must be done (``cudlaMemUnregister``)."""
         with self._turn:
             held = self._registrations.get(registration.dla_address) is registration
             self._calls.refuse_unless(held, "the memory is not registered in this session")
@@ -155,7 +155,7 @@ class DlaSession(Closing):
             del self._registrations[registration.dla_address]
 
     def allocate(self, size_bytes: int, access: Access = Access.READ_WRITE) -> DeviceBuffer:
-        """Allocate memory and register it; ``close`` frees it."""
+        """Allocate and register memory, which ``close`` frees."""
         with self._turn:
             self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
             memory = self._allocated(size_bytes)
@@ -164,7 +164,7 @@ class DlaSession(Closing):
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
-        """Unregister a buffer and free its memory; its tasks must be done."""
+        """Unregister a buffer and free its memory; the tasks that use it must be done."""
         with self._turn:
             self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
             self.unregister(buffer.registration)
@@ -173,14 +173,14 @@ class DlaSession(Closing):
 
     @abstractmethod
     def view(self, buffer: DeviceBuffer) -> NDArray[np.uint8] | None:
-        """Return a buffer's memory as the processor sees it; None if only the device reaches it.
+        """Return a buffer's memory as the processor sees it; None if only the device can reach the memory.
 
-        Write and read it without a copy while no task uses it. Keep no view of it longer than the session.
+        Write and read the memory in place while no task uses it. Keep no view of the memory longer than the session.
         """
 
     @abstractmethod
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return memory for ``upload`` and ``download`` without a wait; ``close`` frees it: keep no view of it."""
+        """Return memory with which ``upload`` and ``download`` do not wait. Keep no view of it: ``close`` frees it."""
 
     def upload(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
         """Queue a copy of a contiguous array into a buffer; do not change the array before ``synchronize``."""
@@ -189,7 +189,7 @@ class DlaSession(Closing):
             self._uploaded(buffer, array)
 
     def download(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
-        """Queue a copy of a buffer's beginning into a contiguous array, complete after ``synchronize``."""
+        """Queue a copy of a buffer's beginning into a contiguous array, which is complete after ``synchronize``."""
         with self._turn:
             self._check_copy(buffer, array)
             self._downloaded(buffer, array)
@@ -206,14 +206,15 @@ class DlaSession(Closing):
         options: SubmitOption = SubmitOption.NONE,
         waits: Sequence[Fence] = (),
     ) -> None:
-        """Queue tasks, to run one after the other (``cudlaSubmitTask``). Returns before they run.
+        """Queue tasks that run one after the other (``cudlaSubmitTask``). Returns before the tasks run.
 
         Args:
-            tasks: at least one. Their memory must stay registered until they are done.
-            stream: hybrid mode: the tasks wait for this CUDA stream's earlier work, besides the session's, and its
-            later work waits for them; None is the session's own stream.
-            options: how to submit.
-            waits: standalone mode: fences that must be reached before the first task begins; no two of one point.
+            tasks: at least one. Their memory must stay registered until all tasks are done.
+            stream: for hybrid mode. The tasks wait for earlier work of this CUDA stream and of the session's own
+                stream; later work of this CUDA stream waits for the tasks. None is the session's own stream.
+            options: how the tasks are submitted.
+            waits: for standalone mode. Fences that must be reached before the first task begins; no two of the same
+                point.
         """
         with self._turn:
             self._calls.refuse_unless(tasks, "there is no task to submit")
@@ -228,7 +229,7 @@ class DlaSession(Closing):
             self._queue(tasks, stream, options, waits)
 
     def _submitted(self, memory: TaskMemory, stream: int, options: SubmitOption) -> None:
-        # cuDLA may wait here for room in its queue: at most as long as the queued tasks may take.
+        # cuDLA may wait here for room in its queue, but no longer than the queued tasks may take.
         self._deadlines.submitted(self._timing.clock(), memory.count)
         self._in_flight.append(memory)
         arguments = self.handle, memory.address, memory.count, stream, int(options)
@@ -238,7 +239,7 @@ class DlaSession(Closing):
     def synchronize(self) -> None:
         """Wait until everything submitted is done, and ask for late errors (``cudlaGetLastError``).
 
-        It waits for each task's time limit, one after the other, plus the grace; then the firmware counts as hung.
+        The firmware counts as hung if the wait exceeds the time limits of all tasks together, plus the grace.
         """
         with self._turn:
             self._calls.refuse_if_over()
@@ -251,9 +252,9 @@ class DlaSession(Closing):
             return self._calls.ask("cudlaGetLastError", lambda: self._library.last_error(self.handle))
 
     def set_task_limit(self, seconds: float) -> None:
-        """Limit how long one task may run from now on (``cudlaSetTaskTimeoutInMs``).
+        """From now on, limit how long a task may run (``cudlaSetTaskTimeoutInMs``).
 
-        Where cuDLA lacks that function, the watchdog abandons a task that exceeds the limit.
+        If cuDLA lacks that function, the watchdog abandons a task that exceeds the limit.
         """
         limits = replace(self._deadlines.limits, task_s=seconds)
         with self._turn:
@@ -264,9 +265,9 @@ class DlaSession(Closing):
             self._deadlines.limits = limits
 
     def close(self) -> None:
-        """Wait for the tasks, unregister and unload everything, destroy the handle. Idempotent.
+        """Wait for the tasks, unregister and unload everything, and destroy the handle. Idempotent.
 
-        A session that failed or hung is abandoned, and the process must end: destroying its handle may crash.
+        A session that failed or hung is only abandoned, because destroying its handle may crash; the process must end.
         """
         with self._turn:
             if self.state in LIVE:
@@ -276,7 +277,7 @@ class DlaSession(Closing):
             self._calls.close()
 
     def condemn(self, why: str) -> None:
-        """Make the session FAILED because another one of the same process failed."""
+        """Make the session FAILED because another session of the same process failed."""
         self._calls.condemn(why)
 
     def _limit_tasks(self, limits: TimeLimits) -> None:
@@ -296,7 +297,7 @@ class DlaSession(Closing):
         return self._deadlines.patience_s(self._timing.clock())
 
     def _settle(self) -> None:
-        """Wait for every task, and raise a late error: fences do not report it, nor does CUDA with isolation on."""
+        """Wait for every task, and raise a late error, which neither fences nor CUDA with isolation would report."""
         self._wait_for_tasks()
         status = self.last_error()
         if status is not CudlaStatus.SUCCESS:
@@ -335,14 +336,14 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Open everything that the handle requires, before the handle is created; in the session's thread."""
+        """Open everything that the handle requires. Called before the handle is created, in the session's thread."""
 
     def _prepare(self) -> None:
         """Set up everything that requires the handle."""
 
     @abstractmethod
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
-        """Register memory; return its address for the DLA."""
+        """Register memory; return the address that the DLA uses for it."""
 
     @abstractmethod
     def _allocated(self, size_bytes: int) -> int:
@@ -350,7 +351,7 @@ class DlaSession(Closing):
 
     @abstractmethod
     def _freed(self, memory: int) -> None:
-        """Free memory of ``_allocated``; in the session's thread."""
+        """Free memory that ``_allocated`` returned. Called in the session's thread."""
 
     @abstractmethod
     def _uploaded(self, buffer: DeviceBuffer, array: NDArray[Any]) -> None:
@@ -371,8 +372,8 @@ class DlaSession(Closing):
         """Wait until every task is done, successfully or not."""
 
     def _release_events(self) -> None:
-        """Unregister sync objects before the handle is destroyed; in the session's thread."""
+        """Unregister sync objects before the handle is destroyed. Called in the session's thread."""
 
     @abstractmethod
     def _end_side(self) -> None:
-        """Close everything that ``_begin`` opened; in the session's thread."""
+        """Close everything that ``_begin`` opened. Called in the session's thread."""

@@ -1,4 +1,4 @@
-"""The calls of one DLA session: the thread that makes them, how their errors are mapped, and which of them end it."""
+"""Makes the calls of one DLA session in a thread, maps their errors, and decides which errors end the session."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class SessionCalls:
-    """Calls of cuDLA, CUDA and NvSci for one session, and the session's state, which their errors change."""
+    """Calls cuDLA, CUDA and NvSci for one session, and holds the session's state, which errors of the calls change."""
 
     def __init__(self, library: Cudla, device: int, timing: Timing, host: "DlaHost") -> None:
         self._library, self._host = library, host
@@ -37,7 +37,7 @@ class SessionCalls:
         self._thread.close()
 
     def condemn(self, why: str) -> None:
-        """Make the session FAILED because another one of the same process failed."""
+        """Make the session FAILED because another session of the same process failed."""
         if self.state in LIVE:
             self._failure = self._failure or why
             self.move(DlaEvent.FAIL)
@@ -47,7 +47,7 @@ class SessionCalls:
         return self.ask(function, lambda: self._library.call(function, *arguments), limit_s)
 
     def ask(self, what: str, call: Callable[[], ResultT], limit_s: float | None = None) -> ResultT:
-        """Make a call in the session's thread, and map its errors."""
+        """Make a call in the session's thread, and map the errors of the call."""
         self.refuse_if_over()
         try:
             return self._thread.call(what, lambda: self._blamed(call), limit_s or self._timing.limits.call_s)
@@ -65,7 +65,7 @@ class SessionCalls:
             self.give_up(DlaEvent.HANG, error)
 
     def _blamed(self, call: Callable[[], ResultT]) -> ResultT:
-        """Turn a failure of CUDA into one of cuDLA if CUDA blames an engine."""
+        """Turn a failure of CUDA into a failure of cuDLA if CUDA blames an engine."""
         try:
             return call()
         except CudaFailure as failure:
@@ -81,7 +81,7 @@ class SessionCalls:
             raise
 
     def give_up(self, happening: DlaEvent, error: CodecfleetError) -> NoReturn:
-        """End this session, and every other one of this process, with ``error``, and raise it."""
+        """End every session of this process with ``error``, and raise it."""
         self._failure = error.message
         self.move(happening)
         self._host.condemn(error)
@@ -89,7 +89,7 @@ class SessionCalls:
 
     def move(self, happening: DlaEvent) -> None:
         """Go to the state that follows the event."""
-        with self._moving:  # another session may fail this one at any time
+        with self._moving:  # another session may make this session fail at any time
             self.state = next_state(self.state, happening)
 
     def refuse_if_over(self) -> None:

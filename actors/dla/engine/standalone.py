@@ -33,9 +33,9 @@ class SyncEvent:
 class StandaloneSession(DlaSession):
     """One cuDLA device handle in standalone mode (``CUDLA_STANDALONE``).
 
-    Tasks run first in, first out. Each submission signals only the session's own sync object, as cuDLA 1.x demands;
-    ``synchronize`` waits for the last fence and then asks for errors, which fences do not report (5.1.5). Copies wait
-    for the running tasks: use ``view`` and ``event`` to avoid that.
+    Tasks run first in, first out. Each submission signals only the session's own sync object, as cuDLA 1.x demands.
+    ``synchronize`` waits for the last fence and then asks for errors, because fences do not report any (5.1.5). Copies
+    wait for the running tasks; to avoid that, use ``view`` and ``event``.
     """
 
     mode: ClassVar = DlaMode.STANDALONE
@@ -58,7 +58,7 @@ class StandaloneSession(DlaSession):
             return np.ctypeslib.as_array((ctypes.c_uint8 * buffer.size_bytes).from_address(self._views[buffer.memory]))
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
-        """Return pageable memory: only the processor uses it (3.1)."""
+        """Return pageable memory, which only the processor uses (3.1)."""
         self._calls.refuse_unless(size_bytes > 0, f"memory needs a size above 0: {size_bytes} bytes")
         return np.zeros(size_bytes, dtype=np.uint8)
 
@@ -69,11 +69,11 @@ class StandaloneSession(DlaSession):
             self.view(buffer)[:] = 0
 
     def event(self) -> SyncEvent:
-        """Return an event that the processor signals and tasks wait for; ``close`` frees it."""
+        """Return an event that the processor signals, and for which tasks wait; ``close`` frees it."""
         return self._made(Role.SIGNALS)
 
     def register_event(self, object_: int) -> SyncEvent:
-        """Register an NvSciSync object of other code, which must outlive this (``cudlaImportExternalSemaphore``)."""
+        """Register a caller's NvSciSync object, which must outlive this session (``cudlaImportExternalSemaphore``)."""
         with self._turn:
             described = np.array([object_], dtype="<u8")
             arguments = self.handle, int(described.ctypes.data), 0
@@ -82,7 +82,7 @@ class StandaloneSession(DlaSession):
             return event
 
     def fill_attributes(self, attributes: int, role: Role) -> None:
-        """Write a DLA's requirements as ``role`` into an ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``)."""
+        """Write what a DLA in ``role`` requires into an ``NvSciSyncAttrList`` (``cudlaGetNvSciSyncAttributes``)."""
         self._calls.cudla("cudlaGetNvSciSyncAttributes", attributes, int(role))
 
     def fence(self, event: SyncEvent) -> Fence:
@@ -91,7 +91,7 @@ class StandaloneSession(DlaSession):
             return self._calls.ask("NvSciSyncObjGenerateFence", partial(self._sci.syncs.fence, event.object))
 
     def signal(self, event: SyncEvent) -> None:
-        """Signal an event: tasks that wait for its oldest fence may begin."""
+        """Signal an event: tasks that wait for the oldest fence of the event may begin."""
         with self._turn:
             self._calls.ask("NvSciSyncObjSignal", partial(self._sci.syncs.signal, event.object))
 
@@ -103,7 +103,7 @@ class StandaloneSession(DlaSession):
         self._done = self._made(Role.WAITS)
 
     def _made(self, processor: Role) -> SyncEvent:
-        """Make a sync object with the processor in this role and the DLA in the other; register it."""
+        """Make and register a sync object in which the processor has this role, and the DLA the other role."""
         with self._turn:
             attributes = self._calls.ask("NvSciSyncAttrListCreate", self._sci.syncs.attributes)
             self.fill_attributes(attributes, processor.other)

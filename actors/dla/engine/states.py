@@ -1,25 +1,25 @@
-"""The life of a DLA session: a pure state machine."""
+"""The states of a DLA session, as a pure state machine."""
 
 from enum import Enum
 from typing import Final
 
 
 class DlaMode(Enum):
-    """Whether a device handle works beside CUDA or without it: ``cudlaMode``."""
+    """Whether a device handle works beside CUDA or without CUDA: ``cudlaMode``."""
 
-    HYBRID = 0  #: CUDA: tasks go into its streams
-    STANDALONE = 1  #: no CUDA: memory and fences are NvSci's
+    HYBRID = 0  #: beside CUDA: tasks go into CUDA streams
+    STANDALONE = 1  #: no CUDA: memory and fences come from NvSci
 
 
 class DlaSessionState(Enum):
     """The state of a session."""
 
     IDLE = "idle"  #: the handle is open, and every task is known to be done
-    BUSY = "busy"  #: tasks were submitted, and have not been waited for
-    DRAINING = "draining"  #: closing, and waiting for its tasks
+    BUSY = "busy"  #: tasks were submitted, and nothing has waited for them yet
+    DRAINING = "draining"  #: the session is closing, and waits for its tasks
     CLOSED = "closed"  #: the handle is destroyed
     FAILED = "failed"  #: cuDLA or CUDA reported an error that is final for the process
-    HUNG = "hung"  #: a call or a task did not end in time; its thread may never return
+    HUNG = "hung"  #: a call or a task did not end in time; the session's thread may never return
     ABANDONED = "abandoned"  #: closed after FAILED or HUNG: nothing was destroyed, and the process must end
 
 
@@ -38,12 +38,12 @@ LIVE: Final = frozenset({DlaSessionState.IDLE, DlaSessionState.BUSY, DlaSessionS
 
 _S, _E = DlaSessionState, DlaEvent
 _WAYS: Final = {
-    # A handle is only destroyed once its tasks are done: cuDLA may crash otherwise (CUDA for Tegra 5.4).
+    # A handle is destroyed only after its tasks are done, since cuDLA may crash otherwise (CUDA for Tegra 5.4).
     _S.IDLE: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.BUSY: {_E.SUBMIT: _S.BUSY, _E.ENDED: _S.IDLE, _E.CLOSE: _S.DRAINING, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.DRAINING: {_E.ENDED: _S.CLOSED, _E.FAIL: _S.FAILED, _E.HANG: _S.HUNG},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED, _E.FAIL: _S.CLOSED},
-    # Another session of the process may fail during a call of this one, which then ends.
+    # Another session of the process may fail during a call of this session, which then ends.
     _S.FAILED: {**dict.fromkeys((_E.SUBMIT, _E.ENDED, _E.FAIL), _S.FAILED), _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
     # A failed session stays failed; closing it calls nothing.
     _S.HUNG: {_E.FAIL: _S.HUNG, _E.HANG: _S.HUNG, _E.CLOSE: _S.ABANDONED},
@@ -53,7 +53,7 @@ EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for even
 
 
 def next_state(state: DlaSessionState, happening: DlaEvent) -> DlaSessionState:
-    """Return the state after ``happening``; ``ValueError`` (a defect) if it is impossible in ``state``."""
+    """Return the state after ``happening``; ``ValueError`` (a defect) if ``happening`` is impossible in ``state``."""
     try:
         return EDGES[state, happening]
     except KeyError:

@@ -1,4 +1,4 @@
-"""cuDLA's status codes, with the meaning of each and the error for it.
+"""cuDLA's status codes: what each means, and which error it becomes.
 
 Every error but ``MEMORY_REGISTERED`` is final for the process, which must be restarted (CUDA for Tegra 5.4).
 """
@@ -11,10 +11,10 @@ from ..nvsci.library import NvSciFailure
 
 
 class CudlaStatus(IntEnum):
-    """``cudlaStatus``. Codes from 0x40000001 on come from the engine itself, while or after it ran a task."""
+    """``cudlaStatus``. Codes from 0x40000001 on come from the engine itself, during or after a task."""
 
     meaning: str
-    """Its meaning, in words."""
+    """The meaning of the code, in words."""
 
     def __new__(cls, code: int, meaning: str = "") -> Self:
         """Make a member."""
@@ -49,7 +49,7 @@ class CudlaStatus(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "CudlaStatus":
-        """Return the status of a code; ``UNKNOWN`` if this version does not know it."""
+        """Return the status of a code; ``UNKNOWN`` if this version does not know the code."""
         try:
             return cls(code)
         except ValueError:
@@ -71,7 +71,7 @@ _RESTART: Final = "Restart the process; codecfleet doctor shows what the machine
 
 
 class CudlaFailure(Exception):
-    """A call of the library that did not return success; ``device`` None blames the DLA that was called."""
+    """A call of the library that failed. If ``device`` is None, the DLA that was called is to blame."""
 
     def __init__(self, call: str, status: CudlaStatus, device: int | None = None) -> None:
         super().__init__(call, status, device)
@@ -81,7 +81,7 @@ class CudlaFailure(Exception):
 
 
 class FunctionMissing(CudlaFailure):
-    """A function that this version of libcudla does not have."""
+    """This version of libcudla lacks the function that was called."""
 
     def __init__(self, call: str) -> None:
         super().__init__(call, CudlaStatus.UNSUPPORTED_OPERATION)
@@ -93,12 +93,12 @@ def sci_error(failure: NvSciFailure, device: int) -> CodecfleetError:
 
 
 def is_final(status: CudlaStatus) -> bool:
-    """Return whether nothing more can be done with cuDLA in this process after ``status``."""
+    """Return whether cuDLA cannot be used any more in this process after ``status``."""
     return status not in (CudlaStatus.SUCCESS, CudlaStatus.MEMORY_REGISTERED)
 
 
 def error_of(call: str, status: CudlaStatus, device: int) -> CodecfleetError:
-    """Return the error for ``status``, which is not ``SUCCESS``."""
+    """Return the error for ``status``, which must not be ``SUCCESS``."""
     message = f"DLA {device}: {call}: {status.meaning} (cuDLA status {status.name}, {status.value:#x})"
     if status is CudlaStatus.MEMORY_REGISTERED:
         return UsageError(message, "Unregister the memory first, or use its registration.")

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a DLA session, as cuDLA reads them: CUDA for Tegra, chapter 5, and cudla.h."""
+"""The inputs and outputs of a DLA session, as cuDLA reads them (CUDA for Tegra, chapter 5, and cudla.h)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .tensors import TensorDescriptor
 
 
 class Access(IntFlag):
-    """The purpose of registered memory (``cudlaAccessPermissionFlags``)."""
+    """The purposes of registered memory (``cudlaAccessPermissionFlags``)."""
 
     READ_WRITE = 0
     TASK_STATISTICS = 2  #: receives the statistics of a task
@@ -23,7 +23,7 @@ class LoadOption(IntFlag):
     """How a loadable is loaded (``cudlaModuleLoadFlags``, ``cudlaScratchMemoryConfig``)."""
 
     NONE = 0
-    FAULT_DIAGNOSTICS = 1  #: the library's own module, which tests for permanent faults; takes no loadable
+    FAULT_DIAGNOSTICS = 1  #: the library's own module, which tests for permanent faults and needs no loadable
     SHARED_SCRATCH_MEMORY = 2
 
 
@@ -32,7 +32,7 @@ class SubmitOption(IntFlag):
 
     NONE = 0
     NOOP = 1  #: do everything but run the tasks
-    SKIP_LOCK = 2  #: no other thread submits to this handle or stream now, so cuDLA need not lock
+    SKIP_LOCK = 2  #: cuDLA need not lock, since no other thread submits to this handle or stream now
     DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
 
 
@@ -66,7 +66,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBuffer:
-    """A session's own device memory, registered with its DLA."""
+    """Device memory that a session allocated and registered with its DLA."""
 
     memory: int
     size_bytes: int
@@ -75,21 +75,21 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlaTask:
-    """One run of a module: ``cudlaTask``. Its events belong to its submission: ``TaskEvents``."""
+    """One run of a module: ``cudlaTask``. Events belong to the whole submission: ``TaskEvents``."""
 
     module: DlaModule
     inputs: tuple[Registration, ...]
     outputs: tuple[Registration, ...]
-    statistics: tuple[Registration, ...] = ()  # no buffers, or one for each of the module's statistics
+    statistics: tuple[Registration, ...] = ()  # no buffers, or one buffer for each of the module's statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEvents:
-    """The fences of a standalone submission (5.1.4): its first task waits, its last one signals."""
+    """The fences of a standalone submission (5.1.4): the first task waits, the last task signals."""
 
-    waits: tuple[Fence, ...]  # fences to wait for, no two of the same point
-    semaphore: int  # address of the sync object to signal, for the DLA
-    end: Fence  # the fence of that signal; cuDLA fills it in
+    waits: tuple[Fence, ...]  # the fences for which the submission waits, no two of the same point
+    semaphore: int  # the DLA's address of the sync object to signal
+    end: Fence  # the fence of that signal, which cuDLA fills in
 
 
 def task_fault(task: DlaTask, module: DlaModule | None, registrations: Mapping[int, Registration]) -> str:
@@ -138,7 +138,10 @@ _NVSCISYNC_FENCE: Final = 1
 
 
 class TaskMemory:
-    """``cudlaTask`` structures and all they point to (the binding holds only one). Keep this until the tasks end."""
+    """``cudlaTask`` structures and everything to which they point. Keep this object until the tasks end.
+
+    The binding could hold only one structure.
+    """
 
     def __init__(self, tasks: Sequence[DlaTask], events: TaskEvents | None = None) -> None:
         self._kept: list[Any] = [events]

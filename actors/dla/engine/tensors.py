@@ -27,7 +27,7 @@ TENSOR_DESCRIPTOR: Final = np.dtype(
 
 
 class _OpenEnum(IntEnum):
-    """An enumeration that newer versions extend: unknown numbers become UNKNOWN, which is refused."""
+    """An enumeration that newer versions may extend: unknown numbers become UNKNOWN, which is refused."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
@@ -168,7 +168,7 @@ class TensorDescriptor:
 
     @classmethod
     def from_record(cls, record: NDArray[np.void] | np.void) -> "TensorDescriptor":
-        """Read a descriptor that cuDLA wrote; ``Unsupported`` if it holds an unknown number."""
+        """Read a descriptor that cuDLA wrote; ``Unsupported`` if the descriptor has an unknown number."""
         try:
             return cls(
                 name=bytes(record["name"]).split(b"\0")[0].decode("utf-8", "replace"),

@@ -1,6 +1,6 @@
-"""Time limits for calls and tasks: firmware can hang, and its caller with it (CUDA for Tegra 5.4).
+"""Time limits for calls and tasks: if firmware hangs, so does the caller (CUDA for Tegra 5.4).
 
-Each session therefore makes its calls in its own thread (``actors/watchdog.py``), and abandons it at the limit.
+Therefore each session makes its calls in a separate thread (``actors/watchdog.py``), which it abandons at the limit.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from ...watchdog import Patience, wait_for
 class TimeLimits:
     """Time limits, in seconds."""
 
-    task_s: float = 10.0  # for a task on the engine: cuDLA then ends the task with ``DLA_ENGINE_TIMEOUT``
-    grace_s: float = 5.0  # this long after a limit, the firmware counts as hung
-    call_s: float = 60.0  # for a call that runs no task: opening, loading, registering, closing
+    task_s: float = 10.0  # the limit of a task on the engine, at which cuDLA ends the task with ``DLA_ENGINE_TIMEOUT``
+    grace_s: float = 5.0  # how long after a limit the firmware counts as hung
+    call_s: float = 60.0  # the limit of a call that runs no task: opening, loading, registering, closing
 
     def __post_init__(self) -> None:
         if min(self.task_s, self.grace_s, self.call_s) <= 0:
@@ -25,13 +25,13 @@ class TimeLimits:
 
     @property
     def task_ms(self) -> int:
-        """``task_s`` for cuDLA: whole milliseconds, at least one."""
+        """``task_s`` in the form for cuDLA: whole milliseconds, at least 1."""
         return max(1, round(self.task_s * 1000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Time limits, how a thread waits for a DLA, and the clock: tests replace clock and waiting."""
+    """Time limits, how a thread waits for a DLA, and the clock; tests replace the clock and the waiting."""
 
     limits: TimeLimits = field(default_factory=TimeLimits)
     waiting: Waiting = Waiting.BLOCK
@@ -41,7 +41,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Deadlines:
-    """The time by which a session's tasks must be done: they run in turn, each with its own limit."""
+    """The time by which a session's tasks must be done; the tasks run one by one, each with its own limit."""
 
     limits: TimeLimits
     _due_s: float | None = field(default=None, init=False)
@@ -52,7 +52,7 @@ class Deadlines:
         self._due_s = begins_s + tasks * self.limits.task_s
 
     def ended(self) -> None:
-        """Forget the tasks: all are done."""
+        """Forget the tasks, all of which are done."""
         self._due_s = None
 
     def patience_s(self, now_s: float) -> float:

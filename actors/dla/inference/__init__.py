@@ -1,4 +1,4 @@
-"""Networks run over a segment's pictures."""
+"""Runs networks over the pictures of a segment."""
 
 from .layout import pack, unpack
 from .network import NetworkSettings, WarmNetworks, read_loadable, warm_networks

@@ -63,7 +63,7 @@ __global__ void fill(const unsigned char *planes, char *tensor, const Element *t
 KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
 """The kernels, by the size of an element in bytes."""
 _BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
-"""The format that a picture is scaled to: samples of the tensor's size, one plane each."""
+"""The format to which a picture is scaled: three planes of the tensor's size."""
 
 
 def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDescriptor, colour: Colour) -> Conversion:
@@ -77,7 +77,7 @@ def _scaling(format_: SurfaceFormat, size: tuple[int, int], descriptor: TensorDe
 
 
 class ExactScaler:
-    """Scales NVDEC's pictures to the tensor's samples on the host, as ``TensorFiller`` does on the device."""
+    """Scales pictures from NVDEC to a tensor's size on the host, as ``TensorFiller`` does on the device."""
 
     def __init__(self, descriptor: TensorDescriptor, colour: Colour | None) -> None:
         self._descriptor = descriptor
@@ -98,12 +98,11 @@ class ExactScaler:
 
 
 class TensorFiller:
-    """Fills input tensors from device pictures, by kernels in a stream. Used by one thread.
+    """Fills input tensors from device pictures, with kernels in a stream. Used by one thread.
 
-    The tensors are in the context of ``cuda``. ``colour`` None means each picture's own.
-
-    ``UsageError`` if there are more or fewer means or scales than channels; ``DeviceError`` if the device refused, or
-    lacks memory.
+    The tensors must be in the context of ``cuda``. ``colour`` None means that each picture has its own colours.
+    ``UsageError`` if the number of means or scales is not that of the channels; ``DeviceError`` if the device refused,
+    or lacks memory.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class TensorFiller:
         return picture
 
     def begin(self, picture: DevicePicture, tensor: int, place: int, stream: int) -> None:
-        """Queue the filling of a tensor's ``place``-th picture; keep the picture until the stream is done."""
+        """Queue writing the picture at index ``place`` of a tensor; keep the picture until the stream is done."""
         own = self._cuda.stream_of(stream)
         with self._cuda.entered:
             conversion, launch, target = self._prepared_for(picture)
@@ -148,7 +147,7 @@ class TensorFiller:
             launch.begin(own)
 
     def close(self) -> None:
-        """Free its memory, once its streams are done."""
+        """Free the filler's memory. Call only after the streams passed to ``begin`` have finished."""
         for conversion, _, _ in self._prepared.values():
             conversion.close()
         self._prepared.clear()
@@ -187,8 +186,8 @@ class FillKernels:
         self._kernels: Any = None
 
     def __call__(self, element_bytes: int, size: tuple[int, int], values: tuple[Any, ...]) -> "Launch":
-        """Return a launch of the kernel; ``EngineUnfit`` if it cannot be compiled here."""
-        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - only for pictures on a GPU
+        """Return a launch of the kernel; ``EngineUnfit`` if the kernel cannot be compiled here."""
+        from ...nvidia.cuda.kernels import Kernels, Launch  # noqa: PLC0415 - imported only for pictures on a GPU
 
         try:
             if self._kernels is None:
@@ -212,7 +211,7 @@ OpenFiller = Callable[["OpenedGpu", TensorDescriptor, PixelRule, Colour | None],
 
 @cache
 def beside_gpu() -> "Gpu":
-    """Return the GPU that this process's DLAs are coupled with; it is opened on first use."""
-    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - only for pictures on a GPU
+    """Return the GPU with which this process's DLAs are coupled; the GPU is opened on first use."""
+    from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - imported only for pictures on a GPU
 
     return Gpu(open_beside)

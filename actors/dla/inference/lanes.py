@@ -1,4 +1,4 @@
-"""Buffers for several tasks at once, and how pictures get into them: copied, or written in place."""
+"""Buffers for several tasks at once, into which pictures are copied, or in which they are written in place."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ class Lanes(ABC):
 
     @abstractmethod
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
-        """Run one task for each input's memory; return copies of their outputs, (n, c, h, w) each."""
+        """Run one task for each input's memory; return copies of the outputs, (n, c, h, w) each."""
 
 
 Fill = Callable[[DeviceBuffer, int], None]
-"""Queues the filling of an input buffer in a CUDA stream, given by its handle."""
+"""Queues the filling of an input buffer, in the CUDA stream with this handle."""
 
 
 class _Lane:
@@ -63,7 +63,7 @@ class CopiedLanes(Lanes):
         session.synchronize()
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
-        """Queue all copies and tasks at once, and wait."""
+        """Queue all copies and tasks at once, then wait."""
         lanes = self._lanes[: len(memories)]
         for lane, memory in zip(lanes, memories, strict=True):
             np.copyto(lane.source_staging, memory)
@@ -87,7 +87,7 @@ class CopiedLanes(Lanes):
 
 
 class _SharedLane(_Lane):
-    """A lane with a processor's view of each buffer, and an event that signals its written input."""
+    """A lane with the processor's view of each buffer, and an event that signals that the input was written."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule) -> None:
         super().__init__(session, module)
@@ -97,14 +97,14 @@ class _SharedLane(_Lane):
 
 
 class SharedLanes(Lanes):
-    """Lanes of standalone mode: each queued task begins once the processor has written its input."""
+    """Lanes of standalone mode: each queued task begins once the processor has written the task's input."""
 
     def __init__(self, session: StandaloneSession, module: DlaModule, count: int) -> None:
         self._session, self._module = session, module
         self._lanes = [_SharedLane(session, module) for _ in range(count)]
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[Outputs]:
-        """Queue all tasks, write their inputs, and wait."""
+        """Queue all tasks, write their inputs, then wait."""
         lanes = self._lanes[: len(memories)]
         for lane in lanes:
             self._session.submit([lane.task], waits=[self._session.fence(lane.written)])
@@ -116,12 +116,12 @@ class SharedLanes(Lanes):
 
 
 def open_lanes(session: HybridSession | StandaloneSession, module: DlaModule, count: int) -> CopiedLanes | SharedLanes:
-    """Return lanes for ``count`` tasks that fit the session's mode."""
+    """Return lanes for ``count`` tasks, of the kind that fits the session's mode."""
     if isinstance(session, StandaloneSession):
         return SharedLanes(session, module, count)
     return CopiedLanes(session, module, count)
 
 
 def _found(module: DlaModule, memories: Sequence[NDArray[np.uint8]]) -> Outputs:
-    """Return a copy of a task's outputs: the next task overwrites the buffers."""
+    """Return a copy of a task's outputs, because the next task overwrites the buffers."""
     return tuple(unpack(result, memory) for result, memory in zip(module.outputs, memories, strict=True))

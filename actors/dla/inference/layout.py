@@ -1,7 +1,7 @@
 """Converts between arrays (pictures, channels, rows, columns) and a tensor's memory.
 
-NVIDIA's documents give no meaning to a loadable's strides: as in NVDLA's open runtime they go outwards (pixel, row,
-channel plane, picture), and 0 is the tightest packing. Not measured on hardware.
+NVIDIA's documents do not define a loadable's strides. As in NVDLA's open runtime, they are taken from the inside
+outwards (pixel, row, channel plane, picture), and 0 means no padding. This was not measured on hardware.
 """
 
 from typing import Any, Final
@@ -13,12 +13,12 @@ from ....errors import Unsupported
 from ..engine.tensors import DataFormat, PixelMapping, TensorDescriptor
 
 GROUP_BYTES: Final = 32
-"""The bytes of adjacent channels in NCxHWx: 16 channels of FP16, 32 of INT8."""
+"""The size of a group of adjacent channels in NCxHWx: 16 channels of FP16, or 32 of INT8."""
 _REBUILD: Final = "Build the loadable with linear inputs and outputs, for example DLA_LINEAR or CHW16."
 
 
 def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return a tensor's memory with ``values`` and zero padding; ``Unsupported`` if its layout is not known here."""
+    """Return a tensor's memory with ``values`` and zero padding; ``Unsupported`` if the tensor's layout is unknown."""
     memory = np.zeros(descriptor.size_bytes, dtype=np.uint8)
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
@@ -31,14 +31,14 @@ def pack(descriptor: TensorDescriptor, values: NDArray[Any]) -> NDArray[np.uint8
 
 
 def unpack(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return the values in a tensor's memory, as a new array; ``Unsupported`` if its layout is not known here."""
+    """Return the values in a tensor's memory, as a new array; ``Unsupported`` if the tensor's layout is unknown."""
     view = _view(descriptor, memory)
     n, groups, width, h, w = view.shape
     return np.array(view).reshape(n, groups * width, h, w)[:, : descriptor.c]
 
 
 def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return the memory as pictures, groups of channels, channels of a group, rows, columns."""
+    """Return the memory as an array (pictures, groups of channels, channels of a group, rows, columns)."""
     if descriptor.pixel_mapping is not PixelMapping.PITCH_LINEAR:
         raise Unsupported(f"the tensor {descriptor.name} is block-linear, which cuDLA does not support", _REBUILD)
     dtype = descriptor.data_type.dtype
@@ -55,7 +55,7 @@ def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[An
 def tensor_steps(
     descriptor: TensorDescriptor,
 ) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int, int, int]]:
-    """Return the numbers of pictures, channel groups, channels a group, rows and columns, and their steps in bytes."""
+    """Return the shape (pictures, channel groups, channels a group, rows, columns), and the steps in bytes."""
     element = descriptor.data_type.dtype.itemsize
     n, c, h, w = descriptor.shape
     pixel, row, plane, picture, *_ = descriptor.strides_bytes

@@ -1,4 +1,7 @@
-"""A network that is ready to run: a session with a loadable and its buffers, kept warm from segment to segment."""
+"""A network that is ready to run: a session with a loadable and buffers.
+
+A network stays ready from segment to segment.
+"""
 
 import atexit
 import threading
@@ -26,10 +29,10 @@ from .lanes import Fill, SharedLanes, open_lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """A network, and how to run it."""
+    """A network, and the settings with which it runs."""
 
     loadable: Blob  # built by TensorRT
-    tasks_at_once: int = 4  # submitted together
+    tasks_at_once: int = 4  # how many tasks are submitted together
     task_limit_s: float = 10.0  # the limit of each task on the engine
     mode: DlaMode = DlaMode.HYBRID
     waiting: Waiting = Waiting.BLOCK  # how a thread waits for the DLA
@@ -38,7 +41,7 @@ class NetworkSettings:
 def read_loadable(path: str) -> Blob:
     """Return the loadable in a file.
 
-    ``InputNotFound`` if it does not exist; ``InputUnreadable`` if it is unreadable or empty.
+    ``InputNotFound`` if the file does not exist; ``InputUnreadable`` if the file is unreadable or empty.
     """
     try:
         content = Path(path).read_bytes()
@@ -53,7 +56,7 @@ def read_loadable(path: str) -> Blob:
 
 
 class Network:
-    """A loadable in its own session, which it closes, with buffers for ``tasks_at_once`` tasks.
+    """A loadable in a session of its own, with buffers for ``tasks_at_once`` tasks.
 
     For one thread at a time. ``Unsupported`` if the loadable does not have exactly one input, or does not load.
     """
@@ -69,7 +72,7 @@ class Network:
 
     @property
     def device(self) -> int:
-        """The number of the DLA that it runs on."""
+        """The number of the DLA on which the network runs."""
         return self._session.device
 
     @property
@@ -84,16 +87,16 @@ class Network:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be reused: no task is queued, and nothing has failed."""
+        """Whether the network can be reused: no task is queued, and nothing has failed."""
         return self._session.state is DlaSessionState.IDLE
 
     @property
     def frames_at_once(self) -> int:
-        """How many pictures one call of ``run`` takes at most."""
+        """The most pictures that one call of ``run`` takes."""
         return self.source.n * self._tasks_at_once
 
     def run(self, memories: Sequence[NDArray[np.uint8]]) -> list[tuple[NDArray[Any], ...]]:
-        """Run one task for each input's memory, all queued at once; return their outputs, (n, c, h, w) each."""
+        """Run one task for each input's memory, all queued at once; return the outputs, (n, c, h, w) each."""
         return self._lanes.run(memories)
 
     def check_context(self, context: int) -> None:
@@ -103,11 +106,11 @@ class Network:
             raise EngineUnfit(message, "Use --dla-input host.")
 
     def run_filled(self, fills: Sequence[Fill]) -> list[tuple[NDArray[Any], ...]]:
-        """Run one task for each input that a GPU fills (hybrid mode); return their outputs, (n, c, h, w) each.
+        """Run one task for each input that a GPU fills (hybrid mode); return the outputs, (n, c, h, w) each.
 
         Raises:
             UsageError: standalone mode has no GPU.
-            DeviceError: as in ``DlaSession``, or from a fill.
+            DeviceError: an error of ``DlaSession`` or of filling an input.
         """
         if isinstance(self._lanes, SharedLanes):
             raise UsageError("a DLA in standalone mode takes no pictures from a GPU", "Use --dla-input host.")
@@ -119,7 +122,7 @@ class Network:
 
 
 class WarmNetworks:
-    """The networks of this process: created on first use, kept for the next segment. Safe from any thread."""
+    """The networks of this process, created on first use and kept for the next segment. Thread-safe."""
 
     def __init__(self, open_machine: Callable[[Timing, DlaMode], DlaHost] = open_host) -> None:
         self._open_machine = open_machine
@@ -132,16 +135,16 @@ class WarmNetworks:
         self.created = 0  # networks loaded so far
 
     def keep_to(self, device: int) -> None:
-        """Use only this DLA from now on: the machine's others belong to other processes."""
+        """Use only this DLA from now on, because the other DLAs of the machine belong to other processes."""
         self._own = device
 
     @contextmanager
     def acquire(self, settings: NetworkSettings, among: Sequence[int] | None = None) -> Iterator[Network]:
-        """Provide a network inside a ``with`` block; afterwards it is kept, unless it failed.
+        """Provide a network inside a ``with`` block; afterwards the network is kept, unless it failed.
 
-        It runs on the least loaded DLA of ``among`` (None: all), or on the only one that the process uses.
-        ``Unsupported`` if it does not load, or there is no such DLA; ``DeviceError`` if the DLA fails, or has failed
-        before in this process.
+        The network runs on the least loaded DLA of ``among`` (None: all), or on the only DLA that the process uses.
+        ``Unsupported`` if the network does not load, or there is no such DLA; ``DeviceError`` if the DLA fails, or has
+        failed before in this process.
         """
         device = self._chosen(settings, among)
         network: Network | None = None
@@ -171,7 +174,7 @@ class WarmNetworks:
                 device = self._own
             else:
                 allowed = range(host.count) if among is None else among
-                # If no wanted DLA exists, opening the first one raises the error.
+                # If none of the wanted DLAs exists, opening the first of them raises the error.
                 there = [number for number in allowed if number < host.count] or allowed[:1]
                 device = min(there, key=lambda number: (self._in_use[number], self._times_chosen[number], number))
             self._in_use[device] += 1
@@ -185,11 +188,11 @@ class WarmNetworks:
                 self._idle.append((settings, network))
                 return
         if network is not None:
-            with suppress(CodecfleetError):  # the session's user has already received the error
+            with suppress(CodecfleetError):  # whoever used the session has already received the error
                 network.close()
 
     def _taken(self, settings: NetworkSettings, device: int) -> Network | None:
-        """Take an idle network that fits; close those of the same DLA with another loadable."""
+        """Take an idle network that fits; close idle networks of the same DLA that have another loadable."""
         with self._lock:
             here = [(known, network) for known, network in self._idle if network.device == device]
             found = next((network for known, network in here if known == settings), None)
@@ -217,7 +220,7 @@ class WarmNetworks:
         return network
 
     def _machine(self, settings: NetworkSettings) -> DlaHost:
-        """Return the host of a mode, opened if it is not open; call it with the lock held."""
+        """Return the host of a mode, and open it if necessary. Call this with the lock held."""
         wanted = settings.mode, settings.waiting
         for host in self._hosts.values():
             if host.failure:
@@ -230,7 +233,7 @@ class WarmNetworks:
 
 @cache
 def warm_networks() -> WarmNetworks:
-    """Return this process's networks; they are closed, in order, before it ends."""
+    """Return this process's networks, which are closed, in order, before the process ends."""
     networks = WarmNetworks()
     atexit.register(networks.close)
     return networks

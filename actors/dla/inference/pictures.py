@@ -1,4 +1,4 @@
-"""Turns decoded pictures into an input tensor: size, colour and normalisation."""
+"""Turns decoded pictures into an input tensor: converts size and colour, and normalises."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ _YUV: Final = frozenset(number for number in PixelFormat if "Y" in number.name) 
 class PixelRule:
     """The arithmetic on a sample of 0 to 255: (sample - mean) x scale.
 
-    ``mean`` and ``scale`` have one number, or one for each channel in the network's order. If the tensor's type is an
-    integer, the result is rounded half to even and clipped.
+    ``mean`` and ``scale`` each have one number, or one for each channel in the network's order. For a tensor of
+    integers, the result is rounded half to even and clipped.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -37,7 +37,7 @@ class PixelRule:
     order: Literal["rgb", "bgr"] = "rgb"
 
     def applied(self, pictures: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return pictures (n, h, w, c) as numbers (n, c, h, w); ``UsageError`` unless means and scales fit."""
+        """Return pictures (n, h, w, c) as numbers (n, c, h, w); ``UsageError`` if the means or scales do not fit."""
         channels = pictures.shape[3]
         if self.order == "bgr" and channels == COLOUR:
             pictures = pictures[..., ::-1]
@@ -54,9 +54,9 @@ class PixelRule:
 
 
 def channel_table(descriptor: TensorDescriptor, rule: PixelRule) -> bytes:
-    """Return the tensor's element for each sample value: a row for each channel, the fourth of zeros.
+    """Return the tensor's element for each sample value: a row for each channel, and a fourth row of zeros.
 
-    ``UsageError`` if there are more or fewer means or scales than channels.
+    ``UsageError`` if the number of means or scales is not that of the channels.
     """
     channels = 1 if descriptor.c == GRAY else COLOUR
     ramp = np.repeat(np.arange(256, dtype=np.uint8)[None, None, :, None], channels, axis=3)
@@ -74,7 +74,7 @@ def check_input(descriptor: TensorDescriptor) -> None:
 
 
 def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uint8]], rule: PixelRule) -> NDArray[Any]:
-    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c); the last one pads the batch."""
+    """Return the input tensor's memory with 1 to ``descriptor.n`` pictures (h, w, c), padded with the last one."""
     batch = np.stack([*pictures, *[pictures[-1]] * (descriptor.n - len(pictures))])
     values = rule.applied(batch, descriptor.data_type.dtype)
     if descriptor.c == COLOUR_AND_SPARE:
@@ -85,8 +85,8 @@ def input_memory(descriptor: TensorDescriptor, pictures: Sequence[NDArray[np.uin
 class PictureScaler:
     """Stretches every picture to the tensor's size, in 8-bit RGB or grey of full range.
 
-    Colour is converted by the picture's own matrix and range; a picture without a matrix has BT.709 from 720 lines on,
-    else BT.601. Every processor gives the same samples, bit for bit.
+    Colour is converted by the picture's own matrix and range. A picture without a matrix is taken as BT.709 if it has
+    720 lines or more, otherwise as BT.601. Every processor gives the same samples, bit for bit.
     """
 
     def __init__(self, descriptor: TensorDescriptor) -> None:
@@ -113,7 +113,7 @@ class PictureScaler:
 
     def _build(self, frame: VideoFrame) -> av.filter.Graph:
         graph = av.filter.Graph()
-        graph.threads = 1  # other segments use the other cores
+        graph.threads = 1  # one thread: other segments use the other cores
         described = (
             f"video_size={frame.width}x{frame.height}:pix_fmt={frame.format.name}:time_base=1/1:pixel_aspect=1/1"
             f":colorspace={int(frame.colorspace)}:range={int(frame.color_range)}"

@@ -1,4 +1,4 @@
-"""Inference over one segment: decode its range, run the network over the frames inside it, return tensors in order."""
+"""Inference over one segment: decodes its range, runs the network over its frames, and returns tensors in order."""
 
 import socket
 import time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedTensor:
-    """One output of the network over a segment: (frames, channels, rows, columns)."""
+    """One output of the network for all frames of a segment: (frames, channels, rows, columns)."""
 
     name: str
     values: NDArray[Any]
@@ -39,7 +39,7 @@ class NamedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InferredSegment:
-    """The network's outputs for one segment: an entry for each frame, in order of presentation."""
+    """The network's outputs for one segment, with an entry for each frame, in order of presentation."""
 
     segment: int
     pts_ticks: NDArray[np.int64]  # ticks of the source
@@ -55,27 +55,27 @@ class InferredSegment:
 class InferSegment(Work[InferredSegment]):
     """Run a network over the frames of ``decode`` whose time is in [``start_ticks``, ``end_ticks``).
 
-    In hybrid mode NVDEC decodes, if the machine has it, and pictures are copied to the host. With ``on_device`` they
-    stay on the GPU, which converts them in the DLA's stream as ``device_input`` does; without NVDEC the host computes
-    the same.
+    In hybrid mode NVDEC decodes, if the machine has it, and the pictures are copied to the host. With ``on_device`` the
+    pictures stay on the GPU, which converts them in the DLA's stream (``device_input``). Without NVDEC the host
+    computes the same tensors.
     """
 
     segment: int
     decode: DecodeRange
-    start_ticks: int | None  # None: unbounded
+    start_ticks: int | None  # None means no bound
     end_ticks: int | None
     network: NetworkSettings
-    dlas: tuple[int, ...] | None = None  # numbers of the DLAs that may run the network, None for all
+    dlas: tuple[int, ...] | None = None  # the numbers of the DLAs that may run the network, None for all DLAs
     rule: PixelRule = field(default_factory=PixelRule)
     on_device: bool = False
-    colour: Colour | None = None  # None: each picture's own
+    colour: Colour | None = None  # None means each picture's own colours
     networks: Callable[[], WarmNetworks] = warm_networks
     gpu: "Callable[[], Gpu]" = beside_gpu
     filler: OpenFiller = open_filler
 
     @property
     def file(self) -> str:
-        """Name its source."""
+        """The name of the source."""
         return self.decode.source
 
     def run(self, context: WorkContext) -> InferredSegment:
@@ -91,7 +91,7 @@ class InferSegment(Work[InferredSegment]):
             )
 
     def _paths(self) -> tuple[DecodePath[Any], ...]:
-        """Return the ways to decode, the best first: all give the same tensors."""
+        """Return the ways to decode, which give the same tensors; the best is first."""
         in_software = DecodePath(SOFTWARE)
         if self.network.mode is DlaMode.STANDALONE:
             return (in_software,)
@@ -112,7 +112,7 @@ class _Input(Protocol):
     """How pictures become a network's inputs."""
 
     def made(self, picture: Any) -> Any:
-        """Return the form in which to keep a decoded picture until its task is queued."""
+        """Return a decoded picture in the form in which it waits until its task is queued."""
 
     def run(self, batches: Sequence[Sequence[Any]]) -> list[tuple[NDArray[Any], ...]]:
         """Run a task for each batch of the pictures; return the outputs."""
@@ -130,7 +130,7 @@ class _HostInput:
 
 
 class _GpuInput:
-    """Pictures on the GPU, which stay there: NVDEC, kernels and DLA."""
+    """Pictures that stay on the GPU, from NVDEC through the kernels to the DLA."""
 
     def __init__(self, work: InferSegment, network: Network) -> None:
         self._work, self._network = work, network
@@ -152,7 +152,7 @@ class _GpuInput:
             self._filler().begin(batch[min(place, len(batch) - 1)], buffer.memory, place, stream)
 
     def _filler(self) -> TensorFiller:
-        """Return the filler of tensors, opened for the first picture; on ``EngineUnfit`` software is tried next."""
+        """Return the filler of tensors, opened for the first picture; after ``EngineUnfit``, software is tried."""
         if self._opened is None:
             gpu = self._work.gpu().opened()
             self._network.check_context(gpu.cuda.context)
@@ -161,7 +161,7 @@ class _GpuInput:
 
 
 class _Run:
-    """The state of one run of one segment."""
+    """The state of one run over a segment."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _Run:
         return self._packed(time.perf_counter() - began)
 
     def _infer(self) -> None:
-        """Run the network over the waiting pictures, and keep its outputs, without those of the padding."""
+        """Run the network over the waiting pictures, and keep the outputs, except those of padding."""
         began = time.perf_counter()
         source = self._network.source
         batches = [self._pictures[i : i + source.n] for i in range(0, len(self._pictures), source.n)]

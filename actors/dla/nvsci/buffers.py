@@ -7,8 +7,9 @@ from typing import Final
 from .library import Attribute, Loader, SciLibrary
 
 ALIGNMENT_BYTES: Final = 512
-"""The alignment that a DLA needs (5.4: buffers "must adhere to DLA alignment constraints"); as in NVIDIA's samples of
-standalone mode.
+"""The alignment that a DLA needs, as in NVIDIA's samples of standalone mode.
+
+Section 5.4 only says that buffers "must adhere to DLA alignment constraints".
 """
 _TYPES, _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2, 3
 _RAW_SIZE, _RAW_ALIGNMENT = 0x10000, 0x10001
@@ -19,7 +20,7 @@ _TENSOR, _READ_WRITE, _INT8 = 3, 3, 2
 
 @dataclass(frozen=True, slots=True)
 class SciBuffer:
-    """An NvSciBuf object, and the processor's address of its memory."""
+    """An NvSciBuf object, and the address of its memory for the processor."""
 
     object: int  # the NvSciBufObj
     address: int  # for the processor
@@ -27,7 +28,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers; methods raise ``NvSciFailure``, the constructor ``OSError`` without libnvscibuf."""
+    """Allocates buffers. Methods raise ``NvSciFailure``; the constructor raises ``OSError`` without libnvscibuf."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
@@ -48,7 +49,7 @@ class SciBuffers:
                 (_ALIGNMENT_PER_DIMENSION, (ctypes.c_uint32 * 1)(1)),
                 (_BASE_ALIGNMENT, ctypes.c_uint64(alignment)),
                 (_REQUIRED_PERMISSION, ctypes.c_uint32(_READ_WRITE)),
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has this signature
             )
         )
         reconciled = library.reconciled([asked])
@@ -59,9 +60,9 @@ class SciBuffers:
         return SciBuffer(made, library.made("ObjGetCpuPtr", made), size_bytes)
 
     def shape(self, object_: int) -> tuple[int, int]:
-        """Return a buffer's size and the alignment it was allocated with, in bytes; 0 if it states none."""
+        """Return a buffer's size and the alignment of its allocation, in bytes; 0 for a value that is not stated."""
         library = self._library
-        attributes = library.made("ObjGetAttrList", object_)  # owned by the object: not freed
+        attributes = library.made("ObjGetAttrList", object_)  # not freed here: the object owns it
         keys = (_TENSOR_SIZE, _RAW_SIZE, _BASE_ALIGNMENT, _RAW_ALIGNMENT)
         pairs = (Attribute * len(keys))(*(Attribute(key, None, 0) for key in keys))
         library.call("AttrListGetAttrs", attributes, pairs, len(keys))
@@ -71,9 +72,9 @@ class SciBuffers:
         return tensor or raw, base or alignment
 
     def free(self, object_: int) -> None:
-        """Free a buffer that no handle has registered any more."""
+        """Free a buffer, which no handle may have registered any more."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module, after the last buffer."""
+        """Close the library's module, after all buffers were freed."""
         self._library.close_module()

@@ -1,11 +1,11 @@
-"""Calls NvSci's C libraries, by nvscibuf.h, nvscisync.h and nvscierror.h (DRIVE OS, Jetson Linux)."""
+"""Calls NvSci's C libraries, as nvscibuf.h, nvscisync.h and nvscierror.h define them (DRIVE OS, Jetson Linux)."""
 
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 Loader = Callable[[str], Any]
-"""Opens a shared library by its name, as ``ctypes.CDLL`` does; ``OSError`` if it is missing."""
+"""Opens a shared library by name, as ``ctypes.CDLL`` does; ``OSError`` if the library is missing."""
 
 ERRORS: Final = {
     0x11: "not supported",
@@ -25,7 +25,7 @@ ERRORS: Final = {
 
 
 class NvSciFailure(Exception):
-    """A call of NvSci that did not return success: its name, and its ``NvSciError``."""
+    """A call of NvSci that failed: the name of the call, and the ``NvSciError``."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(call, code)
@@ -34,7 +34,7 @@ class NvSciFailure(Exception):
 
     @property
     def meaning(self) -> str:
-        """Its meaning, in words."""
+        """The meaning of the error, in words."""
         return f"{ERRORS.get(self.code, 'failed')} (NvSciError {self.code:#x})"
 
 
@@ -48,7 +48,7 @@ Value = ctypes.c_bool | ctypes.c_uint32 | ctypes.c_uint64 | ctypes.Array[Any]
 
 
 class SciLibrary:
-    """A library whose functions' names begin with ``prefix``; methods raise ``NvSciFailure``."""
+    """A library in which the names of functions begin with ``prefix``; methods raise ``NvSciFailure``."""
 
     def __init__(self, name: str, prefix: str, load: Loader) -> None:
         self._library = load(name)
@@ -69,7 +69,7 @@ class SciLibrary:
         foreign(*map(_passed, arguments))
 
     def made(self, function: str, *arguments: object) -> int:
-        """Call a function whose last parameter receives a handle or an address; return that."""
+        """Call a function whose last parameter receives a handle or an address; return that handle or address."""
         found = ctypes.c_void_p()
         self.call(function, *arguments, ctypes.byref(found))
         return found.value or 0
@@ -79,13 +79,13 @@ class SciLibrary:
         self.module = self.made("ModuleOpen")
 
     def close_module(self) -> None:
-        """Close the module, after everything made from it. Idempotent."""
+        """Close the module, after everything that was made from it. Idempotent."""
         module, self.module = self.module, 0
         if module:
             self.drop("ModuleClose", module)
 
     def attribute_list(self, attributes: Sequence[tuple[int, Value]] = ()) -> int:
-        """Return a new unreconciled list with these attributes, by key."""
+        """Return a new unreconciled list with these attributes, given by key."""
         made = self.made("AttrListCreate", self.module)
         try:
             if attributes:
@@ -97,7 +97,7 @@ class SciLibrary:
         return made
 
     def reconciled(self, lists: Sequence[int]) -> int:
-        """Reconcile lists, and free them; return the reconciled one, which the caller frees."""
+        """Reconcile lists, and free them; return the reconciled list, which the caller must free."""
         found, conflicts = ctypes.c_void_p(), ctypes.c_void_p()
         array = (ctypes.c_void_p * len(lists))(*lists)
         try:

@@ -1,4 +1,4 @@
-"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4); and NvSci as a whole."""
+"""Fences between the processor and a DLA, through libnvscisync (CUDA for Tegra 5.1.4)."""
 
 import ctypes
 from enum import IntEnum
@@ -21,19 +21,19 @@ class Role(IntEnum):
 
     @property
     def other(self) -> "Role":
-        """The role of the other end."""
+        """The role of the other party."""
         return Role.SIGNALS if self is Role.WAITS else Role.WAITS
 
 
 class Fence:
-    """A point on a sync object's timeline: ``NvSciSyncFence``, empty (all 0) until a call fills it in."""
+    """A point on a sync object's timeline: an ``NvSciSyncFence``, which is empty (all 0) until a call fills it in."""
 
     def __init__(self) -> None:
         self.payload = (ctypes.c_uint64 * 6)()
 
     @property
     def address(self) -> int:
-        """Its address for C."""
+        """The fence's address for C."""
         return ctypes.addressof(self.payload)
 
     @property
@@ -45,7 +45,7 @@ class Fence:
 class SciSyncs:
     """Makes sync objects, signals and waits.
 
-    Methods raise ``NvSciFailure``, the constructor ``OSError`` without libnvscisync.
+    Methods raise ``NvSciFailure``; the constructor raises ``OSError`` without libnvscisync.
     """
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
@@ -61,14 +61,14 @@ class SciSyncs:
         return self._library.attribute_list()
 
     def allocate(self, processor: Role, engine: int) -> int:
-        """Return a new sync object between the processor, in this role, and an engine in the other.
+        """Return a new sync object between the processor, in this role, and an engine in the other role.
 
-        ``engine`` is the engine's attribute list, which this frees.
+        ``engine`` is the engine's attribute list, which this call frees.
         """
         library = self._library
         own = library.attribute_list(
             (
-                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - the signature of ctypes
+                (_NEED_CPU_ACCESS, ctypes.c_bool(True)),  # noqa: FBT003 - ctypes has this signature
                 (_REQUIRED_PERMISSION, ctypes.c_uint64(processor)),
             )
         )
@@ -89,11 +89,11 @@ class SciSyncs:
         self._library.call("ObjSignal", object_)
 
     def wait(self, fence: Fence) -> None:
-        """Sleep until a fence is reached, for one thread at a time; it reports no errors of the engine (5.1.5)."""
+        """Sleep until a fence is reached. For one thread at a time. A fence reports no errors of the engine (5.1.5)."""
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:
-        """Poll until a fence is reached: returns sooner than ``wait``, but keeps a core busy (3.5)."""
+        """Poll until a fence is reached. Returns sooner than ``wait``, but keeps a core busy (3.5)."""
         context = self._waiting()
         while True:
             try:
@@ -103,28 +103,28 @@ class SciSyncs:
                     raise
 
     def clear(self, fence: Fence) -> None:
-        """Clear a fence, which holds its object until then."""
+        """Clear a fence, so that it no longer holds its sync object."""
         self._library.drop("FenceClear", fence.address)
 
     def free(self, object_: int) -> None:
-        """Free a sync object that no handle has registered any more."""
+        """Free a sync object, which no handle may have registered any more."""
         self._library.drop("ObjFree", object_)
 
     def close(self) -> None:
-        """Close the library's module, after everything else."""
+        """Close the library's module; call this last."""
         context, self._context = self._context, 0
         if context:
             self._library.drop("CpuWaitContextFree", context)
         self._library.close_module()
 
     def _waiting(self) -> int:
-        """Return the wait context that this object's calls in one thread share."""
+        """Return the wait context that all calls of this object share; the calls must come from one thread."""
         self._context = self._context or self._library.made("CpuWaitContextAlloc", self._library.module)
         return self._context
 
 
 class NvSci:
-    """The buffers and sync objects of one session, in its own modules; ``OSError`` if a library is missing."""
+    """The buffers and sync objects of one session, in separate modules; ``OSError`` if a library is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self.buffers = SciBuffers(load)
@@ -136,6 +136,6 @@ class NvSci:
         self.syncs.open()
 
     def close(self) -> None:
-        """Close both modules, after everything made from them."""
+        """Close both modules, after everything that was made from them."""
         self.buffers.close()
         self.syncs.close()
