@@ -37,7 +37,7 @@ class EngineShare:
     does: str  #: ``decodes`` or ``encodes``
     segments: int
     frames: int
-    busy_s: float  #: the sum of its segments' times
+    busy_s: float  #: the sum of the times of all segments on this engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """Work of one station without overlap; a station with several slots has several lanes."""
+    """Work of one station, without overlap in time; a station with several slots has several lanes."""
 
     station: str
     bars: tuple[Bar, ...]
@@ -110,7 +110,7 @@ class Span:
 
 
 def read_figures(database: Path) -> Figures:
-    """Return the figures of a database's last run. Raises StorageFailed: it cannot be read."""
+    """Return the figures of a database's last run. Raises StorageFailed: the database cannot be read."""
     try:
         with closing(open_to_read(database)) as connection:
             connection.execute("BEGIN")  # one snapshot for all queries
@@ -195,7 +195,7 @@ def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
 
 
 def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -> list[float]:
-    """Return the sum of the weights in each bin; a span's weight counts evenly over its time."""
+    """Return the sum of the weights in each bin; the weight of a span is spread evenly over its time."""
     sums = [0.0] * bins
     for span, weight in weighted:
         for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
@@ -204,7 +204,10 @@ def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -
 
 
 def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterable[tuple[int, float]]:
-    """Yield each bin that an interval touches, and the part of the interval in it; the last bin takes the rest."""
+    """Yield (bin, part of the interval in it) for each bin that an interval touches.
+
+    The last bin also takes what lies beyond it.
+    """
     first, last = (min(bins - 1, int(at_s / width_s)) for at_s in (began_s, ended_s))
     length_s = ended_s - began_s
     if first == last or length_s <= 0:
@@ -230,7 +233,7 @@ def engine_use(spans: Iterable[Span]) -> tuple[EngineShare, ...]:
 
 
 def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[TimelineLane, ...]:
-    """Return when each station worked: its segments one by one without overlap; beyond ``most`` spans, its load."""
+    """Return when each station worked: a bar for each segment, or the load if there are more than ``most`` spans."""
     stations = sorted({span.station for span in spans})
     if len(spans) > most:
         return tuple(_load(station, [s for s in spans if s.station == station], wall_s, bins) for station in stations)

@@ -77,12 +77,12 @@ class SubmittedJob(Protocol):
         """The job's name."""
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield its events until it ends."""
+        """Yield the job's events until the job ends."""
 
     def __await__(self) -> Generator[Any, None, Report]: ...
 
     async def cancel(self, *, keep: bool = False) -> None:
-        """Stop the job; with ``keep``, the same job, submitted again, continues from its finished segments."""
+        """Stop the job; with ``keep``, it continues from its finished segments when it is submitted again."""
 
 
 Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
@@ -123,7 +123,7 @@ class FileRun:
         return joined(self.around.batch.output, self.entry.output)
 
     async def run(self) -> tuple[BatchResult | None, BaseException | None]:
-        """Return the file's result, or None if it will be tried again; and the error, if any.
+        """Return the file's result (None if the file will be tried again) and the error, if there was one.
 
         Raises:
             OutputInUse, StorageFailed: the database cannot be written.
@@ -185,7 +185,7 @@ class FileRun:
         return _Published(output, result, size, None)
 
     async def _note_copy(self, output: str, found: tuple[str | None, int | None]) -> None:
-        """Record a copy's name as this batch's; ``_started`` records the output's."""
+        """Record that this try writes a file under a copy's name; ``_started`` records the name of the output."""
         if output != self.entry.output:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
@@ -221,7 +221,7 @@ class FileRun:
             return await self._found_done(spec, taken)
 
     async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
-        """Return the report of an output that an earlier try may have published before it was killed.
+        """Return the report of an output that an earlier try may have published before that try was killed.
 
         The output's bytes decide: a job gives the same bytes in every run. Raises ``taken``: the bytes differ, so
         another program wrote the file.

@@ -89,7 +89,7 @@ class Preview:
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return the cost of inputs of ``source_bytes`` with ``slots`` kept busy, assuming that the samples are typical."""
+    """Return the cost of inputs with ``source_bytes`` while all ``slots`` are busy, if the samples are typical."""
     sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None
@@ -114,7 +114,7 @@ async def preview_batch(
     have run. ``show`` is called for each file, in a thread.
 
     Raises:
-        UsageError, InputNotFound: as a run would.
+        UsageError, InputNotFound: as in a run.
         StorageFailed: the database cannot be read, or the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="codecfleet-dry-run-") as name:
@@ -180,13 +180,13 @@ class _DryRun:
             return list(zip(entries, threads.map(self._refusal, entries), strict=True))
 
     def _refusal(self, entry: BatchEntry) -> CodecfleetError | None:
-        """Return why a run would fail at an entry, as far as known without reading its input."""
+        """Return why a run would fail at an entry, as far as that is known without reading the input."""
         is_copy = entry.action is EntryAction.COPY
         misfit = None if is_copy else self._misfit(entry.overrides, Path(entry.output).suffix)
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # a size comes from a listing, which proves that the input exists
+            if entry.source_bytes is None:  # the size comes from a listing, which proves that the input exists
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:
@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note the failure if a run would have it too; a worker's death or a full disk does not count."""
+        """Note a failure that a run would have too; a worker's death or a full disk does not count."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))

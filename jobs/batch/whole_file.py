@@ -71,7 +71,7 @@ class WholeFile(Work[WholeFileDone]):
 
 @dataclass(slots=True)
 class _OneThread(Pool):
-    """Runs each work item at once, in the job's own thread."""
+    """Runs each work item immediately, in the job's own thread."""
 
     context: WorkContext
     job: asyncio.Task[Report] | None = None

@@ -10,10 +10,11 @@ Every run has a number, its *attempt*. A late segment may run twice at once (DOU
 withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
 
 Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
-the next segment. A segment that met damage must also have been decoded from a sound entry, because a decoder's output
-for damaged data depends on the pictures it holds. None of a *void* segment's source pictures can be decoded, but the
-output's frame rate requires pictures there: it merges into its left neighbour, or absorbs its right one if it is the
-first. Segments are joined in order and only once both their seams agree, so nothing joined is ever undone.
+the next segment. A segment whose source is damaged must also have been decoded from a sound entry, because a decoder's
+output for damaged data depends on the pictures it holds. No source picture of a *void* segment can be decoded, but the
+output's frame rate requires pictures there. Such a segment merges into its left neighbour, or absorbs its right
+neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
+joined is ever undone.
 
 ``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts; the
 first suspect runs before the rest, since a stream that breaks its decoder may do so in any segment. Once a segment has
@@ -37,10 +38,10 @@ from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join,
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
-# Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
+# Both values count for each concurrent run, and are the fastest pair of those tried (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle; rounding up may use it
+_IDLE_PART: Final = Fraction(1, 10)  #: The fraction of the cores that may stay idle, unless rounding up uses them
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -52,7 +53,8 @@ class Board:
     streams: bool = False  #: whether segments are handed over while they run
     may_fall_back: bool = True  #: whether software may decode when a device fails
     software: str = ""  #: why software decodes the rest of the job; "" if it does not
-    is_cleared: bool = False  #: whether a suspect has run alone without breaking its device, while others are left
+    #: whether a suspect has run alone without breaking its device, while other suspects are left
+    is_cleared: bool = False
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
@@ -200,7 +202,8 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
     """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
 
-    One side may have fewer pictures, since a packet may hold none; but either both sides have pictures or neither has.
+    One side may have fewer pictures, since a packet may hold no picture; but if one side has pictures, so has the
+    other.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -230,7 +233,7 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
 
 
 def _acquitted(board: Board, culprit: BoardSegment) -> Board:
-    """Decode the other suspects in software, beside other work: the culprit is known."""
+    """Decode the other suspects in software, beside other work, since the culprit is known."""
     for each in board.segments:
         if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
             board = board.put(replace(each, constraints=Constraints(software=board.software)))
@@ -295,7 +298,7 @@ def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
 
 
 def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
-    """Open the first unfinished segment once its beginning agrees with the end of the one before."""
+    """Open the first unfinished segment once its beginning agrees with the end of the previous segment."""
     segment = next((each for each in board.segments if not each.state.is_final), None)
     if segment is None or segment.is_open or segment.is_stale or segment.state is SegmentState.WAITING:
         return board, []
@@ -316,7 +319,7 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
 
 
 def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:
-    """Return a fresh board with an earlier run's results applied as if they came now, and the segments to join.
+    """Return a fresh board with an earlier run's results applied as if they came now; also return the segments to join.
 
     Of two results for one part of the track, the one whose segment begins first counts.
     """
@@ -357,7 +360,7 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    That is the larger of an equal share and a share in proportion to its frames; ``frames_left`` include them.
+    That is the larger of an equal share and a share in proportion to its frames; ``frames_left`` includes these frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -17,10 +17,10 @@ from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: How often running work is sampled
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
-STEPS = 20  #: Work has made progress once it has done one in this many of its frames
+STEPS = 20  #: Work makes progress in steps: this many equal parts of its frames
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run must be expected to take this many times less time than the first needs to end
-SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts; the run opens and seeks first
+GAIN = 1.5  #: A second run must be expected to end sooner than the first: its time is shorter by this factor
+SETTLED = 0.5  #: After this part of the usual time, a run's own speed counts; until then the run opens and seeks
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class WorkPace:
     def seen(self, seen: Seen | None, passed_s: float) -> "WorkPace":
         """Return the pace after another sample, ``passed_s`` after the previous one.
 
-        None: the work waits for a slot.
+        Return None while the work waits for a slot.
         """
         if seen is None:
             return WorkPace(self.label, self.total)
@@ -85,7 +85,7 @@ class Paces:
         return replace(self, running={**self.running, number: WorkPace(label, total)})
 
     def ended(self, number: int, *, delivered: bool, withdrawn: bool = False) -> "Paces":
-        """Return the paces without work that ended; delivered work counts towards its station's speed."""
+        """Return the paces without work that has ended; delivered work counts towards its station's speed."""
         pace = self.running[number]
         rest = replace(self, running={other: each for other, each in self.running.items() if other != number})
         if withdrawn and self._gain(pace) > GAIN:
@@ -130,6 +130,6 @@ class Paces:
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:
-        """Return a station's speed; without results there, that of the slowest station."""
+        """Return a station's speed; without results there, the speed of the slowest station."""
         rates: Iterable[Sequence[float]] = [self.fps_at[station]] if station in self.fps_at else self.fps_at.values()
         return min((median(each) for each in rates), default=self.start_fps)

@@ -19,7 +19,7 @@ class Finished:
     seam_after: tuple[PictureHash, ...]  #: the first pictures past its end
     at_start: bool  #: whether it was decoded from the track's first packet
     sound: bool = True  #: whether a decoder from the track's start would have decoded any damage to the same pictures
-    is_void: bool = False  #: whether none of its source pictures could be decoded, so a neighbour must supply pictures
+    is_void: bool = False  #: whether no source picture of it could be decoded, so that a neighbour must supply pictures
     attempt: int = field(kw_only=True)
 
 

@@ -7,7 +7,7 @@
 
 When a device fails, all work in its process fails, and the work that reports the failure first need not be its cause.
 So all of that work is suspect, and only work that ran alone is blamed. A worker's silent death may have an outside
-cause: the first one is ignored, and after the second its work runs alone too. A fault in the input or the request is
+cause: the first death is ignored, and after the second the work runs alone too. A fault in the input or the request is
 the same everywhere: it ends the job at once, and no device is blamed.
 """
 
@@ -32,7 +32,8 @@ from ...errors import (
 
 ATTEMPTS: Final = 3  #: How often work may fail in the same way; software is one more attempt after a device's failures
 FAILURES_ALONE: Final = 2  #: How often work may fail alone if software can decode it
-LOSSES: Final = 8  #: How often its workers may die silently; a supervisor closes a failing station before that
+#: How often the workers of one piece of work may die silently; a supervisor closes a failing station before that
+LOSSES: Final = 8
 SHARED_LOSSES: Final = 2  #: From this silent death on, work runs alone: it may be killing its workers
 
 
@@ -42,7 +43,7 @@ class FaultKind(Enum):
     REFUSED = "refused"  #: the input or the request is at fault: it fails the same way everywhere
     FAILED = "failed"  #: its process is sound; another attempt may succeed
     FULL = "full"  #: its device had no room for it
-    UNFIT = "unfit"  #: its device cannot do it; another may
+    UNFIT = "unfit"  #: its device cannot do it; another device may
     HUNG = "hung"  #: it made no progress, and its worker was replaced
     LOST = "lost"  #: its worker died from an unknown cause
     SUSPECT = "suspect"  #: its device failed while other work ran there too
@@ -97,7 +98,7 @@ _FAULTS: Final = {
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
-    """Return how to run work again after these attempts, or None; ``software``: software may decode it."""
+    """Return how to run work again after these attempts, or None; ``software`` says that software may decode it."""
     last = history[-1]
     match last.fault:
         case FaultKind.REFUSED:

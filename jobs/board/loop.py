@@ -44,7 +44,7 @@ class Capacity:
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until ``at_once`` may return more; forever if it never does.
+        """Wait until ``at_once`` may return a larger number; wait forever if it never does.
 
         Raises CodecfleetError: there will never be a worker.
         """
@@ -76,7 +76,7 @@ class WorkerWait:
         self._waited_s = 0.0
 
     async def goes_on(self, waited_s: float) -> None:
-        """Count ``waited_s`` more, and report the reason. Raises FleetUnavailable: the job has waited too long."""
+        """Add ``waited_s`` to the wait, and report the reason. Raises FleetUnavailable: the job has waited too long."""
         reason = self._pool.state.of(self._job).waits_for
         if self._on_waiting is not None:
             await self._on_waiting(reason)
@@ -134,11 +134,11 @@ class PoolCapacity(Capacity):
         await more_slots(self._pool, self._demand.job, self._at_once)
 
     async def waiting(self) -> None:
-        """Report why the job waits; fail after its limit."""
+        """Report why the job waits; fail once the job has waited too long."""
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Halve the number of runs, once for each dead worker: its runs all report the same message."""
+        """Halve the number of runs, once for each dead worker, whose runs all report the same message."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)

@@ -29,7 +29,7 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # A run starts; or the segment is merged into its left neighbour.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
     # The run delivered, was lost, or ended too early because the right neighbour was merged into the segment; or a
-    # second run starts because it is late.
+    # second run starts because the first is late.
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),
@@ -37,7 +37,7 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
     # Both seams agree; or a seam differs or has a void side, and the segment is decoded again or merged.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
-    # On a streaming board: the pictures it gave before it failed differ from the end of the previous segment.
+    # On a streaming board: the pictures given before the failure differ from the end of the previous segment.
     SegmentState.FAILED: frozenset({SegmentState.WAITING}),
     SegmentState.JOINED: frozenset(),  # written to the output
     SegmentState.MERGED: frozenset(),  # its frames belong to the segment on its left
@@ -54,7 +54,7 @@ class BoardSegment:
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0  #: how often its access point moved back
     at_start: bool = False  #: whether it was decoded from the track's start: no access point lies further back
-    is_void: bool = False  #: whether none of its source pictures could be decoded, so a neighbour must supply pictures
+    is_void: bool = False  #: whether no source picture of it could be decoded, so that a neighbour must supply pictures
     history: tuple[Attempt, ...] = ()  #: the failed attempts
     constraints: Constraints = UNCONSTRAINED  #: of the next attempt
     running_as: Constraints = UNCONSTRAINED  #: of the newest run

@@ -16,7 +16,7 @@ _IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
 
 @contextmanager
 def in_place() -> Iterator[None]:
-    """Run the calls of this module in the caller's thread, for an event loop with nothing else to do.
+    """Run the calls of this module in the caller's thread, if the event loop has nothing else to do.
 
     A thread for each call would cost more than most calls do. No call is cancelled while it runs.
     """

@@ -59,9 +59,9 @@ class WorkWatch:
         self._sleep = sleep
 
     async def submit(self, work: Work[ResultT], frames: int = 0) -> ResultT:
-        """Run ``work`` of that many frames (0: unknown) on the pool, under watch.
+        """Run ``work`` of ``frames`` frames (0 if unknown) on the pool, under watch.
 
-        Raises DeadlineMissed: it hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
+        Raises DeadlineMissed: the work hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
         """
         if self._bind is not None:
             work = await self._bind(work)

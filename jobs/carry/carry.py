@@ -1,4 +1,4 @@
-"""Plans everything except the encoded video track: copied, converted, encoded or lost, and why. Pure."""
+"""Plans whether everything except the encoded video track is copied, converted, encoded or lost, and why. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -63,7 +63,7 @@ class CarryPlan:
 
     @property
     def changes(self) -> tuple[Warning_, ...]:
-        """Kept sound whose format changes in mid-stream."""
+        """Warnings about kept sound whose format changes in mid-stream."""
         return tuple(
             Warning_(code=code, message=message, checks=changed_checks(self.tracks, plan))
             for plan in self.tracks
@@ -224,7 +224,7 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
 
 
 def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
-    """Yield what the container cannot state about a track that it holds."""
+    """Yield warnings about labels of a kept track that the container cannot state."""
     name, language = plan.container.name, track.language
 
     def checks(label: str) -> tuple[str, ...]:

@@ -110,7 +110,8 @@ def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
 def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if not life.runs:
         return
-    wanted = _shape(base_run(life.whole or life.runs, index))  # a part of a film has the size of the whole track
+    # if only a part is encoded, its size is that of the whole track
+    wanted = _shape(base_run(life.whole or life.runs, index))
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"
         yield "aspect-changes", message, "metadata.aspect", "pictures.aspect"

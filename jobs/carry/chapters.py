@@ -10,13 +10,13 @@ from ..report.report import Warning_
 from ..source.tracks import Chapter
 from .containers import Container
 
-_SAME_S = Fraction(1, 1000)  #: Times this close are equal: containers round
+_SAME_S = Fraction(1, 1000)  #: Times this close are equal, because containers round times
 
 
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, clipped to it; by default from the beginning, or to the end."""
+    """Return the chapters of a part of the film, clipped to it; without limits, the part is the whole film."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 

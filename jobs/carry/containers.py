@@ -28,7 +28,8 @@ _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
 )
-_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: FFmpeg's name by other ISO 639-2 code
+#: FFmpeg's code for a language, by the other ISO 639-2 code of that language
+_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())
 
 
 def _in_quicktime(language: str) -> str | None:
@@ -38,7 +39,7 @@ def _in_quicktime(language: str) -> str | None:
 
 
 def _iso_code(language: str) -> str | None:
-    """Return a code of three letters, or None."""
+    """Return a language that is a code of three letters, otherwise None."""
     is_code = len(language) == len("eng") and language.isascii() and language.isalpha() and language.islower()
     return language if is_code else None
 
@@ -56,7 +57,7 @@ class SampleShape(Enum):
 
 
 class SoundChanges(Enum):
-    """How copied sound may change its format in mid-stream."""
+    """How the format of copied sound may change in mid-stream."""
 
     NEVER = "not at all: the header describes one format"
     DESCRIPTIONS = "one sample description after another"
@@ -77,7 +78,8 @@ class Container:
     default_codec: Codec
     video_codecs: frozenset[Codec]
     carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
-    tick_s: Fraction | None = None  #: the tick of all times; None if it is the source's, or each track has its own
+    #: the tick of all times; None if the source's tick is used, or if each track has its own
+    tick_s: Fraction | None = None
     least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
     clock_s: Fraction | None = None  #: the time after which its clock wraps
     counts_decoding: bool = False  #: whether decoding times are sums of durations
@@ -89,17 +91,19 @@ class Container:
     # Sound
     audio_codecs: frozenset[str] = frozenset()
     audio_fallback: str | None = None  #: the codec for tracks that do not fit; None if no audio fits
-    counted_audio: frozenset[str] = frozenset()  #: codecs without times: samples are counted, gaps become silence
+    #: codecs whose packets get no times: samples are counted, and gaps become silence
+    counted_audio: frozenset[str] = frozenset()
     edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet its end
     codec_delay: bool = False  #: whether it states priming as a delay that all times include
     stated_ends: bool = False  #: whether it states when each track ends
     empty_tracks: bool = True  #: whether it can hold a track without packets
     describes_ac3: bool = False  #: whether its header repeats values of AC-3's packets
     sound_changes: SoundChanges = SoundChanges.NEVER
-    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: layouts read wrongly, by codec
+    #: for each codec, the layouts that are read back wrongly
+    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unnamed_refused: frozenset[str] = frozenset()  #: codecs whose decoders refuse channels without names
     pcm_needs_names: bool = False  #: whether PCM channels must have names
-    channels_alone: frozenset[str] = frozenset()  #: codecs whose channels it counts without naming speakers
+    channels_alone: frozenset[str] = frozenset()  #: codecs whose channels the container counts without naming speakers
 
     # Everything else
     subtitle_codecs: frozenset[str] = frozenset()
@@ -116,7 +120,7 @@ class Container:
     spaced_tags: bool = True  #: whether names of tags may have spaces
     any_timecode: bool = False  #: whether a timecode is text, of any rate
     language: Callable[[str], str | None] = _nameless  #: returns the container's spelling of a language, or None
-    language_tags: LanguageForm | None = None  #: how it states languages by BCP 47
+    language_tags: LanguageForm | None = None  #: how the container states language tags (BCP 47)
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
     """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
@@ -160,7 +164,10 @@ class Container:
 
 
 def container_for(output: str, *, fragmented: bool = False) -> Container:
-    """Return the container for a path's or address's extension. Raises Unsupported: unknown, or never fragmented."""
+    """Return the container for a path's or address's extension.
+
+    Raises Unsupported: the extension is unknown, or the container is never fragmented.
+    """
     path = output.split("://", 1)[-1].split("?", 1)[0] if "://" in output else output
     extension = PurePosixPath(path).suffix.lower().removeprefix(".")
     container = _BY_EXTENSION.get(extension)
@@ -276,7 +283,7 @@ _MKV = Container(
     tags=True,
     spaced_tags=False,
     any_timecode=True,
-    language=str,  # any text, as it is
+    language=str,  # any text is kept as it is
     language_tags=LanguageForm.MATROSKA,
     dispositions=True,
     held_dispositions={None: _SPOKEN | _D.forced | _D.original, TrackKind.SUBTITLE: _D.descriptions},

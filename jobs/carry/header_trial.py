@@ -72,7 +72,7 @@ _HDR_KINDS = {
 def settle_orientation(
     source: VideoFormat, output: VideoFormat, extras: StreamExtras, container: Container
 ) -> tuple[VideoFormat, StreamExtras]:
-    """Return the output's format and extras with a display matrix that its container can state.
+    """Return the output's format and extras with a display matrix that the output's container can state.
 
     FFmpeg also reads a stretching matrix as the samples' shape. In mp4 and mov the matrix stays and no shape is stated.
     Elsewhere, or if the source's shape and matrix differ, the shape is stated and the matrix only turns and flips.
@@ -86,7 +86,7 @@ def settle_orientation(
 
 
 def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool:
-    """Return whether a display matrix stretches samples into that shape, so that nothing else has to state it."""
+    """Return whether a display matrix stretches samples into that shape, so that the shape is stated."""
     across, down = axis_scales(matrix)
     return stretches(matrix) and abs(float(sample_aspect_ratio) * down / across - 1) < _SHAPE
 

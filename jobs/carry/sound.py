@@ -11,7 +11,8 @@ from ..source.tracks import Track
 from .containers import Container, SoundChanges
 from .track_plan import Action, TrackPlan, content_checks
 
-_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})  #: Their packets state the channels
+#: Codecs whose packets state the channels
+_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
 _GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats that can change AAC's configuration, which they hold beside the packets
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """FLAC's layouts by number of channels, if nothing else states one (RFC 9639, 9.1.3)."""
@@ -45,9 +46,9 @@ def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
 
 
 def output_layout(track: Track, codec: str, channels: int | None, container: Container) -> str:
-    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps as many as possible.
+    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps as many channels as possible.
 
-    Raises Unsupported: some of its channels are not speakers in a room, so they cannot be mixed.
+    Raises Unsupported: some of its channels are not speakers in a room, so these cannot be mixed.
     """
     stated = stated_layouts(codec, container)
     target = encoded_layout(layouts(track), stated) if channels is None else MIXED[channels]
@@ -78,7 +79,7 @@ def _holds_changes(track: Track, container: Container, source_format: str) -> bo
     if track.codec in _SELF_DESCRIBING:
         return changes is SoundChanges.PACKETS or len({found.sample_rate for found in track.formats}) == 1
     is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
-    # FFmpeg writes another sample description, or headers in packets, only if the source has them.
+    # FFmpeg writes a second sample description, or headers in packets, only if the source has them.
     return track.codec == "aac" and changes is (SoundChanges.DESCRIPTIONS if is_given else SoundChanges.PACKETS)
 
 

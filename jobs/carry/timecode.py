@@ -32,7 +32,7 @@ class Timecode:
 
     @classmethod
     def parse(cls, text: str, rate: Fraction) -> Self | None:
-        """Read a timecode of pictures at ``rate``; None if it is invalid for that rate."""
+        """Read a timecode of pictures at ``rate``; return None if it is invalid for that rate."""
         found = _WRITTEN.fullmatch(text.strip())
         per_second = floor(rate + _HALF)
         if found is None or per_second <= 0:
@@ -47,7 +47,7 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the timecode ``pictures`` later; it wraps after a day."""
+        """Return the timecode that is ``pictures`` later; it wraps after a day."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:
@@ -71,7 +71,7 @@ class Timecode:
             dropped = _left_out(self.per_second)
             of_ten = 10 * minute - 9 * dropped
             tens, rest = divmod(self.picture, of_ten)
-            # The first minute of ten is complete; the others begin two numbers late.
+            # The first minute of ten is complete; each of the others begins two numbers late.
             named += dropped * (9 * tens + max(0, rest - dropped) // (minute - dropped))
         seconds, pictures = divmod(named, self.per_second)
         minutes, seconds = divmod(seconds, _SECONDS)

@@ -49,12 +49,12 @@ class TrackPlan:
     loss: str | None = None  #: a stable code for an unrequested loss, if any
     asked: bool = False  #: whether dropping it was requested
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
-    channels: int | None = None  #: the number to which encoded sound is mixed; None to keep all
+    channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
     loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's
 
     @property
     def kept(self) -> bool:
-        """Whether the output has a track for it."""
+        """Whether the output has this track."""
         return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
 
     @property
@@ -76,7 +76,7 @@ _LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds 
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
-    """Return the names of the content checks of the track with this stream index: only ``words``, or all."""
+    """Return the names of a track's content checks: those in ``words``, or all; ``index`` is its stream index."""
     if (found := _numbered(tracks, index)) is None:
         return ()
     name = ".".join(found)
@@ -90,7 +90,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 
 
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
-    """Return a track's label and its number as ``verify`` counts: among requested, decodable tracks of its kind."""
+    """Return a track's label and its number among the requested, decodable tracks of its kind, as ``verify`` counts."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)
@@ -98,7 +98,7 @@ def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None
 
 
 def missed_checks(track: TrackPlan) -> tuple[str, ...]:
-    """Return the checks that fail without a track; none if it is kept."""
+    """Return the checks that fail if a track is missing; none if the track is kept."""
     if track.action is not Action.DROP:
         return ()
     return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)

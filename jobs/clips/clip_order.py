@@ -1,4 +1,4 @@
-"""Which clips of which films a loader reads, and in which order: pure, from its shard, seed and epoch."""
+"""Decides which clips of which films a loader reads, and in which order, from its shard, seed and epoch. Pure."""
 
 import hashlib
 import random
@@ -19,14 +19,14 @@ class FilmPart:
 class ClipOrder:
     """The order of all clips in each epoch, and its division into shards: each clip is in exactly one.
 
-    A shard takes neighbours in that order, so that few films are read by two shards.
+    A shard takes clips that follow each other in that order, so that few films are read by two shards.
     """
 
     films: int  #: how many films
     clips_per_film: int | None  #: None if films have different numbers, so that a shard takes whole films
     seed: int  #: decides the order, and which clips are chosen
     shuffle: bool  #: whether films and their clips are in random order
-    films_open: int  #: how many films' clips are mixed
+    films_open: int  #: how many films have their clips mixed
     even: bool  #: whether all shards have equally many clips; leftover clips are in no shard
 
     def count(self, shards: range, of: int) -> int:

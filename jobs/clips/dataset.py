@@ -55,11 +55,12 @@ class ClipDataset:
         sources: paths or fsspec URLs.
         clips: chooses a film's clips: a function of the times of its frames that returns lists of frame numbers, all of
             one length. If it has a parameter ``seed``, it gets one that differs by film and epoch.
-        clips_per_film: how many clips it returns for each film; None if that differs: a shard then has whole films.
+        clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
+            whole films.
         format: the tensor of a clip.
         seed: decides order and seeds.
         shuffle: whether films and clips come in random order.
-        films_open: how many films are read at once, their clips mixed.
+        films_open: how many films are read at once, with their clips mixed.
         rank: this process's number among those that train.
         world_size: how many processes train.
         even: leave out the last clips of an epoch that would give some shards one more.
@@ -87,7 +88,7 @@ class ClipDataset:
         **options: Unpack[FrameOptions],
     ) -> None:
         self.sources = tuple(location("source", each) for each in sources)
-        self.epoch = 0  #: the epoch that the next iteration reads; each complete iteration adds 1
+        self.epoch = 0  #: the epoch that the next iteration reads; 1 is added at the end of each iteration
         self._clips = clips
         self._format = format or TensorFormat()
         self._rank, self._world_size, self._on_error, self._options = rank, world_size, on_error, options
@@ -118,12 +119,12 @@ class ClipDataset:
         self.epoch, self._place, self._resumes = epoch, (0, 0), False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this process's position: after the clip that was handed out last."""
+        """Return this process's position, which is after the clip that was handed out last."""
         shard, of = self._shard()
         return {"epoch": self.epoch, "block": self._place[0], "clips": self._place[1], "shard": shard, "shards": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue at ``state``. ``UsageError`` if it is the state of another shard."""
+        """Let the next iteration continue at ``state``. Raises UsageError if it is the state of another shard."""
         shard, of = self._shard()
         if (state["shard"], state["shards"]) != (shard, of):
             message = f"the state is that of shard {state['shard']} of {state['shards']}, and this is {shard} of {of}"

@@ -68,8 +68,8 @@ def clips_at_regular_indices(
 ) -> list[list[int]]:
     """Return clips that begin at equal distances, from the first to the last frame at which one may begin.
 
-    Options and errors are those of ``clips_at_random_indices``. If there are fewer such frames than clips, several
-    clips begin at the same frame.
+    Options and errors are those of ``clips_at_random_indices``. If there are fewer frames at which a clip may begin
+    than clips, several clips begin at the same frame.
     """
     frames = _counted(film)
     span = _span(num_frames_per_clip, num_indices_between_frames)
@@ -124,7 +124,7 @@ def clips_at_regular_times(
     end_s: Seconds | None = None,
     policy: Policy = "repeat_last",
 ) -> list[list[int]]:
-    """Return clips that begin every ``seconds_between_clip_starts``.
+    """Return clips whose beginnings are ``seconds_between_clip_starts`` apart.
 
     Other options and errors are those of ``clips_at_random_times``.
     """

@@ -1,4 +1,4 @@
-"""Presentation times of a caller's frames: by a constant rate, or by their own times. Exact."""
+"""Presentation times of a caller's frames: from a constant rate, or the frames' own times. Exact."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -12,7 +12,7 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the file's ticks may be finer than these
+_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than these ticks
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
@@ -69,7 +69,7 @@ class FrameClock:
 
 
 def measured_rate(first: Sequence[Offered]) -> Fraction:
-    """Return the nominal frame rate: as the first frame states, unless the first two frames' times contradict it."""
+    """Return the nominal frame rate: the first frame's, unless the times of the first two frames contradict it."""
     stated = first[0].format.frame_rate
     times = [each.time_s for each in first[:2] if each.time_s is not None]
     apart_s = sum((after - before for before, after in pairwise(times)), Fraction(0))

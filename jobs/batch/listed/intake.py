@@ -80,7 +80,7 @@ class Intake:
 
 
 def _check_text(name: str) -> None:
-    """Refuse a name that is not UTF-8: Linux allows any bytes, and JSON lone surrogates."""
+    """Refuse a name that is not UTF-8: Linux allows any bytes in a name, and JSON allows lone surrogates."""
     with suppress(UnicodeEncodeError):
         name.encode()
         return

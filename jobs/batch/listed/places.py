@@ -33,7 +33,8 @@ _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
 """Steps in a path. They have no meaning in an object's key, so they do not count as hidden names there."""
-_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")  #: Credentials at the beginning of an address: not part of a name
+#: Credentials at the beginning of an address, which are not part of a name
+_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Listed:
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
-    """Yield the files of all inputs: those of a folder or prefix by name, others as listed.
+    """Yield the files of all inputs: sorted by name in a folder or prefix, otherwise in the order given.
 
     Raises:
         InputNotFound: a place does not exist, or a pattern matches nothing.
@@ -95,7 +96,7 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 
 
 def _named(row: ManifestRow, here: str) -> Listed:
-    """Return an input named directly; its folder is relative to the current one, ``here``, or absolute.
+    """Return an input named directly; its folder is absolute, or relative to the current folder, ``here``.
 
     Lists are long, so this does not use ``Path``, which takes three times as long.
     """
@@ -151,7 +152,7 @@ def _pattern(pattern: str) -> Iterator[Listed]:
 
 
 def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the files below a folder that match a pattern's parts, unordered, some twice.
+    """Yield the files below a folder that match a pattern's parts, in no order, and some of them twice.
 
     Links to folders are not followed: they may loop.
     """
@@ -194,7 +195,7 @@ def _size(path: str) -> int | None:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - lists are long, and ``Path`` is three times as slow
     except (OSError, ValueError):
-        return None  # its try reports the error
+        return None  # the try of this file reports the error
 
 
 def _remote(url: str) -> Iterator[Listed]:

@@ -1,7 +1,7 @@
 """The database of a batch: one SQLite file with every entry's state. docs/batch.md describes its tables.
 
-One process writes, any number may read. Each transaction is flushed to the disk, which is slow: write many changes in
-each. All calls block.
+One process writes, any number may read. Each transaction is flushed to the disk, which is slow: write many changes at
+once. All calls block.
 """
 
 import os
@@ -63,7 +63,7 @@ class BatchDatabase:
 
     def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
         self.path = path
-        self.run = 0  #: the number of this run, from 1; 0 before it has begun
+        self.run = 0  #: the number of this run, from 1; 0 before the run has begun
         self._root = root
         self._clock = clock
         self._here = Owner.here()
@@ -77,9 +77,9 @@ class BatchDatabase:
         """Create the file if it is missing, and begin a run.
 
         Raises:
-            OutputInUse: another process owns it.
-            UsageError: it is another batch's or another program's, or has another version.
-            OutputUnwritable: it cannot be created or written.
+            OutputInUse: another process owns the file.
+            UsageError: the file belongs to another batch or program, or has another version.
+            OutputUnwritable: the file cannot be created or written.
             StorageFailed: the disk is full, or failed.
         """
         try:
@@ -114,7 +114,7 @@ class BatchDatabase:
         self._abandon()
 
     def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
-        """Make these the run's entries, all or none, and return their number. Raises as ``list_entries``."""
+        """Make these entries the run's, all of them or none, and return their number. Raises as ``list_entries``."""
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
             values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
@@ -156,7 +156,7 @@ class BatchDatabase:
                 self._write(connection, EntryState(state), change)
 
     def counts(self) -> dict[EntryState, int]:
-        """Return how many of the run's entries are in each state."""
+        """Return the number of the run's entries in each state."""
         rows = self._rows("SELECT state, count(*) FROM entries WHERE listed_run = ? GROUP BY state", (self.run,))
         return dict.fromkeys(EntryState, 0) | {EntryState(state): count for state, count in rows}
 
@@ -178,7 +178,7 @@ class BatchDatabase:
         )
 
     def failed_files(self, most: int) -> list[tuple[str, FileFault]]:
-        """Return ``most`` of the run's failed inputs, and why each failed."""
+        """Return up to ``most`` of the run's failed inputs, and why each failed."""
         return [(each.source, each.fault) for each in self.entries(EntryState.FAILED, most) if each.fault is not None]
 
     def _rows(self, question: str, values: tuple[object, ...]) -> list[Any]:
@@ -189,7 +189,7 @@ class BatchDatabase:
         match change:
             case FileStarted():
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
-                values["was_in_flight"] = 0  # set if the try is stopped, or the next run finds that it was killed
+                values["was_in_flight"] = 0  # set if the try is stopped, or if the next run finds it killed
                 values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
             case CopyNoted():
                 values = {"state": state, **dict(zip(_FOUND, change.found, strict=True))}

@@ -1,6 +1,6 @@
 """Writes changes of entries into the database.
 
-Each transaction writes all changes that came during the previous one.
+Each transaction writes all changes that came during the previous transaction.
 """
 
 import asyncio

@@ -89,8 +89,8 @@ class FileResult(Enum):
     """An entry's output; the values are those in the database."""
 
     ENCODED = "encoded"
-    KEPT = "kept"  #: The input, byte for byte: the result was not smaller
-    COPIED = "copied"  #: The input, byte for byte: it is not video
+    KEPT = "kept"  #: The input, byte for byte, because the result was not smaller
+    COPIED = "copied"  #: The input, byte for byte, because it is not video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Content:
 class FileFault:
     """Why an entry failed."""
 
-    error: str  #: the class of the error, from ``codecfleet.errors``; for a defect, the exception's
+    error: str  #: the class of the error, from ``codecfleet.errors``; for a defect, the class of the exception
     message: str
     next_step: str
 
@@ -129,13 +129,14 @@ class BatchEntry:
     was_in_flight: bool  #: a try was killed or stopped, and may have written the file under the output's name
     content: Content | None
     source_bytes: int | None
-    published: str | None  #: an earlier run's file of the same input; a copy's extension may differ from ``output``'s
+    published: str | None  #: an earlier run's file of the same input; a copy may have another extension than ``output``
     output_bytes: int | None  #: the size of the ``published`` file
-    fault: FileFault | None = None  #: why its last try failed; None if none has failed since it was last done
+    #: why the entry's last try failed; None if no try has failed since the entry was last done
+    fault: FileFault | None = None
 
     @property
     def was_in_use(self) -> bool:
-        """Whether its last try failed because another process held the output; a killed try may have written it."""
+        """Whether the last try failed because another process held the output."""
         return self.fault is not None and self.fault.error == OutputInUse.__name__
 
 
@@ -157,7 +158,7 @@ class FileStarted:
 
     entry: int
     tries: int
-    found: tuple[str, int] | None = None  #: name and size of a killed or stopped try's file, which may be replaced
+    found: tuple[str, int] | None = None  #: name and size of a file from a killed or stopped try, which may be replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +171,7 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again; ``in_flight``: the try was stopped, and may have published."""
+    """A try ended, and the entry waits again; ``in_flight`` if the try was stopped and may have published."""
 
     entry: int
     tries: int

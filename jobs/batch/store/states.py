@@ -28,7 +28,8 @@ class EntryEvent(Enum):
     STARTED = "started"
     PUBLISHED = "published"
     FAILED = "failed"
-    PUT_BACK = "put back"  #: it failed through no fault of its own and is retried, or the batch ended before it did
+    #: the entry failed through no fault of its own and is retried, or the batch ended before the entry did
+    PUT_BACK = "put back"
     FOUND_SAME = "found same"
     FOUND_CHANGED = "found changed"
 
@@ -67,7 +68,7 @@ def after(state: EntryState, happening: EntryEvent) -> EntryState:
 
 
 def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: bool) -> str:
-    """Return the state of an entry after a new run lists it; ``state`` is the one in the database."""
+    """Return the state of an entry after a new run lists it; ``state`` is the state in the database."""
     before = EntryState(state)
     retried = retry_failed and before in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     same = same_input and same_spec and not retried
@@ -77,7 +78,7 @@ def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: 
 def after_error(error: BaseException, tries: int) -> EntryEvent:
     """Return the event of an error that ended the ``tries``-th try.
 
-    Errors of the input, the request or codecfleet itself would recur, so they are not retried.
+    Errors in the input, the request or codecfleet itself would recur, so they are not retried.
     """
     if isinstance(error, FleetUnavailable):
         return EntryEvent.PUT_BACK
@@ -97,5 +98,5 @@ def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
 
 
 def exit_code_of(codes: set[int]) -> int:
-    """Return a batch's exit code, the worst of its failed files': 5 (machine, store), 4 (request), 3 (input)."""
+    """Return a batch's exit code, the worst among its failed files: 5 (machine, store), 4 (request), 3 (input)."""
     return max(codes, default=0)
