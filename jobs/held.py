@@ -17,7 +17,7 @@ class Held(Generic[ResultT]):
         self._is_cancelling = False
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Call ``call`` once the work has ended."""
+        """Have ``call`` called once the work has ended."""
         self.task.add_done_callback(lambda _: call())
 
     async def cancel(self) -> None:

@@ -17,7 +17,7 @@ from .request.spec import TranscodeSpec
 
 
 class Job:
-    """A submitted job: await it for its report, listen to its events, or cancel it."""
+    """A submitted job. Await it to get the report, listen to its events, or cancel it."""
 
     def __init__(
         self, job: str, spec: TranscodeSpec, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]"
@@ -66,7 +66,7 @@ class Job:
             await self._channel.send(Failed.of(self.id, at_s, error))
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
-        """Call ``call`` with this job once it has ended."""
+        """Have ``call`` called with this job once the job has ended."""
         self._held.on_end(lambda: call(self))
 
     def events(self) -> AsyncIterator[Event]:

@@ -38,7 +38,7 @@ _GO_ON: Final = "Finished files are kept; the same batch continues from there."
 
 
 class Batch:
-    """A running batch: iterate over it for its files' results, ask for its progress, or cancel it.
+    """A running batch: iterate over it to get the results of its files; it tells its progress, and can be cancelled.
 
     The result of a failed file holds its error. While 1,000 results wait to be taken, no further file starts.
     """

@@ -42,7 +42,7 @@ class EngineShare:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the timeline, in seconds since the run began; ``load`` is how many segments ran on average."""
+    """A bar of the timeline, in seconds since the run began; ``load`` is the mean number of concurrent segments."""
 
     began_s: float
     ended_s: float
@@ -187,7 +187,10 @@ def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
 
 
 def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
-    """Return the frames per second in ``bins`` equal parts of a run; a segment's frames count evenly over its time."""
+    """Return the frames per second in ``bins`` equal parts of a run.
+
+    The frames of a segment are spread evenly over its time.
+    """
     if wall_s <= 0:
         return ()
     width_s = wall_s / bins

@@ -190,7 +190,7 @@ class FileRun:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
-        """Record once that this try may now write a file under the output's name, and which file has the name now."""
+        """Record once that this try may now write under the output's name, and which file has that name now."""
         if self._is_started:
             return
         entry, found = self.entry, None

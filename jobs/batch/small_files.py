@@ -73,7 +73,7 @@ class SmallFiles:
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Encode a whole file; return None if this pool cannot. Raises CodecfleetError: a separate job may succeed."""
+        """Encode a whole file; return None if no worker can. Raises CodecfleetError: a separate job may succeed."""
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())

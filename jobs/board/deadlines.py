@@ -56,7 +56,7 @@ class WorkPace:
     def seen(self, seen: Seen | None, passed_s: float) -> "WorkPace":
         """Return the pace after another sample, ``passed_s`` after the previous one.
 
-        Return None while the work waits for a slot.
+        ``seen`` is None while the work waits for a slot.
         """
         if seen is None:
             return WorkPace(self.label, self.total)

@@ -1,4 +1,7 @@
-"""The output's chapters. Pure. In mp4 and mov they are a text track without holes: gaps become untitled chapters."""
+"""The output's chapters. Pure.
+
+In mp4 and mov, chapters are a text track without holes, so gaps become untitled chapters.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -156,7 +156,7 @@ class Container:
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Check that ``codec`` fits. Raises Unsupported: it does not; the next step names those that do."""
+        """Check that ``codec`` fits. Raises Unsupported: it does not fit; the next step names codecs that fit."""
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))

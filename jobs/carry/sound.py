@@ -22,7 +22,7 @@ _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels that a track is mixed to, None if it is not mixed; ``wanted`` may be "keep"."""
+    """Return the number of channels that a track is mixed to, None if the track stays; ``wanted`` may be "keep"."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 

@@ -47,7 +47,7 @@ class ClipOrder:
         return [tuple(parts[begin : begin + self.films_open]) for begin in range(0, len(parts), self.films_open)]
 
     def mixed(self, epoch: int, block: Sequence[FilmPart], counts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return a block's clips as (place of the part, number of the clip), if its films have ``counts`` clips."""
+        """Return a block's clips as (place of the part, number of the clip), ``counts`` has each film's clips."""
         clips = [
             (place, number)
             for place, (part, count) in enumerate(zip(block, counts, strict=True))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .inputs import Offered
 
 
-PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: two times give the rate
+PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: the times of two frames give the rate
 
 
 class _FrameFile:

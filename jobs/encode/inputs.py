@@ -45,12 +45,12 @@ class Offered:
     """One picture to encode."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: its frame rate is the picture's own if ``states_rate``
+    format: VideoFormat  #: the frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
     ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if given in ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
     from_gpu: bool = False
-    device: int | None = None  #: the GPU it came from, if known
+    device: int | None = None  #: the GPU from which the picture came, if known
     asked: EncodeFrame | None = None  #: the caller's requests for this picture
     states_rate: bool = False
 

@@ -85,7 +85,7 @@ async def _encode(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # Only the frames of a stream have a source; for others, use a name that no file has.
+    # Only the frames of a stream have a source; for other frames, use a name that no file has.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output), output)
@@ -119,7 +119,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             else:
                 await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
             await loop.run_in_executor(thread, encoder.finish)
-        except BaseException:  # also a cancellation: the session is closed in its thread
+        except BaseException:  # also after a cancellation: the session is closed in the thread that opened it
             encoder.cancel()
             await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
             if isinstance(frames, FrameStream):

@@ -65,7 +65,7 @@ class PictureSession:
         self._converter: HostConverter
         self._read = 0
         self.taken = 0
-        self.substitute = ""  #: why the file's pixel format differs from the pictures'; "" if it does not
+        self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if it is
 
     def read(self, item: object) -> Offered:
         """Read a picture. Raises UsageError: it is not a picture, or does not fit earlier ones."""
@@ -107,7 +107,8 @@ class PictureSession:
         picture = self._fit(offered, ticks)
         packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
         if offered.streams is not None and self.from_device:
-            # The package copies the picture asynchronously; its owner may overwrite it once this returns.
+            # The package copies the picture asynchronously; the owner may overwrite the picture once this function
+            # returns.
             self._open_mover().wait_for((self._request.stream or DEFAULT_STREAM,))
         return packets
 

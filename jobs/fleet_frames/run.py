@@ -1,4 +1,4 @@
-"""Makes a selection's batches on a pool: several pieces at once, a few ahead of their consumer, in order."""
+"""Makes a selection's batches on a pool, in order: several pieces at once, and a few ahead of the consumer."""
 
 import asyncio
 import sys
@@ -22,9 +22,10 @@ from ..request.running import WaitOptions
 from .plan import BatchPiece, BatchPlan
 from .work import MadeBatches
 
-MADE_BYTES: Final = 512 << 20  #: The size of the pieces that are being made or wait for their consumer
-AHEAD_PER_SLOT: Final = 2  #: How many pieces there are for each slot, so that none idles while the first piece is late
-AHEAD_LEAST: Final = 16  #: How many pieces there are at least; the pool grants slots for them
+MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or wait for the consumer
+#: Pieces per slot: enough that no slot idles while the consumer waits for the next piece in order
+AHEAD_PER_SLOT: Final = 2
+AHEAD_LEAST: Final = 16  #: The least number of pieces; the pool grants slots for them
 
 
 class _BatchRun:
@@ -82,7 +83,7 @@ class _BatchRun:
         return first.result()
 
     async def _make(self, piece: BatchPiece) -> MadeBatches:
-        """Return a piece's batches; its error counts once all batches before it are taken."""
+        """Return a piece's batches; an error counts once all batches before it are taken."""
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"
@@ -101,7 +102,7 @@ class _BatchRun:
             self._tell()
 
     def _tell(self) -> None:
-        """Report the demand: none while a slow consumer leaves workers to other jobs."""
+        """Report the demand, which is 0 while a slow consumer leaves the workers to other jobs."""
         pictures = tuple(self._unfinished.values())
         self._pool.set_demand(self._plan.job, self._plan.demand(pictures) if pictures else None)
 
@@ -117,7 +118,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
     try:
         while (made := await run.made.get()) is not None:
             if isinstance(made, Exception):
-                await in_thread(planned.source.stamp.explain, made)  # a changed source explains any other error
+                await in_thread(planned.source.stamp.explain, made)  # any other error may come from a changed source
                 raise made
             for batch in made:
                 yield batch

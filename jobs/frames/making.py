@@ -49,7 +49,7 @@ class FrameMaker:
             self._chain.close()
 
     def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return a frame with its own picture's colours, if the source's change; on the host a chain converts them."""
+        """Return a frame with its own picture's colours if the colours change; on the host, a chain converts them."""
         if not self._by_colours or (self._chain is not None and self._path.device is None):
             return frame
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))

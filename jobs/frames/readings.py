@@ -22,7 +22,7 @@ _Key: TypeAlias = tuple[SourceStamp, int, InputLimits]
 class Readings:
     """Keeps readings of files, the longest unused dropped first. Thread-safe.
 
-    Held bytes and remote sources are read each time: the former are new objects, the latter may hide a change.
+    Held bytes and remote sources are read each time: held bytes are new objects, and a remote source may hide a change.
     """
 
     def __init__(

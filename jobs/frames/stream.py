@@ -1,4 +1,4 @@
-"""``frames``: a source's frames, to iterate over or to choose from, around the threads that decode them."""
+"""``frames``: a source's frames, to iterate over or to choose from; threads decode them."""
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ TURN_FRAMES: Final = 16  #: How many ready frames are handed out before other ta
 
 
 class FrameStream(FrameChooser[FrameSelection]):
-    """The frames of a source: iterate over all of them once, in order, or choose some, as often as you like.
+    """The frames of a source: iterate over all of them once, in order, or choose some of them, as often as you like.
 
         async with codecfleet.frames("film.mkv") as frames:
             async for frame in frames:
@@ -43,7 +43,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     Without an event loop, use ``with`` and ``for``, and ``frames[-1]``, ``frames[10:20]``, ``len(frames)``.
 
     Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave its
-    loop, its threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also end all
+    loop, the threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also end all
     selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one of them.
     """
 
@@ -89,11 +89,11 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._film.close()
 
     def __bool__(self) -> bool:
-        """Return True: frames without a picture are refused."""
+        """Return True, since a source without pictures is refused."""
         return True
 
     def __len__(self) -> int:
-        """Return how many frames the index promises; reads the index. Raises as the first frame does."""
+        """Read the index, and return how many frames it promises. Raises the same errors as the first frame."""
         if self._stream is not None:
             raise TypeError("the number of a stream's frames is unknown")
         refuse_in_loop("len(...)", "Use `await film.count()`.")
@@ -122,8 +122,8 @@ class FrameStream(FrameChooser[FrameSelection]):
         """Return one frame, counted from the end if negative; or the selection of a slice.
 
         Raises:
-            NoSuchFrame: there is no such frame. It is an IndexError too.
-            FrameDamaged: it cannot be decoded.
+            NoSuchFrame: there is no such frame. NoSuchFrame is also an IndexError.
+            FrameDamaged: the frame cannot be decoded.
             UsageError: an event loop is running here.
         """
         if isinstance(chosen, slice):
@@ -140,7 +140,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         *,
         out: object = None,
     ) -> FrameBatches:
-        """Return all frames in tensors of that many each; see ``FrameSelection.batches``."""
+        """Return all frames in tensors of ``frames`` each; see ``FrameSelection.batches``."""
         return self[:].batches(frames, format, out=out)
 
     def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FrameSelection:
@@ -153,7 +153,8 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
-        # A slow store can be interrupted only from another thread; for a short clip on disk, threads cost the most.
+        # A slow store can be interrupted only from another thread; for a short clip on disk, threads would take most of
+        # the time.
         context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
             while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
@@ -178,7 +179,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         return self
 
     async def __anext__(self) -> Frame:
-        """Return the next frame. Raises CodecfleetError: it could not be decoded; the stream is closed."""
+        """Return the next frame. Raises CodecfleetError: the frame could not be decoded; the stream is closed."""
         async with self._turn:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -258,7 +259,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     async def _end(self) -> None:
         await self._end_reading()
         if isinstance(self._reader, FrameReader | GroupReader):
-            await in_thread(self._reader.source.stamp.check)  # a changed source explains any other error
+            await in_thread(self._reader.source.stamp.check)  # any other error may come from a changed source
 
 
 def frames(

@@ -1,4 +1,4 @@
-"""Frames decoded ahead, within a memory limit: a thread for each segment puts them, one consumer takes them."""
+"""Frames decoded ahead, within a memory limit: a thread for each segment adds frames, and one consumer takes them."""
 
 import threading
 from collections import deque
@@ -35,7 +35,7 @@ class FrameQueue:
             self.is_hidden = whole
 
     def put(self, frame: Frame, size_bytes: int) -> None:
-        """Add a frame, once there is room for it. Raises Superseded: it is no longer wanted."""
+        """Add a frame, once there is room for it. Raises Superseded: the frame is no longer wanted."""
         window = self._window
         with window.changed:
             self.check()
@@ -81,7 +81,7 @@ class FrameQueue:
         self.hold(-self.held_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count added bytes; released ones are negative."""
+        """Count added bytes; a negative number counts released bytes."""
         self.held_bytes += size_bytes
         count_held(self._window.report, size_bytes)
         self._window.changed.notify_all()

@@ -35,7 +35,7 @@ class InferReport:
     frames: int
     segments: int
     tensors: tuple[GatheredTensor, ...]
-    segments_by_device: dict[tuple[str, int], int]  #: segments by machine and DLA number
+    segments_by_device: dict[tuple[str, int], int]  #: number of segments for each (machine, DLA number)
     warnings: tuple[str, ...]
     infer_s: float  #: the sum of all segments' times
     wall_s: float
@@ -102,7 +102,7 @@ async def infer(
     try:
         await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
-    except Exception as error:  # any failure may be due to a source that changed
+    except Exception as error:  # any failure may come from a changed source
         await in_thread(stamp.explain, error)
         raise
     finally:

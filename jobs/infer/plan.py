@@ -35,7 +35,7 @@ class InferPlan:
         return self.ranges.decode(segments[run.segment], run.entry_moves, until=segments[run.until])
 
     def demand(self, job: str) -> Demand:
-        """Return the job's demand: DLAs, and cores to decode for them."""
+        """Return the job's demand: DLAs, and cores that decode for them."""
         return replace(
             plain_demand(job, 0),
             segments=tuple(segment.frames for segment in self.ranges.segments),
@@ -74,7 +74,7 @@ class InferPlan:
 def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
     """Read the source's index and cut the track into segments.
 
-    Raises InputError; RequestError: no such track; UsageError: an empty part.
+    Raises InputError; RequestError: there is no such track; UsageError: the part is empty.
     """
     reading = read_source(spec.source, spec.video_track)
     described, _ = reading.described()  # raises unless at least one picture decodes

@@ -18,7 +18,7 @@ _DIFFERENT_KEPT: Final = 4096  #: How many specs are kept; lists with more diffe
 
 
 class EntrySpecs:
-    """Builds the specs of entries, and keeps the newest for each set of overrides."""
+    """Builds the specs of entries, and caches them by overrides."""
 
     def __init__(self, batch: BatchSpec) -> None:
         self._batch = {name: getattr(batch, name) for name in JobOptions.model_fields if name in batch.model_fields_set}

@@ -125,7 +125,7 @@ class BatchDatabase:
         return int(count)
 
     def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
-        """Return ``most`` of the run's entries in a state, after the first ``skip``, by tries and then as listed."""
+        """Return up to ``most`` of the run's entries in a state after the first ``skip``, the least tried first."""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
             "ORDER BY tries, position LIMIT ? OFFSET ?",
@@ -281,7 +281,7 @@ class BatchDatabase:
             raise in_use(self._root, Owner.read(owner[0].encode()), 0, self._here)
 
     def _make_file(self) -> None:
-        """Create a file that only its owner can read, since addresses may hold secrets; its log inherits the mode."""
+        """Create a file that only its owner can read, since addresses may hold secrets; the log inherits the mode."""
         folder = self.path.parent
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,10 @@ class BatchLedger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
-        """Return when the change is on disk; a cancelled call writes it too. Raises as ``BatchDatabase.write``."""
+        """Write a change, and return when it is on the disk; a cancelled call still writes the change.
+
+        Raises as ``BatchDatabase.write``.
+        """
         written: Future[None] = Future()
         self._pending.put((change, written))
         self._writer.submit(self._write_pending)

@@ -163,7 +163,7 @@ class FileStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNoted:
-    """Name and size of the copy that a try is about to make; after a failure, those of the file before it."""
+    """Name and size of the copy that a try is about to make; after a failure, those of the file that it replaced."""
 
     entry: int
     found: tuple[str | None, int | None]
