@@ -228,7 +228,7 @@ def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
     name, language = plan.container.name, track.language
 
     def checks(label: str) -> tuple[str, ...]:
-        """Return the checks that detect the loss; ``verify`` checks no labels of the encoded track."""
+        """Return the checks that detect the loss of a label; the labels of the encoded track have no checks."""
         return () if track is plan.video else label_checks(plan.tracks, track.index, label)
 
     if language is not None and plan.container.language(language) is None:

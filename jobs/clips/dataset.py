@@ -107,7 +107,7 @@ class ClipDataset:
         self._check()
 
     def __len__(self) -> int:
-        """Return how many clips this rank has in an epoch. ``TypeError`` if films have different numbers of clips."""
+        """Return how many clips this rank has in an epoch. Raises TypeError if that differs by film."""
         if self._order.clips_per_film is None:
             raise TypeError("the number of clips is unknown: clips_per_film is None")
         _, workers = _worker()

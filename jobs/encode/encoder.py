@@ -69,7 +69,7 @@ class _FrameFile:
         self.joined = self._file.joined
 
     def write(self, packets: Iterable[EncodedPacket]) -> None:
-        """Take the next packets. Raises ProofFailed: a time does not fit; StorageFailed: they cannot be written."""
+        """Take the next packets. Raises ProofFailed: a time does not fit; StorageFailed: the disk or store failed."""
         for packet in packets:
             if packet.is_keyframe and self._group:
                 # Groups are closed, so no earlier packet is shown after this one.
@@ -144,7 +144,7 @@ class FrameEncoder(FrameSink):
         self._file: _FrameFile | None = None
 
     def add(self, item: object) -> None:
-        """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: encoding failed."""
+        """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: failure."""
         offered = self._pictures.read(item)
         if self._file is not None:
             self._file.write(self._pictures.encode(offered))

@@ -77,7 +77,10 @@ class InputReader:
     rgb: Colour | None = None  #: the colour to which the device converts RGB; None if the host converts it
 
     def read(self, item: object) -> Offered:
-        """Read a picture, (picture, seconds), or an ``EncodeFrame``. Raises UsageError: it is not one; DeviceError."""
+        """Read a picture, (picture, seconds), or an ``EncodeFrame``.
+
+        Raises UsageError: the item is none of these; DeviceError.
+        """
         if isinstance(item, EncodeFrame):
             offered = replace(self.read(item.picture), asked=item)
             return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)

@@ -84,7 +84,7 @@ class PictureSession:
         return offered
 
     def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
-        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder can do it."""
+        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder fits."""
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
         choice = self._request.encoder
@@ -144,7 +144,7 @@ class PictureSession:
         return self._mover
 
     def _wait_for(self, device: int | None, streams: Iterable[int]) -> PictureMover:
-        """Wait for the streams that write a caller's memory on the encoder's GPU; return the mover to read it with."""
+        """Wait for the streams that write a caller's memory on the encoder's GPU; return the mover for that memory."""
         self._check_device(device)
         mover, stream = self._open_mover(), self._request.stream
         mover.wait_for(streams if stream is None else {*streams, stream})
@@ -204,7 +204,7 @@ class PictureSession:
         return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
-        """Return the format to which pictures on the host are converted: their own, if the encoder supports it."""
+        """Return the format to which pictures on the host are converted: their own if the encoder supports that."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
         pix_fmt, reason = choose_pix_fmt(

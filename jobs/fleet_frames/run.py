@@ -29,7 +29,7 @@ AHEAD_LEAST: Final = 16  #: The least number of pieces; the pool grants slots fo
 
 
 class _BatchRun:
-    """One iteration over the batches; ``made`` gets the pieces in order, then None, or the error that ended it."""
+    """One iteration over the batches; ``made`` gets the pieces in order, then None, or the final error."""
 
     def __init__(self, pool: Pool, plan: BatchPlan) -> None:
         self.made: asyncio.Queue[tuple[FrameBatch, ...] | Exception | None] = asyncio.Queue(1)

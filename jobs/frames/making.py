@@ -96,7 +96,7 @@ class Paths:
         self._lost_device = ""
 
     def decode(self, frames: int, decode: Callable[[DecodePath[Any], str], ResultT]) -> ResultT:
-        """Return the result of ``decode`` for a segment of ``frames`` frames; called as by ``decode_on_first``."""
+        """Return the result of ``decode`` for a segment of ``frames`` frames; arguments as in ``decode_on_first``."""
         paths = self._source.paths_of(frames)
         software = [path for path in paths if path.decoder is SOFTWARE]
         if not self._lost_device or not software:

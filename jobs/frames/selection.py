@@ -200,7 +200,7 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, by first need; and each frame's (read, number), in the order requested."""
+    """The reads for some frames, by first need; also the (read, number) of each frame, in the order requested."""
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]

@@ -270,12 +270,12 @@ def frames(
 ) -> FrameStream:
     """Decode a source's frames, for analysis and training: the frames that ``transcode`` takes, at the same times.
 
-    They are decoded in this process, several segments at once: on its own GPU if it has one, else in software. Inside
-    a Ray task or actor, that is the GPU that Ray assigned to it.
+    They are decoded in this process, several segments at once: on this process's own GPU if it has one, otherwise in
+    software. Inside a Ray task or actor, that is the GPU that Ray assigned to it.
 
     Args:
-        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither
-            is copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
+        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither is
+            copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
             this becomes with the first frame requested. Its only options are ``place`` and ``every``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
         **options: what to decode, and to what.

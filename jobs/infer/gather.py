@@ -56,7 +56,7 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment. Raises StorageFailed; ProofFailed: its times or tensors do not fit earlier ones."""
+        """Take the next segment. Raises StorageFailed; ProofFailed: times or tensors do not fit."""
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)

@@ -19,13 +19,13 @@ class CountedSound:
     channels: int
     sample_rate: int
     tick_s: Fraction  #: the source's tick
-    end: int | None = None  #: the end of the last packet, in samples; None before the first
+    end: int | None = None  #: the end of the last packet, in samples; None before the first packet
     gaps: int = 0  #: how many gaps were filled
     silent_samples: int = 0  #: how many samples of silence fill them
-    dropped_samples: int = 0  #: how many samples are left out because they overlap earlier ones
+    dropped_samples: int = 0  #: how many samples are left out because they overlap earlier samples
 
     def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield silence up to ``position``, then the new part of a packet: each as (position, samples, bytes)."""
+        """Yield silence up to ``position``, then the new part of a packet, each as (position, samples, bytes)."""
         size = self._frame_bytes
         samples = len(payload) // size
         apart = 0 if self.end is None else position - self.end

@@ -1,4 +1,4 @@
-"""Text cues for containers that show one at a time (mp4, mov): overlapping cues are merged. Pure."""
+"""Merges overlapping text cues for containers that show one cue at a time (mp4, mov). Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

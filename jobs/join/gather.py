@@ -1,4 +1,4 @@
-"""Joins encoded segments, which come in order, into one exact file; memory holds one segment at a time."""
+"""Joins encoded segments, which arrive in order, into one exact file; memory holds one segment at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -49,7 +49,7 @@ class Gather:
         """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
 
         Raises:
-            ProofFailed: the segment does not fit those before it.
+            ProofFailed: the segment does not fit the segments before it.
             InputUnreadable: the container refuses packets copied from the other tracks.
             StorageFailed: the output cannot be written, or the payload cannot be read.
         """
@@ -160,7 +160,7 @@ class Gather:
 
 
 def _promised_times(plan: Plan) -> "NDArray[np.int64]":
-    """Return the times of the encoded pictures by the index, sorted, in ticks of the plan's clock."""
+    """Return the times that the index promises for the encoded pictures, sorted, in ticks of the plan's clock."""
     if plan.filters.rate is not None:
         return np.arange(plan.frames)
     return plan.index.times_between(plan.segments[0].start_ticks, plan.segments[-1].end_ticks)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import ProofFailed
 
-LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures count for the lead unless they are shown for longer
+LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures count for the lead unless they are shown for longer than this
 
 
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
@@ -53,7 +53,7 @@ class OutputTimes:
 
     source_time_base: Fraction
     output_tick: Fraction
-    origin_s: Fraction  #: the source's time that becomes 0
+    origin_s: Fraction  #: the source time that becomes 0
     reorder_frames: int
     lead_ticks: Fraction  #: ``lead``, in source ticks
     last_shown_ticks: Callable[[int], Fraction]  #: maps the last picture's time to its duration, in source ticks
@@ -70,9 +70,10 @@ class OutputTimes:
     def segment(self, pts_ticks: Sequence[int], following: int | None) -> list[PacketTimes]:
         """Return the times of a segment's packets, in decoding order.
 
-        ``following`` is the source time of the picture after it, None at the end.
+        ``following`` is the source time of the picture after the segment, None at the end.
 
-        Raises ProofFailed: two pictures fall on one tick of the output, or one would be shown before it is decoded.
+        Raises ProofFailed: two pictures fall on one tick of the output, or a picture would be shown before it is
+        decoded.
         """
         shown = sorted(pts_ticks)
         output = [self.to_output(ticks) for ticks in shown]
@@ -114,7 +115,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet with a duration that completes the track's, but not past its ``end``."""
+        """Return the last packet with the rest of the track's duration as its own, but not past the track's ``end``."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

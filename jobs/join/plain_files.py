@@ -30,7 +30,7 @@ def content_of(path: Path, most_bytes: int) -> bytes | None:
 
 
 def remove_any(path: Path) -> None:
-    """Remove a file, folder or link, if there is one; a link's target stays. Raises OSError."""
+    """Remove a file, folder or link, if it exists; the target of a link stays. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

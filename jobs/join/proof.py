@@ -59,9 +59,9 @@ def prove(
     joined: JoinedTrack,
     frames_due: int | None = None,
 ) -> Proof:
-    """Read the joined file back and compare it with the manifest. Raises ProofFailed: it differs.
+    """Read the joined file back and compare it with the manifest. Raises ProofFailed: the file differs.
 
-    ``frames_due`` is how many pictures an output with its own frame rate must show; None: all that were taken.
+    ``frames_due`` is how many pictures an output with its own frame rate must show; None: all pictures that were taken.
     """
     taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
@@ -90,7 +90,7 @@ def prove(
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
-    """Read a file back, and return how many pictures it shows. Raises ProofFailed: their number or times are wrong."""
+    """Read a file back, and return how many pictures it shows. Raises ProofFailed: number or times are wrong."""
     count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
     if not (taken == count and times_equal):
         message = f"{taken} frames were given, but the file shows {count}{'' if times_equal else ' at other times'}"

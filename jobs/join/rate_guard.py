@@ -1,4 +1,4 @@
-"""Keeps the joined track within its leaky bucket: segments that would underflow it are encoded again.
+"""Keeps the joined track within its leaky bucket: a segment that would empty the bucket is encoded again.
 
 The bucket is a decoder's buffer (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate).
 An encoder keeps its own segment within the buffer, but must assume an initial fullness. Segments are judged in order,
@@ -54,7 +54,7 @@ class LeakyBucket:
 
 
 class RateGuard:
-    """The bucket of one track while its segments pass in order; without limits, all pass."""
+    """The bucket of one track while its segments pass in order; without limits, all segments pass."""
 
     def __init__(self, plan: Plan) -> None:
         rate = plan.encoder.rate
@@ -102,6 +102,6 @@ class RateGuard:
             return Passage(self._fullness_bits, 0)
         clock = self._plan.clock
         after = shown[-1] + clock.shown_ticks(shown[-1]) if following_ticks is None else following_ticks
-        # Pictures leave the buffer at the pace of presentation: decoding runs ahead by a constant delay.
+        # Pictures leave the buffer at the pace of presentation, since decoding runs ahead by a constant delay.
         durations_s = [(b - a) * clock.tick_s for a, b in pairwise([*shown, after])]
         return bucket.pass_through(self._fullness_bits, [int(size) for size in facts.sizes_bytes], durations_s)

@@ -1,11 +1,11 @@
 """Retimes packets of the other tracks from the source's clock to the output's; their bytes stay the same.
 
-- Times move by one constant: late starts and gaps are kept.
+- All times move by one constant, so late starts and gaps are kept.
 - If the source's ticks are coarser than samples (Matroska, FLV), sound with a known packet length returns to its sample
   grid, within a tick of the stated time.
 - A packet without times follows the previous one. A clock that steps back by over a second, or leaps by over six hours
   (33 bits that FFmpeg unwrapped wrongly), was reset: later packets follow earlier ones without a gap.
-- Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
+- Packets that an edit list hides are left out, except those before the first audible packet, which a decoder needs.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-UNHEARD_S = Fraction(1, 1000)  #: Sound may move by this without a warning
+UNHEARD_S = Fraction(1, 1000)  #: Sound may move by this much without a warning
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _AC3_SYNC = 0x0B77
@@ -47,7 +47,7 @@ _MICROSECOND = Fraction(1, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The part of the source that is kept, and the instant that becomes 0; in seconds of the source's clock."""
+    """The part of the source that is kept, and the instant that becomes 0, in seconds of the source's clock."""
 
     origin_s: Fraction
     start_s: Fraction | None = None
@@ -76,7 +76,7 @@ class Pipe(ABC):
     output: "Stream"
     interval: Interval
     resets: int = 0  #: how often the source's clock was reset
-    is_empty: bool = True  #: whether the output has no packet of it yet
+    is_empty: bool = True  #: whether the output has no packet of the track yet
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None
     _expected_s: Fraction | None = None
@@ -90,7 +90,7 @@ class Pipe(ABC):
         return iter(())
 
     def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
-        """Return a packet's presentation and decoding time and duration on the source's clock, repaired."""
+        """Return a packet's repaired presentation time, decoding time and duration on the source's clock."""
         tick = Fraction(packet.time_base or self.track.time_base)
         duration_s = (packet.duration or 0) * tick
         dts_s = None if packet.dts is None else packet.dts * tick + self._shift_s
@@ -126,8 +126,8 @@ class AudioPipe(Pipe):
     counted: CountedSound | None = None  #: places packets by samples, if the output counts them (PCM in mp4 and mov)
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
-    hidden: int = 0  #: how many packets after the first heard one an edit list hides
-    moved: int = 0  #: how many packets would audibly overlap the previous one, and were moved after it
+    hidden: int = 0  #: how many packets after the first audible one are hidden by an edit list
+    moved: int = 0  #: how many packets would audibly overlap the previous packet, and were moved after it
     damaged: int = 0  #: how many packets are left out because they lack a header
     begins_damaged: bool = False  #: whether the first packet was left out
     _heard: bool = False
@@ -163,7 +163,8 @@ class AudioPipe(Pipe):
         if self.trims_by_duration and not length:
             length = 1 if before is None else position - before  # mp4 does not play a last packet without a duration
         if self.trims_by_duration and self._coarse and samples:
-            # Only a length fixed by the codec includes these samples; the container's excludes them already.
+            # Only a length fixed by the codec includes these samples; a length from the container excludes them
+            # already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)
         if self.padding_to_shift is not None:
@@ -209,7 +210,7 @@ class VideoPipe(Pipe):
     """Packets before the first known decoding time, with their presentation time and duration."""
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet and yield those whose decoding time is known."""
+        """Take the next packet, and yield the packets whose decoding times are now known."""
         pts_s, dts_s, duration_s = self._times_s(packet)
         start_s, end_s = self.interval.start_s, self.interval.end_s
         self._started = self._started or start_s is None or (packet.is_keyframe and pts_s >= start_s)
@@ -244,7 +245,7 @@ class CuePipe(Pipe):
     """Copies or converts subtitles and timed data, clipped to the interval."""
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
-    one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted text is merged
+    one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted cues are merged instead
     crowded: int = 0  #: how many cues this rule changes
     _last: int | None = None
     _until: int = 0
@@ -306,7 +307,7 @@ def new_packet(payload: bytes) -> "Packet[Stream]":
 
 
 def samples_of(track: Track, packet: "Packet[Stream]") -> int:
-    """Return how many samples a packet decodes to, if its codec fixes that; else 0."""
+    """Return how many samples a packet decodes to, if its codec fixes that; otherwise 0."""
     if track.codec == "opus":
         return _opus_samples(bytes(packet))
     if track.codec == "ac3":
@@ -328,7 +329,7 @@ def has_ac3_header(payload: bytes) -> bool:
 
 
 def _opus_samples(payload: bytes) -> int:
-    """Read a packet's length from its table of contents (RFC 6716, 3.1 and 3.2)."""
+    """Return how many samples an Opus packet has, by its table of contents (RFC 6716, 3.1 and 3.2)."""
     if not payload:
         return 0
     configuration, code = payload[0] >> 3, payload[0] & 3

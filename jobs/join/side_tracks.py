@@ -49,7 +49,7 @@ class SideTracks:
 
     Args:
         source_url: the source.
-        plan: the plan for its tracks.
+        plan: the plan for the source's tracks.
         origin_s: the output's 0 on the source's clock; only inaudible sound may begin before it.
         start_s: drop everything that ends before this, on the source's clock.
         end_s: drop everything that begins at or after this, on the source's clock.
@@ -119,7 +119,7 @@ class SideTracks:
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
-        """Return the source, opened on first use: a film without sound does not need it."""
+        """Return the source, opened on first use: a film without further tracks needs no second pass."""
         if not self._is_open:
             raise WorkError("SideTracks is not open", "Use it in a with statement.")
         if self._source is None:
@@ -249,7 +249,7 @@ class SideTracks:
 
     def _chapters(self) -> "list[OutputChapter]":
         interval, plan = self._interval, self._plan
-        # Matroska cannot hold a chapter before 0; one between --start and the first picture would begin there.
+        # Matroska cannot hold a chapter before 0; a chapter between --start and the first picture would begin there.
         begin_s = interval.origin_s if interval.start_s is None else max(interval.start_s, interval.origin_s)
         chapters = chapters_of_part(plan.chapters, begin_s, interval.end_s)
         if plan.container.chapters_in_a_row:

@@ -42,8 +42,8 @@ class TrackFile:
     """An output file around one encoded video track: ``write`` its packets, then ``close``, or ``abandon``.
 
     ``options`` returns the muxer's options for a tick; ``add_streams`` adds all streams; ``lead_ticks`` and
-    ``last_shown_ticks`` are those of ``OutputTimes``; with ``states_language_tags``, language tags are written at the
-    end. Raises StorageFailed.
+    ``last_shown_ticks`` are as in ``OutputTimes``; with ``states_language_tags``, language tags are written at the end.
+    Raises StorageFailed.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TrackFile:
     ) -> None:
         self._path = path
         self._container = container
-        # Without a header, every access point must carry its parameter sets; AV1 and VP9 encoders repeat theirs anyway.
+        # Without a header, every access point must carry its parameter sets; AV1 and VP9 encoders always do that.
         is_bare = settings.codec in (Codec.H264, Codec.HEVC) and not container.has_header
         self._prefix = extradata if is_bare else b""
         self._times: OutputTimes | None = None
@@ -105,7 +105,7 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe) in decoding order; all are shown before any later one.
+        """Write packets (data, is a keyframe) in decoding order; all of them are shown before any later packet.
 
         ``following_ticks`` is the next picture's time, None at the end; ``before`` is called with each decoding time,
         in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
@@ -153,7 +153,7 @@ class TrackFile:
             yield partial(language_changes, form=form)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
-        """Note a track's end so far: that of its last packet, without inaudible samples."""
+        """Note where a track ends so far: at the end of the last packet, without inaudible samples."""
         end_s = ((packet.pts or 0) + (packet.duration or 0)) * Fraction(packet.time_base or 1)
         if packet.has_sidedata("skip_samples"):
             end_s -= Fraction(skipped_samples(packet)[1], structures(packet.stream)[1].sample_rate or 1)

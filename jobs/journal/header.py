@@ -69,7 +69,7 @@ def read_beside(spec: JobOptions) -> dict[str, str | None]:
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
-    """Return a journal's request. Raises ValueError: this version does not know its options."""
+    """Return a journal's request. Raises ValueError: this version does not know the request's options."""
     return TranscodeSpec.model_validate(dict(header.spec))
 
 
@@ -77,7 +77,7 @@ class Difference(NamedTuple):
     """Why work does not belong to a job."""
 
     reason: str
-    continued_by: str  #: what continues it; "" if only starting over helps
+    continued_by: str  #: what lets the job continue; "" if it can only start over
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
@@ -95,7 +95,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request is that of ``found`` and its source is unchanged, without a plan."""
+    """Return whether a request is the one in ``found`` and its source is unchanged; needs no plan."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
@@ -103,7 +103,7 @@ def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
 
 
 def _as_written(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value as a journal returns it: with lists instead of tuples."""
+    """Return a value in the form in which a journal returns it: with lists instead of tuples."""
     written = unpacked(packed(JobHeader(job=stated, encoder={}, spec={}, output="", segments=0)))
     return dict(written.job) if isinstance(written, JobHeader) else {}
 

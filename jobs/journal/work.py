@@ -44,10 +44,10 @@ class WorkPlace:
         """Take ownership of the work location and read its journal.
 
         Raises:
-            JournalRefused: there is work on this output in another location.
+            JournalRefused: another location has work on this output.
             OutputInUse: another job writes the same output.
             OutputUnwritable: the location cannot be created.
-            StorageFailed: it cannot be read.
+            StorageFailed: the location cannot be read.
         """
         spec = self._spec
         continues = self._elsewhere is None and not spec.no_journal
@@ -64,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job of this header cannot continue the found work; None if it can, or there is none."""
+        """Return why the job of this header cannot continue the found work; None if it can, or if no work was found."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
@@ -75,7 +75,7 @@ class WorkPlace:
         """Begin the job of this header, or continue the found work without damaged payloads.
 
         Raises:
-            JournalRefused: the found work is another job's.
+            JournalRefused: the found work belongs to another job.
             StorageFailed: the store failed.
         """
         if (refusal := self.refusal(header)) is not None:
@@ -85,7 +85,7 @@ class WorkPlace:
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
         whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
-        # Damaged ones are removed: one may be a folder, which would keep the segment from being written again.
+        # Damaged payloads are removed: one may be a folder, which would keep the segment from being written again.
         self._store.sweep([each.path.name for each in whole.values()])
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
@@ -183,7 +183,7 @@ class WorkPlace:
 
 
 def place_of(spec: TranscodeSpec) -> str:
-    """Return a job's work location: as requested, else beside its output."""
+    """Return a job's work location: as requested, otherwise beside the output."""
     if spec.work is None:
         return str(work_folder(spec.output))
     return f"{spec.work.rstrip('/')}/{work_name(spec.output)}"
@@ -192,7 +192,7 @@ def place_of(spec: TranscodeSpec) -> str:
 def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     """Return the report of a job that was killed after it published ``spec``'s output; None if that is not certain.
 
-    The output must be the file that the journal records, by size and content, and the source unchanged.
+    The output must have the size and content in the journal, and the source must be unchanged.
     """
     if found.header is None or found.complete is None or not asks_again(found.header, spec):
         return None

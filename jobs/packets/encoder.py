@@ -96,16 +96,17 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, or several.
+        """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, one or several.
 
-        ``time_s`` is its time in seconds, if there is a ``time_base``; the others are those of ``EncodeFrame``.
+        ``time_s`` is the picture's time in seconds, if there is a ``time_base``; the other options are as in
+        ``EncodeFrame``.
 
         Raises:
             UsageError: the argument is not a picture, does not fit earlier ones, or has no time; or the encoder is
                 closed.
             Unsupported: the encoder does not support the picture, the messages or the rates.
             EncoderFailed: the encoder failed, or was finished.
-            DeviceError: the device failed, or NVENC is required and cannot do it.
+            DeviceError: the device failed, or NVENC is required and cannot encode it.
         """
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
@@ -131,8 +132,8 @@ class Encoder(OwnThread):
         """Change the rate control from the next picture on.
 
         Raises:
-            Unsupported: the encoder cannot, or the values contradict each other; the old ones stay.
-            DeviceError: the driver refuses them.
+            Unsupported: the encoder cannot do that, or the new values contradict each other; the old values stay.
+            DeviceError: the driver refuses the new values.
         """
         self._call(self._session.reconfigure, change)
 

@@ -1,4 +1,4 @@
-"""A session with its own thread, for blocking and asynchronous callers: drivers bind sessions to threads."""
+"""A session with its own thread, for blocking and asynchronous callers: drivers bind each session to a thread."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """A session with its own thread; ``last`` is its last call. Use ``with``, ``async with`` or ``close``."""
+    """A session with its own thread; ``last`` is the last call. Use ``with``, ``async with`` or ``close``."""
 
     def __init__(self, name: str, last: Callable[[], None]) -> None:
         self._name = name

@@ -31,14 +31,14 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths like ``extradata``; AV1 as OBUs
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths as ``extradata`` states; AV1 as OBUs
     pts: int | None = None  #: presentation time
     dts: int | None = None  #: decoding time
-    duration: int = 0  #: its picture's duration; 0 if unknown
+    duration: int = 0  #: the picture's duration; 0 if unknown
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
-    pos: int | None = None  #: its offset in its file, in bytes
-    key: bool | None = None  #: whether decoding can begin at it; None finds out from the data
-    discontinuity: bool = False  #: whether packets before it are missing: flush, and continue at the next keyframe
+    pos: int | None = None  #: the packet's offset in the file, in bytes
+    key: bool | None = None  #: whether decoding can begin at this packet; None finds out from the data
+    discontinuity: bool = False  #: whether earlier packets are missing: flush, and continue at the next keyframe
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
     and 8 (the picture ends here) change nothing: a packet is one whole picture, and its time is ``pts``."""
@@ -55,7 +55,7 @@ class Packet:
 
     @property
     def bsl(self) -> int:
-        """The size of its data in bytes."""
+        """The size of the data in bytes."""
         return len(self.data)
 
     @classmethod
@@ -86,7 +86,7 @@ class Packet:
         return found
 
     def is_entry(self, codec: str, extradata: bytes) -> bool:
-        """Return whether decoding can begin at the packet: by ``key``, else by the data."""
+        """Return whether decoding can begin at the packet: by ``key`` if that is known, otherwise by the data."""
         if self.key is not None:
             return self.key
         if codec in _BEGINS:

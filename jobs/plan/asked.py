@@ -40,7 +40,7 @@ def asked_of(spec: TranscodeSpec) -> AskedFor:
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
-    """Return the settings for software and for NVENC. ``encoder_options`` are NVENC's with ``encoder="nvenc"``."""
+    """Return the settings for software and for NVENC. with ``encoder="nvenc"``, ``encoder_options`` are for NVENC."""
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )

@@ -21,10 +21,10 @@ from ..source.index import TrackIndex
 from .steps import fitted
 from .track_ranges import PlannedSegment, TrackRanges
 
-SAMPLES: Final = 32  #: About how many pictures are sampled
-STRIDE: Final = 8  #: If several pictures after an access point are sampled, they are every 8th
+SAMPLES: Final = 32  #: The approximate number of sampled pictures
+STRIDE: Final = 8  #: If several pictures after an access point are sampled, this is the step between them
 DARK: Final = 8  #: A line is black if its mean is at most this far above black, in 8-bit steps
-SPECK: Final = 48  #: A line with a sample further above black than this is not black
+SPECK: Final = 48  #: A line is not black if any sample is further above black than this
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -94,7 +94,7 @@ def enclosing(regions: list[Region]) -> Region:
 
 
 def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
-    """Yield the luma of the sampled pictures: those at up to 32 access points; if fewer exist, several after each."""
+    """Yield the luma of sampled pictures: one at each of up to 32 access points, or several if there are few points."""
     points = _points(ranges)
     each = SAMPLES // len(points)
     chain = FilterChain(FilterSettings(replace(source, pix_fmt="gray")), ranges.index.time_base)

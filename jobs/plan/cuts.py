@@ -1,7 +1,7 @@
 """Where a track is cut. Pure: cuts change the output's bytes, so only the index and the requested length decide them.
 
-Each segment starts with an IDR picture, which costs least at a scene change, where the source also has a keyframe.
-Cuts therefore prefer access points that lie off the source's regular keyframe grid.
+Each segment starts with an IDR picture. It costs least at a scene change, where the source also has a keyframe. Cuts
+therefore prefer access points that lie off the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,8 @@ from ..source.index import MISSING, TrackIndex
 LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none
 SHORT_S = Fraction(4)  #: The minimum length of a segment by default
 SHARES = 4  #: A short source is cut into about this many segments, to keep several workers busy
-TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)  #: Segments near the end are half as long: workers end together
+#: Segments near the end are half as long, so that workers end together
+TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
 
 
 class CutReason(StrEnum):
@@ -73,8 +74,8 @@ def choose_cuts(
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in presentation order.
 
-    Segments last about ``segment_s``; None means the usual length, halved near the end. With a ``grid``, cuts are
-    multiples of its interval; with a ``rate``, every segment has at least one picture.
+    Segments last about ``segment_s``; None means the usual length, and half of it near the end. With a ``grid``, cuts
+    are multiples of its interval; with a ``rate``, every segment has at least one picture.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -146,7 +147,7 @@ def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: Keyfra
 def _at_pictures(
     index: TrackIndex, usable: Sequence[AccessPoint], rate: FrameRate, grid: CountedGrid | None
 ) -> list[Cut]:
-    """Return cuts between the output's pictures: at each access point, or at the first grid keyframe after it.
+    """Return cuts between the output's pictures: at each access point, or at the first keyframe of the grid after it.
 
     A keyframe that shows the same source picture as the previous output picture stays inside a segment.
     """
@@ -171,7 +172,7 @@ def _distinct(cuts: Sequence[Cut]) -> list[Cut]:
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
-    """Return for each access point whether it ends a full keyframe interval of the source's encoder."""
+    """Return for each access point whether a full keyframe interval of the source's encoder ends there."""
     if not entries:
         return []
     places = np.searchsorted(index.times, [index.pts[entry.packet] for entry in entries])

@@ -1,6 +1,6 @@
 """Chooses the encoder of a whole track: software, or the NVENC of one kind of GPU.
 
-Every plan starts with software. If the fleet finds NVENC faster and the job allows it, a worker reports its NVENC's
+Every plan first assumes software. If the fleet finds NVENC faster and the job allows it, a worker reports its NVENC's
 capabilities, and the plan is rewritten for that encoder kind.
 """
 
@@ -75,7 +75,7 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     """Return the plan for the NVENC of one kind of GPU.
 
-    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this one does not.
+    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this kind does not.
     """
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)

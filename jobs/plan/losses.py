@@ -26,7 +26,8 @@ from ..source.source import SourceReading
 
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
-LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000  #: cd/m² of a mastering display in an SEI message (H.264 D.2.29)
+#: The range of a mastering display's peak in an SEI message, in cd/m² (H.264 D.2.29)
+LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 _ALPHA_CHECKS = ("metadata.alpha", "metadata.pixel-format")
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
 _DOVI_WITHOUT_BASE_LAYER = 5  #: In this profile, colours are wrong without the metadata
@@ -82,7 +83,7 @@ _UNWRITTEN = {
 
 
 def _since(extras: StreamExtras, kind: str) -> str:
-    """Return ", from N s on," if side data of this kind starts after the first picture; else ""."""
+    """Return ", from N s on," if side data of this kind starts after the first picture; otherwise ""."""
     begins = next((rider.first_s for rider in extras.riders if rider.kind == kind), None)
     return f", from {float(begins):.3f} s on," if begins else ""
 

@@ -1,4 +1,4 @@
-"""When the output's pictures are shown (at the source's times or a fixed rate), and which are keyframes. Pure."""
+"""Decides when pictures are shown (at the source's times or a fixed rate), and which are keyframes. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises if no picture is visible, which explains more than that none decodes
+        cut()  # raises if no picture is visible: that error explains more than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)

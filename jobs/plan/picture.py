@@ -36,7 +36,7 @@ class SettledFilters:
     """The filters in front of the encoder, and their effects."""
 
     filters: FilterSettings
-    extras: StreamExtras  #: The side data of the output's track
+    extras: StreamExtras  #: The side data of the output's video track
     changes: tuple[Warning_, ...]  #: Unrequested differences
     losses: tuple[Warning_, ...]
     choices: tuple[Warning_, ...]  #: Differences that were requested
@@ -92,7 +92,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield the requested filters; ``verify`` applies them to its reference too, so every check must pass."""
+    """Yield the requested filters; ``verify`` also applies them to the reference, so every check must pass."""
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),

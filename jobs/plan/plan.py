@@ -63,7 +63,7 @@ class Plan:
     cropped: FoundPicture = NO_BORDER  #: The result of ``--crop auto``
     kind: EncoderKind | None = None  #: The NVENC that writes the track; None for software
     package: str = ""  #: The version of the package that drives NVENC
-    expected: EncoderKind | None = None  #: The NVENC that placement chose; its device has not confirmed it yet
+    expected: EncoderKind | None = None  #: The NVENC that placement chose; the device has not confirmed it yet
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
 
     @property
@@ -82,12 +82,12 @@ class Plan:
 
     @property
     def _implementation(self) -> str:
-        """The name of the encoder; NVENC's even before its device has confirmed it."""
+        """The name of the encoder; that of an NVENC even before its device has confirmed it."""
         is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
         return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 
     def _filtering(self) -> str:
-        """Return how pictures are converted before a device encodes them; "" if they are not."""
+        """Return how pictures are converted before a device encodes them; "" if there is no conversion."""
         source, output = self.source_format, self.filters.output
         surface = surface_format(source.pix_fmt)
         if self.filters.on_device and surface is not None:
@@ -104,7 +104,7 @@ class Plan:
 
     @property
     def frames(self) -> int:
-        """How many pictures the output should have, by the index."""
+        """How many pictures the output should have according to the index."""
         return sum(segment.frames for segment in self.segments)
 
     @property
@@ -202,7 +202,7 @@ class Plan:
         }
 
     def clock_s(self, relative_s: Fraction | None) -> Fraction | None:
-        """Convert a time after the first picture to the source's clock; None stays None."""
+        """Convert a time after the first picture to a time on the source's clock; None stays None."""
         if relative_s is None:
             return None
         return self.index.first_ticks * self.index.time_base + relative_s
@@ -248,13 +248,14 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
 
     Raises:
         InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict`` is set.
-        RequestError: this source cannot satisfy the request; or it would lose something, and ``spec.strict`` is set.
+        RequestError: this source cannot satisfy the request; or the output would lose something, and ``spec.strict`` is
+            set.
     """
     return plan_of(spec, read_for(spec))
 
 
 def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
-    """Plan the job from what was read. Pure; raises as ``plan_transcode``."""
+    """Plan the job from what was read. Pure; raises the errors of ``plan_transcode``."""
     asked = asked_of(spec)
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)
@@ -327,7 +328,7 @@ def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header:
 
 
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
-    """Refuse a track that starts so long before the video that the output's clock would wrap around in between."""
+    """Refuse a track that starts so early that the output's clock would wrap around before the video."""
     first_s, video_s, clock_s = carry.first_presentation_s, index.first_ticks * index.time_base, carry.container.clock_s
     if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return

@@ -155,9 +155,9 @@ def _turns(spec: TranscodeSpec) -> bool:
 
 
 def asked_turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
-    """Return the requested turn: the display matrix's, then ``rotate``, then ``flip``.
+    """Return the requested turn: first that of the display matrix, then ``rotate``, then ``flip``.
 
-    Raises Unsupported: the display matrix is more than quarter turns and mirroring.
+    Raises Unsupported: the display matrix does more than quarter turns and mirroring.
     """
     if not _turns(spec):
         return UPRIGHT

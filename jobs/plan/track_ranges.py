@@ -23,7 +23,7 @@ PACKET_MARGIN: Final = 2  #: Extra packets to decode if a packet may hold less t
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``); None at the track's start or end."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``); a limit of None is the track's start or end."""
 
     segment: int  #: Its number
     start_ticks: int | None
@@ -36,7 +36,7 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class TrackRanges:
-    """The segments of [``start_s``, ``end_s``) of a track; times count from its first picture."""
+    """The segments of [``start_s``, ``end_s``) of a track; times count from the track's first picture."""
 
     index: TrackIndex
     segments: tuple[PlannedSegment, ...]
@@ -54,7 +54,7 @@ class TrackRanges:
     ) -> Self:
         """Cut a part of a track into segments of about ``segment_s``; ``grid`` and ``rate`` as in ``choose_cuts``.
 
-        Raises InputUnreadable: the track has no visible picture; UsageError: the part has none.
+        Raises InputUnreadable: the track has no visible picture; UsageError: the part has no visible picture.
         """
         start, end = _interval(index, start_s, end_s)
         cuts = choose_cuts(index, segment_s, start, end, grid=grid, rate=rate)
@@ -142,7 +142,7 @@ class TrackRanges:
         place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
         while place >= 0 and ahead(points[place]) < warm_up_frames:
             place -= 1
-        # Steps double, so that a stream with a keyframe flag on every packet does not take thousands of moves.
+        # Steps double, so that a stream with a keyframe flag on every packet does not need thousands of moves.
         place -= 2**moves - 1
         return points[place] if place > 0 else None
 
@@ -175,7 +175,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the second-last access point at or before ``start``: no earlier segment proves this seam."""
+    """Return the second-last access point at or before ``start``, whose seam no earlier segment proves."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)

@@ -34,7 +34,7 @@ class PacketTally:
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
     sequence_changes: int = 0  # how often an H.264 or HEVC keyframe had new sequence parameter sets
-    formats: tuple[SoundFormat, ...] = ()  # the formats of its sound, in order; () if the format never changes
+    formats: tuple[SoundFormat, ...] = ()  # the formats of the track's sound, in order; () if the format never changes
     _sequence: frozenset[bytes] = frozenset()
 
     @property
@@ -55,13 +55,13 @@ class SourceTally:
 
     header_duration_s: Fraction | None = None
     size_bytes: int = 0
-    broken: str | None = None  # why reading stopped before the end; None if it did not
+    broken: str | None = None  # why reading stopped before the end; None if the end was reached
     is_cut_short: bool = False  # whether the file is shorter than its structure says
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 
 def tally_packets(source: str) -> SourceTally:
-    """Read every packet of ``source`` once. Raises InputError if it cannot be opened."""
+    """Read every packet of ``source`` once. Raises InputError if the source cannot be opened."""
     watch, ends = HeaderWatch(), PacketEnds()
     with open_source(source, watch=watch) as container:
         duration = container.duration

@@ -16,7 +16,7 @@ class Value(BaseModel):
 
 
 class Oddity(Value):
-    """Something unexpected. ``code`` is stable, ``message`` is text; ``track`` None means the whole file."""
+    """Something unexpected. ``code`` is stable, ``message`` is text; a ``track`` of None means the whole file."""
 
     code: str
     message: str
@@ -81,8 +81,8 @@ class RiderFacts(Value):
     """A kind of side data of pictures; times count from the first picture."""
 
     kind: str  # FFmpeg's name, or ``ALPHA`` or ``LCEVC``
-    first_s: Seconds | None  # the time of the first picture with it; None if unknown
-    last_s: Seconds | None  # the time of the last picture with it
+    first_s: Seconds | None  # the time of the first picture with this side data; None if unknown
+    last_s: Seconds | None  # the time of the last picture with this side data
 
 
 class CropFacts(Value):
@@ -136,13 +136,14 @@ class AccessPointFacts(Value):
     time_ticks: int | None
     time_s: Seconds | None  # the time after the first picture; None if the packet has no time
     kind: str
-    leading_pictures: int  # pictures decoded after it, but shown before it
+    leading_pictures: int  # pictures that are decoded after this access point but shown before it
 
 
 class GopFacts(Value):
     """The number of pictures from one access point to the next."""
 
-    structure: Literal["closed", "open", "single", "none"]  # open: some pictures depend on an earlier group
+    # a group is open if some of its pictures depend on an earlier group
+    structure: Literal["closed", "open", "single", "none"]
     shortest_frames: int | None = None
     median_frames: int | None = None
     longest_frames: int | None = None
@@ -197,7 +198,7 @@ class TrackFacts(Value):
     codec: str | None
     tag: str
     language: str | None
-    language_tag: str | None = None  # BCP 47, if more specific than ``language``: pt-BR, zh-Hans
+    language_tag: str | None = None  # the BCP 47 tag if it is more specific than ``language``: pt-BR, zh-Hans
     title: str | None
     dispositions: tuple[str, ...]
     decodable: bool

@@ -35,9 +35,9 @@ class VideoFindings:
     """The description of one video track, and what prevented a complete one."""
 
     facts: VideoFacts
-    unreadable: str | None = None  # why its packets could not be indexed
-    undecodable: str | None = None  # why no picture of it could be decoded
-    changes: tuple[ChangeFacts, ...] = ()  # changes of its pictures in mid-stream
+    unreadable: str | None = None  # why the track's packets could not be indexed
+    undecodable: str | None = None  # why no picture of the track could be decoded
+    changes: tuple[ChangeFacts, ...] = ()  # changes of the pictures in mid-stream
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
@@ -113,7 +113,7 @@ def _hdr(hdr: HdrStatic) -> HdrFacts | None:
 
 
 def _rotation(matrix: tuple[int, ...] | None) -> tuple[int, bool]:
-    """Return the counter-clockwise degrees of a display matrix, and whether it mirrors."""
+    """Return by how many degrees a display matrix turns counter-clockwise, and whether it mirrors."""
     if matrix is None:
         return 0, False
     a, b, _, c, d, *_ = matrix

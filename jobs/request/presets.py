@@ -1,4 +1,4 @@
-"""Presets: named spec files, built in or the user's own; and the values of ``--preset``.
+"""Presets: named spec files, built in or the user's own, and the values of ``--preset``.
 
 docs/config.md lists the built-in ones. A preset is the spec file ``NAME.toml``; a comment in its first line is its
 summary.
@@ -40,8 +40,8 @@ class NamedPreset:
 
     name: str
     path: Path
-    is_own: bool  #: Whether it is the user's
-    hides: bool  #: Whether it replaces a built-in one of the same name
+    is_own: bool  #: Whether the preset is the user's own
+    hides: bool  #: Whether it replaces a built-in preset of the same name
 
     @property
     def text(self) -> str:
@@ -50,12 +50,12 @@ class NamedPreset:
 
     @property
     def codec(self) -> str:
-        """Its codec; "" if the container decides."""
+        """The preset's codec; "" if the container decides."""
         return str(SpecFile.read(self.path).fields.get("codec", ""))
 
     @property
     def summary(self) -> str:
-        """Its purpose: the first line, if that is a comment."""
+        """The preset's purpose: the first line of the file, if that is a comment."""
         first = self.text.partition("\n")[0]
         return first.removeprefix("#").strip() if first.startswith("#") else ""
 
@@ -144,7 +144,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # one of x264's speeds: the error names the nearest ones
+        return True  # a speed of x264 without a counterpart: the error names the nearest ones
     try:
         _speed("", word)
     except UsageError:

@@ -61,7 +61,7 @@ class Intake:
         )
 
     def _copy(self, listed: Listed, output: str) -> str | None:
-        """Return the name under which ``--if-smaller`` or ``--mirror`` may copy an input, if it is not the output's."""
+        """Return the name under which ``--if-smaller`` or ``--mirror`` may copy an input, if it has its own."""
         may_be_copied = self._batch.mirror or self._specs.may_keep(listed.row.overrides)
         name = with_suffix_of(listed.source, output)
         is_other = name != output and joined(self._batch.output, name) != listed.source
