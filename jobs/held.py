@@ -29,7 +29,7 @@ class Held(Generic[ResultT]):
         await asyncio.wait([self.task])
 
     async def result(self, cancelled: Cancelled) -> ResultT:
-        """Wait for the result; raise ``cancelled`` if the work was cancelled. Cancelling the wait leaves it running."""
+        """Wait for the result; raise ``cancelled`` if the work was cancelled. The work survives a cancelled wait."""
         try:
             return await asyncio.shield(self.task)
         except asyncio.CancelledError:

@@ -168,7 +168,7 @@ class FrameEncoder(FrameSink):
         self._pictures.close()
 
     def report(self, began: float) -> EncodeReport:
-        """Read the file back and report; ``began`` is a ``time.monotonic``. Raises ProofFailed: a frame is missing."""
+        """Read the file back and report; ``began`` is by ``time.monotonic``. Raises ProofFailed: a frame is missing."""
         if self._file is None:
             raise ProofFailed("nothing was encoded", "Give at least one frame.")
         pictures, settings = self._pictures, self._pictures.settings

@@ -278,12 +278,12 @@ def frames(
             copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
             this becomes with the first frame requested. Its only options are ``place`` and ``every``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: what to decode, and to what.
+        **options: what to decode, and into which form.
 
-            - ``place``: where frames are: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``, on the GPU
+            - ``place``: where frames are: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``: on the GPU
               if it decodes this source.
-            - ``decoder``: ``"auto"`` (default) is NVDEC if it decodes the source exactly, else software;
-              ``"software"`` or ``"nvdec"`` is one of them only.
+            - ``decoder``: ``"auto"`` (default) is NVDEC if it decodes the source exactly, otherwise
+              software; ``"software"`` and ``"nvdec"`` each allow only one of them.
             - ``start_s``, ``end_s``: the part [start, end), in seconds after the source's first picture.
             - ``video_track``: counted among the video tracks, from 0.
             - ``every``: take the frames 0, ``every``, 2 ``every`` ... of that part.
@@ -291,12 +291,12 @@ def frames(
             - ``pix_fmt``: FFmpeg's pixel format of frames, such as ``rgb24`` on the host; the source's by default.
             - ``threads``: how many segments are decoded at once.
             - ``memory_bytes``: how much may be decoded ahead: 2 GiB on the host, a quarter of the GPU's free memory.
-            - ``strict``: raise ``InputDamaged`` when decoding meets damage, instead of counting it.
+            - ``strict``: raise ``InputDamaged`` when decoding finds damage, instead of counting the damage.
             - ``nvdec``: latency, SEI messages, decode statistics and the largest size; needs ``decoder="nvdec"``.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
             - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
             - ``stream``: the handle of the CUDA stream in which you use frames on the device, if their consumers do not
-              state it; ``Frame.record_stream`` names another for one frame.
+              state a stream; ``Frame.record_stream`` names another stream for one frame.
 
     Raises:
         UsageError: options are invalid, or a file is not binary or cannot seek. All other errors come with the first

@@ -133,7 +133,7 @@ class FolderOwner:
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the folder still names this owner: after a long suspension, another may have taken it."""
+        """Return whether the folder still names this owner: another owner may take it during a suspension."""
         with suppress(OSError):
             return Owner.of(self._folder) == self._here
         return False

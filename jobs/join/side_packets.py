@@ -63,7 +63,7 @@ class Interval:
         return after and (self.end_s is None or begin_s < self.end_s)
 
     def keeps_sound(self, begin_s: Fraction, end_s: Fraction, *, may_hide_start: bool) -> bool:
-        """Return whether a packet of sound is kept: if it begins too early, only if the output can hide its start."""
+        """Return whether a packet of sound is kept; if it begins too early, the output must be able to hide that."""
         too_early = self.start_s is not None and not may_hide_start and begin_s < self.start_s
         return not too_early and self.touches(begin_s, end_s)
 

@@ -184,7 +184,7 @@ class TrackFile:
         return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
-        """Return the error of a muxer's failure: the storage's fault if it has an errno, else the container's."""
+        """Return the error of a muxer's failure: the storage's fault if it has an errno, otherwise the container's."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
@@ -202,7 +202,7 @@ def add_video_track(
     field_order: FieldOrder = FieldOrder.PROGRESSIVE,
     states_shape: bool = True,
 ) -> VideoStream:
-    """Add the encoder's stream; without ``states_shape``, a display matrix states its shape. Raises WorkError."""
+    """Add the encoder's stream; without ``states_shape``, a display matrix states the shape. Raises WorkError."""
     picture, codec = settings.format, settings.codec
     stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
     if not isinstance(stream, VideoStream):

@@ -121,7 +121,10 @@ def _said(value: object) -> str:
 
 
 def _version_of(source: str) -> list[Any] | None:
-    """Return a source's size and modification time, or its store's version; the same on every machine."""
+    """Return a source's size and modification time, or the version that its store states.
+
+    Both are the same on every machine.
+    """
     found = source_version(source)
     if not isinstance(found, tuple):
         return None

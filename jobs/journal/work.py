@@ -118,7 +118,7 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; remove all if there are none. Never raises."""
+        """Release everything, and return how many segments are kept; remove all if none is. Never raises."""
         if not self._is_open:
             return 0
         try:

@@ -135,7 +135,7 @@ class DecodingSession:
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep a packet's messages for its picture, as NVDEC does by itself, for the newest packets only."""
+        """Keep the messages of the newest packets for their pictures, as NVDEC does by itself."""
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 

@@ -40,15 +40,15 @@ class Encoder(OwnThread):
 
     Args:
         codec: h264, hevc, av1 or vp9.
-        fps: the nominal rate; picture n is shown at n / ``fps``, unless there is a ``time_base``.
+        fps: the nominal rate; picture n is shown at n / ``fps``, unless a ``time_base`` is given.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: those of ``codecfleet.encode`` except ``output`` and ``overwrite``, and these.
+        **options: the options of ``codecfleet.encode`` except ``output`` and ``overwrite``, and the following.
 
             - ``time_base``: the tick of the pictures' own times.
-            - ``maxrate_bps``, ``bufsize_bits``: the peak rate, and the buffer over which it holds. For H.264 and HEVC,
-              a ``bitrate_bps`` alone is constant over a buffer of one second.
+            - ``maxrate_bps``, ``bufsize_bits``: the peak rate, and the buffer over which it is measured. For H.264
+              and HEVC, a ``bitrate_bps`` alone is constant over a buffer of one second.
             - ``repeat_headers``: write the parameter sets before each keyframe (default), so that a receiver can begin
-              at any of them; False leaves them to ``extradata``.
+              at any keyframe; if False, only ``extradata`` has the parameter sets.
 
     Raises:
         UsageError: the options are invalid.

@@ -60,7 +60,7 @@ class Packet:
 
     @classmethod
     def of(cls, packet: object) -> "Packet":
-        """Return a packet from one of this class or of PyAV. Raises UsageError: it is something else, or empty."""
+        """Return a packet from one of this class or of PyAV. Raises UsageError: it is neither, or is empty."""
         if isinstance(packet, cls):
             return packet
         if not isinstance(packet, av.Packet):

@@ -126,10 +126,10 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 
 
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
-    """Return the first multiple of the keyframe interval at or after each access point, with the nearest entry.
+    """Return the first multiple of the keyframe interval at or after each access point.
 
-    Multiples without a picture, or with unreliable times around them, are skipped: they become keyframes inside a
-    segment.
+    Each comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times around them,
+    are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -184,7 +184,7 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Choose the best candidate within reach of each cut, else the next one, until one segment remains."""
+    """Choose the best candidate within reach of each cut, or the next beyond it, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

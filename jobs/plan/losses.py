@@ -134,7 +134,10 @@ def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
 
 
 def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
-    """Check a job with ``--strict``. Raises WouldLose: it loses something; InputDamaged: damage or repaired times."""
+    """Check a job with ``--strict``.
+
+    Raises WouldLose: the output loses something; InputDamaged: there is damage, or times were repaired.
+    """
     if losses:
         message = "; ".join(loss.message for loss in losses)
         raise WouldLose(message, "Leave out --strict to accept this, or choose another container or codec.")

@@ -76,7 +76,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
 
 
 def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:
-    """Return the source's own clock, for the part up to ``end_s``; with a rate, a clock whose tick is a picture."""
+    """Return the source's own clock for the part up to ``end_s``, or a clock whose tick is a picture of ``rate``."""
     if rate is None:
         end = None if end_s is None else index.tick_at(end_s)
         return OutputClock(

@@ -52,7 +52,7 @@ class Framing:
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None for no border.
+    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None without a border.
 
     Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; or
     the display matrix is not a quarter turn, or would turn an overlay.
@@ -80,10 +80,10 @@ def settle_framing(
 
 
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
-    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is from ``row_step``.
+    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is as in ``row_step``.
 
-    That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has
-    two views.
+    That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has two
+    views.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)
@@ -114,7 +114,7 @@ def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> 
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
-    """Return the step of rows at which a picture may be cut: pairs of rows if it stays interlaced."""
+    """Return the step of rows at which a picture may be cut: 2 if it stays interlaced, otherwise 1."""
     return 2 if source.interlaced and spec.deinterlace == "off" else 1
 
 
@@ -239,7 +239,7 @@ def settle_steps(
 
 
 def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
-    """Return the requested steps as choices; ``verify`` applies them to its reference, so pictures must still match."""
+    """Return the requested steps as choices; ``verify`` applies them too, so pictures must still match."""
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))

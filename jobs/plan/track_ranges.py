@@ -98,9 +98,9 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment, with reliable times; ``last_packet`` has the last.
+        """Return what to decode for some pictures of a segment, with reliable times.
 
-        ``skips`` leaves out packets that none of them needs.
+        ``last_packet`` holds the last of these pictures. With ``skips``, packets that they do not need are left out.
         """
         index = self.index
         margin = 0 if index.has_whole_pictures else PACKET_MARGIN
@@ -147,7 +147,7 @@ class TrackRanges:
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None for all packets."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and the seam after them; None for all."""
         if end_ticks is None:
             return None
         index = self.index
@@ -188,7 +188,7 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest source time that is shown at ``start`` or later: rule R4 spreads pictures that share one."""
+    """Return the earliest source time that is shown at ``start`` or later: rule R4 spreads equal times."""
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

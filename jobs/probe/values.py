@@ -1,4 +1,7 @@
-"""The values that ``probe`` reports (docs/probe.md). Times are exact; in JSON, seconds are numbers, ratios strings."""
+"""The values that ``probe`` reports (docs/probe.md).
+
+Times are exact; in JSON, seconds are numbers and ratios are strings.
+"""
 
 from fractions import Fraction
 from typing import Annotated, Final, Literal
@@ -41,7 +44,7 @@ class AudioFacts(Value):
 
 
 class ColourFacts(Value):
-    """H.273 code points (2: unspecified); ``range`` and ``chroma_location`` are FFmpeg's numbers (0: unspecified)."""
+    """H.273 code points (unspecified: 2); ``range`` and ``chroma_location`` are FFmpeg's numbers (unspecified: 0)."""
 
     range: int
     primaries: int

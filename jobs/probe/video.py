@@ -41,7 +41,7 @@ class VideoFindings:
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
-    """Probe the ``track``-th video track, from 0; facts may be missing. Raises InputError if it cannot be opened."""
+    """Probe the ``track``-th video track, from 0; facts may be missing. Raises InputError if the file does not open."""
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:

@@ -28,7 +28,7 @@ PRESETS_SCHEMA: Final = 1  #: The version of what ``codecfleet presets --json`` 
 
 @dataclass(frozen=True, slots=True)
 class PresetChoice:
-    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; the speed overrides the preset's."""
+    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; a speed overrides that of the preset."""
 
     name: str | None = None
     speed: int | None = None
@@ -72,7 +72,7 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets by name; the user's replace built-in ones. Raises UsageError: a file's name is invalid."""
+    """Return all presets by name; the user's presets replace built-in ones. Raises UsageError: a name is invalid."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
@@ -120,7 +120,7 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Parse the value of ``--preset``; the preset need not exist. Raises UsageError: it is neither name nor speed."""
+    """Parse the value of ``--preset``; the preset need not exist. Raises UsageError: it is no name and no speed."""
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
@@ -130,7 +130,10 @@ def read_choice(name: str, raw: object) -> PresetChoice:
 
 
 def _words_of(name: str, raw: object) -> list[str]:
-    """Split a value into words: a list of the command line's; TOML's text, number or list; or a variable's text."""
+    """Split a value into words.
+
+    It is a list from the command line, text, a number or a list from TOML, or the text of a variable.
+    """
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
         raise refusal(name, str(raw), "neither a preset's name nor a speed", 'Write "web-h264", 5, or ["web-h264", 5].')

@@ -217,7 +217,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_path(name: str, text: str) -> str:
-    """Return ``text`` if it can name a file, address or pixel format: it is not empty, has no NUL, is no option."""
+    """Return ``text`` if it can name a file, address or pixel format: it has no NUL, and is not empty or an option."""
     if not text.strip():
         raise UsageError(f"{name} is empty", "Write its name.")
     if "\0" in text:

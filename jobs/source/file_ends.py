@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-_MOST_PARTS: Final = 1 << 16  #: How many tags or frames are read at most; beyond that the end counts as unknown
+_MOST_PARTS: Final = 1 << 16  #: The most tags or frames that are read; beyond that the end counts as unknown
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
-_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}  #: By packet length: from a sync byte to a packet's end
+#: For each packet length, the distance from a sync byte to the packet's end
+_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, s
 
 
 def _samples_end(container: "InputContainer") -> int:
-    """Return where the last sample of an mp4 or mov should end, by its tables; 0 if there are no samples."""
+    """Return where the last sample of an mp4 or mov should end, according to its tables; 0 if there are no samples."""
     last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
     return max((entry.pos + entry.size for entry in last), default=0)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FARTHEST_TICKS = 1 << 61
 _COLUMNS = 6
-_CHECKED_PACKETS = 256  #: Limits are checked every this many packets
+_CHECKED_PACKETS = 256  #: After every this many packets, limits are checked
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
@@ -60,7 +60,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 
 
 class TrackIndexer:
-    """Collects every packet of one video track, in demux order, and builds the index. Used once."""
+    """Collects every packet of one video track, in demux order, and builds the index. Each object is used once."""
 
     def __init__(
         self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits, fragments: Fragments | None
@@ -82,10 +82,11 @@ class TrackIndexer:
         self._picture_marks = PictureMarks(self._codec, self._extradata)
         self._field_orders = FieldOrders(self._codec, self._extradata)
         self.new_extradata = b""  #: The codec's latest changed configuration, if any
-        self.marks: list[tuple[int, Hashable]] = []  #: First packet of each run, and its headers' values
+        #: The first packet of each run, and the values in the headers of the run
+        self.marks: list[tuple[int, Hashable]] = []
         self.mark: Hashable = None  #: The values in the last access point's headers; None before the first one
         self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
-        self._rows = array("q")  # six numbers per packet: a list of tuples would need six times the memory
+        self._rows = array("q")  # six numbers per packet, since a list of tuples would need six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
@@ -151,7 +152,7 @@ class TrackIndexer:
     def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
         """Build the index; ``track_end`` returns the end of an mp4's or mov's edit list.
 
-        Raises InputUnreadable: there are no packets, or their times would overflow.
+        Raises InputUnreadable: there are no packets, or times would overflow.
         """
         source = self._source
         if not self._rows:

@@ -1,7 +1,7 @@
 """Changes of the pictures' properties within a track. Pure.
 
 A *run* is a sequence of packets whose pictures have the same properties. One picture of each distinct run is decoded
-while the packets are read (``runs.py``). A track that never changes has no runs.
+while the packets are read (``source/runs.py``). A track that never changes has no runs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class PictureRun:
     """Packets whose pictures have the same properties: from ``packet`` to the next run."""
 
     packet: int  #: The first packet, in demux order
-    ticks: int  #: The time of its first picture, in the index's ticks
+    ticks: int  #: The time of the run's first picture, in the index's ticks
     picture: StatedPicture
     colour: Colour  #: The stated colour, completed from the container and other runs (``one_format.py``)
 
@@ -74,7 +74,7 @@ def picture_life(
 ) -> PictureLife:
     """Return the visible runs, each different from the previous one.
 
-    ``marks`` and ``orders`` are (first packet, value) pairs in demux order; ``pictures`` are by mark.
+    ``marks`` and ``orders`` are (first packet, value) pairs in demux order; ``pictures`` has a picture for each mark.
     """
     found: list[PictureRun] = []
     for begin, end, picture in _stretches(index.packets, marks, pictures, orders):

@@ -1,7 +1,7 @@
 """Changes of a sound track's format: broadcasts switch channels and sample rates.
 
-Packet headers show a change, or the container sends a new configuration with a packet. Tracks whose first packet shows
-that they cannot change are not read.
+Packet headers show a change, or the container sends a new configuration with a packet. A track is not read if its first
+packet shows that it cannot change.
 """
 
 from dataclasses import dataclass, replace
@@ -51,8 +51,8 @@ class SoundFormat:
 class SoundLives:
     """Watches an open source's packets for sound tracks whose format changes.
 
-    ``has_several``: an mp4 has several sample descriptions; ``all_packets``: watch every track, also if ``follows``
-    would be False.
+    ``has_several`` says that an mp4 has several sample descriptions. With ``all_packets``, every track is watched, even
+    if ``follows`` would be False.
     """
 
     def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:
@@ -174,7 +174,7 @@ class _Life:
         start_s = (ticks or 0) * Fraction(packet.time_base)
         rate, layout = self._stated
         if self.formats and header != self.formats[0].header:
-            # If the decoder doubled the stated rate at first (SBR), it does so later too.
+            # If the decoder doubled the stated rate at first (SBR), it also does so later.
             is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
             rate = rate if is_doubled else header.sample_rate or rate
             layout = AudioLayout(header.layout).name if header.layout else layout

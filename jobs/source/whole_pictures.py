@@ -35,7 +35,8 @@ class WholePictures:
             self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
         else:
             self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
-        self.reads_all = codec in _WITH_HIDDEN_FRAMES  #: Else only keyframes and packets with side data are read
+        #: Whether all packets are read; otherwise only keyframes and packets with side data
+        self.reads_all = codec in _WITH_HIDDEN_FRAMES
 
     def see(self, packet: "Packet[VideoStream]", beside: Container[str] = ()) -> None:
         """Take the next packet; ``beside`` names its side data."""

@@ -29,7 +29,7 @@ _MS_PER_S: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A still's position: on sheet ``sheet``, counted from 1, at ``x`` and ``y`` in pixels."""
+    """A still's position: the sheet, counted from 1, and ``x`` and ``y`` in pixels."""
 
     sheet: int
     x: int
@@ -52,9 +52,9 @@ class Still:
 
     number: int  # from 1
     moment: Moment
-    ticks: int  # the PTS of its picture
-    file: str  # its own file, or its sheet's
-    tile: Tile | None  # its position on a sheet
+    ticks: int  # the PTS of the still's picture
+    file: str  # the still's own file, or that of its sheet
+    tile: Tile | None  # the still's position on a sheet
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Sheets:
 
 @dataclass(slots=True)
 class StillsWriter:
-    """Fills ``folder``, which exists, with the stills of ``moments``."""
+    """Fills ``folder``, which must exist, with the stills of ``moments``."""
 
     folder: Path
     plan: StillsPlan
@@ -214,7 +214,7 @@ def listing(
     time_base: Fraction,
     size: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return ``index.json``: ``facts`` about the job, the stills, and the sheets, if any."""
+    """Return ``index.json``: ``facts`` about the job, the stills, and any sheets."""
     by_name = {each.file: each for each in files}
 
     def entry(still: Still) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def listing(
 def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
     """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
 
-    The still before a missing one covers its time. Cues shorter than a millisecond are omitted.
+    The time of a missing still is covered by the still before. Cues shorter than a millisecond are omitted.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [

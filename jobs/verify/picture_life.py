@@ -1,4 +1,4 @@
-"""Checks the properties of every picture: one that differs from the source's first must have been converted.
+"""Checks the properties of every picture. A picture must have been converted if it differs from the source's first.
 
 A converted picture's samples match the converted source picture better than the unconverted one.
 """
@@ -36,7 +36,7 @@ _CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the
 _ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # H.273 transfer functions with the same curve
 _SHAPE_NEAR: Final = Fraction(1, 50)
 _EVIDENCE: Final = 1.0  # minimum mean squared difference, in 8-bit steps, to tell two possible pictures apart
-_SHOWN: Final = 8  # how many pictures a check lists
+_SHOWN: Final = 8  # the most pictures that a check lists
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
 """Makes the expected output picture from a source picture, in the format of comparison."""
@@ -71,7 +71,7 @@ class PictureTags:
 @dataclass(slots=True)
 class _Side:
     first: PictureTags | None = None
-    stated: Colour = field(default_factory=Colour)  # the file's colour, which overrides the first picture's
+    stated: Colour = field(default_factory=Colour)  # the file's colours, which override those of the first picture
     kinds: Counter[str] = field(default_factory=Counter)  # how many pictures have each kind of side data
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture with each
     # The values that pictures state, by field of ``PictureTags``.
@@ -90,7 +90,7 @@ class _Side:
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
-        """Return a colour value of a picture: the file's, unless the picture differs from the first one."""
+        """Return a colour value of a picture: the value of the file, unless the picture differs from the first one."""
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)
@@ -112,16 +112,16 @@ class StatedPictures:
 
     source: _Side = field(default_factory=_Side)
     output: _Side = field(default_factory=_Side)
-    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the check's last word
+    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the last word of the check
     altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from the source's
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     def take(
         self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
     ) -> VideoFrame | None:
-        """Take a pair of pictures; return the expected output picture if the source's shape differs, else None.
+        """Take a pair of pictures; return the expected output picture if the source's shape differs, otherwise None.
 
-        ``steps`` makes the reference if the report names steps; ``toned``: colours were meant to change.
+        ``steps`` makes the reference if the report names steps; ``toned`` says that colours were meant to change.
         """
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
@@ -149,7 +149,7 @@ class StatedPictures:
         if name not in _CONVERTED or (name == "matrix" and not {before, after} <= MATRICES.keys()):
             self._note(name, pair.number)
             return
-        # A picture without a value has its container's, or limited range.
+        # A picture that states no value has the container's value, or limited range.
         setattr(pair.source, _CONVERTED[name], before or _LIMITED)
         converted = _planes(reference(pair.source))
         # Relabel the output, not the source: for yuvj formats the scaler ignores the source's label.
@@ -196,7 +196,7 @@ class StatedPictures:
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
         """Yield the checks; ``container_top_first`` is the field order in the two containers.
 
-        ``is_damaged``: packets of the source do not decode, and their pictures may state fields.
+        ``is_damaged`` says that some packets of the source do not decode; their pictures may state fields.
         """
         for name in (*UNSTATED, "aspect"):
             # Other checks cover values that never change.
@@ -239,7 +239,7 @@ def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -
 
 
 def _alike(name: str, before: int, after: int) -> bool:
-    """Return whether two values mean the same, or one is not stated; an unstated range is limited."""
+    """Return whether two values mean the same, or one is not stated; an unstated range means limited range."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
     same = before == after or bool({before, after} & UNSTATED[name])

@@ -23,12 +23,13 @@ from .verdict import Check, PictureNumbers, check
 
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
-MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile changed between two source frames
-CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the expected frame's
+MOVED = 16.0  # a tile changed between two source frames from this mean squared difference on (8-bit steps)
+# a neighbour matches clearly better if its squared error is below this fraction of the expected frame's error
+CLEARLY = 0.4
 FAITHFULLY = 1 / 6
 """The neighbour's error must also be below this share of the difference between the two source frames: when an encoder
 skips small changes, its pictures may resemble a neighbour slightly more, but match neither well."""
-FOREIGN_DB = 18.0  # a frame below this PSNR of averaged luma shows something else
+FOREIGN_DB = 18.0  # a frame with a PSNR of averaged luma below this shows something else
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
 """A frame below this PSNR, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
@@ -90,7 +91,7 @@ def is_rgb(pixel: VideoFormat) -> bool:
 
 @cache
 def comparable_format(pix_fmt: str) -> str:
-    """Return the planar YUV format, without alpha, in which pictures of ``pix_fmt`` are compared."""
+    """Return the planar YUV format, without alpha, for comparing pictures of ``pix_fmt``."""
     luma_only = pix_fmt.startswith("gray")
     described = VideoFormat(pix_fmt)
     bits = max(component.bits for component in described.components)
@@ -173,7 +174,7 @@ class PictureComparison:
             self._judge(list(self._held), place)
 
     def _judge(self, held: list[_Held], place: int) -> None:
-        """Note whether the output frame at ``place`` shows another source frame than its own."""
+        """Note whether the output frame at ``place`` shows another source frame than the expected one."""
         own, view = held[place], held[place].view
         source, output = own.source[view], own.output[view]
         near = [
@@ -227,7 +228,7 @@ class PictureComparison:
 
 
 def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
-    """Return whether two pictures have the same size, format and samples; yuvj420p is yuv420p by another name."""
+    """Return whether two pictures have the same size, format and samples; yuvj420p is another name for yuv420p."""
     layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
     planar = len(output.planes) == len(output.format.components)
     return planar and layouts[0] == layouts[1] and all(map(np.array_equal, plane_bytes(source), plane_bytes(output)))

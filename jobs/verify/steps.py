@@ -133,7 +133,7 @@ def is_full_range(output: VideoFrame) -> bool:
 
 
 def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], output: VideoFrame) -> VideoFrame:
-    """Return a planar picture on a black one of ``size`` at ``place``, in ``output``'s colours."""
+    """Return a planar picture at ``place`` on a black picture of ``size``, in the colours of ``output``."""
     found, pixel = [], inner.format
     black = 0 if is_full_range(output) else _LIMITED_BLACK
     for number, plane in enumerate(planes_of(inner)):
@@ -165,7 +165,7 @@ def planes_of(frame: VideoFrame) -> list[_Plane]:
 
 
 def frame_of(planes: list[_Plane], pix_fmt: str, output: VideoFrame) -> VideoFrame:
-    """Return a picture of these planes, in ``output``'s colours."""
+    """Return a picture with these planes, in the colours of ``output``."""
     height, width = planes[0].shape
     frame = VideoFrame(width, height, pix_fmt)
     for samples, plane in zip(planes, planes_of(frame), strict=True):

@@ -51,7 +51,7 @@ def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list
 
 
 def ended(cues: Sequence[Cue]) -> Iterator[Cue]:
-    """Yield cues in the order of their times, each with its end; the last may have none."""
+    """Yield cues in the order of their times, each with its end; the last cue may have no end."""
     for cue, following in pairwise([*cues, None]):
         if cue is not None:
             end_s = following.start_s if cue.end_s is None and following is not None else cue.end_s
@@ -84,7 +84,7 @@ def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]
 
 
 def text_showings(cues: Sequence[Cue], renderer: TextRenderer) -> Iterator[Showing]:
-    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or they need text shaping."""
+    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or letters need text shaping."""
     renderer.check(line for cue in cues for line in cue.lines)
     for time_s, lines in on_screen(cues):
         yield Showing(time_s, None, renderer.bitmap(lines) if lines else None)

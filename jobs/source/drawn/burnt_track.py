@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 128 << 20  #: A track's subtitles, compressed; those of a long film need about 20 MB
-MOST_FONT_BYTES: Final = 64 << 20  #: The largest fonts (Chinese, Japanese, Korean) need about 20 MB
+#: The largest size of a track's compressed subtitles; those of a long film need about 20 MB
+MOST_BYTES: Final = 128 << 20
+#: The largest size of a font file; the largest fonts (Chinese, Japanese, Korean) need about 20 MB
+MOST_FONT_BYTES: Final = 64 << 20
 _OBJECT_BYTES: Final = 512  #: Memory of each subtitle besides its samples
 _FAST: Final = 1  #: zlib's level
-NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that has none
+NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle ends that states no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class ReadText:
         Raises:
             InputError: the source or the font could not be read.
             InputTooLarge: the subtitles need more than ``MOST_BYTES``.
-            Unsupported: there is no font, it lacks letters, or they need text shaping.
+            Unsupported: there is no font, the font lacks letters, or letters need text shaping.
         """
         if self.letters is None:
             message = f"{self.track.name} is text, and needs a font that is the same on every node"
@@ -105,7 +107,7 @@ class ReadText:
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and the font file for text; ``size`` is the canvas of bitmaps that state none."""
+    """Read a whole track, and for text the font file; ``size`` is the canvas of bitmaps that state none."""
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -143,7 +145,7 @@ def _font_content(font: str) -> bytes:
 
 
 def font_sha256(font: str | None) -> str | None:
-    """Return the SHA-256 of a font file, None for none. Raises InputError: it cannot be read."""
+    """Return the SHA-256 of a font file, or None without one. Raises InputError: the file cannot be read."""
     if font is None:
         return None
     return hashlib.sha256(_font_content(font)).hexdigest()

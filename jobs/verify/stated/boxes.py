@@ -14,10 +14,11 @@ from .facts import TOP_FIRST, FileBytes, Spread, StatedCrop, StatedFile, StatedK
 
 _Ticks: TypeAlias = NDArray[np.int64]
 
-MOST_HEADER_BYTES: Final = 256 << 20  # ten hours of a film with sound have an index of about 20 MB
+MOST_HEADER_BYTES: Final = 256 << 20  # the largest index; ten hours of a film with sound have one of about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-_NEAR_SAMPLES: Final = Fraction(3, 2)  # a header's tolerance in samples: FFmpeg's muxer counts one more with reordering
+# a header's tolerance in samples: FFmpeg's muxer counts one sample too many with reordering
+_NEAR_SAMPLES: Final = Fraction(3, 2)
 _NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; other kinds may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
@@ -35,7 +36,7 @@ _TFHD_DURATION: Final = 0x8
 
 
 def boxes_in(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the kind and payload of each box in ``data``, up to a box that reaches past its end."""
+    """Yield the kind and payload of each box in ``data``, up to a box that reaches past the end of ``data``."""
     place = 0
     while place + _HEAD_BYTES <= len(data):
         length, kind = unpack_from(">I4s", data, place)
@@ -63,7 +64,7 @@ class _Samples:
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
     offsets: list[_Ticks] = field(default_factory=list)  # the time from each sample's decoding to its presentation
-    next_ticks: int = 0  # the start of the next fragment unless it states one
+    next_ticks: int = 0  # the start of the next fragment, unless that fragment states one
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -79,7 +80,7 @@ class _Samples:
             return None
         durations = np.concatenate(self.durations)
         shown = np.concatenate(self.starts) + np.concatenate(self.offsets)
-        # Samples that start after the edit list's end are not shown.
+        # Samples that start after the end of the edit list are not shown.
         visible = shown < (shown.max() + 1 if edited_s is None else ceil(edited_s * scale))
         ranked = np.where(visible if visible.any() else True, shown, shown.min() - 1)
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
@@ -116,12 +117,13 @@ class _Track:
     stated: StatedTrack
     scale: int
     media_ticks: int  # ``mdhd``'s duration
-    shown_ticks: int  # ``tkhd``'s duration, in the movie's ticks
-    edits: list[tuple[int, int]]  # duration in the movie's ticks and media time of each edit; an empty one has -1
+    shown_ticks: int  # the duration in ``tkhd``, in the movie's ticks
+    # for each edit, its duration in the movie's ticks and its media time; an empty edit has -1
+    edits: list[tuple[int, int]]
     samples: _Samples
     samples_end: int = 0  # the end of the last sample in the file, as an offset; 0 if unknown
-    damage: str = ""  # how its tables contradict each other; "" if they do not
-    default_ticks: int = 0  # ``trex``'s default duration of a fragment's samples
+    damage: str = ""  # how the track's tables contradict each other; "" if they do not
+    default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
         """Return the end of the only non-empty edit, on the media's clock; None if there are none or several."""
@@ -208,7 +210,7 @@ def _tracks(movie: memoryview) -> Iterator[tuple[int, _Track]]:
 
 
 def _samples_end(tables: Mapping[bytes, memoryview]) -> int:
-    """Return the end of the last sample in the file, by the payloads of the track's tables; 0 if unknown."""
+    """Return the end of the last sample in the file, according to the track's tables; 0 if unknown."""
     kind, form = (b"co64", ">u8") if b"co64" in tables else (b"stco", ">u4")
     chunks = _numbers(tables.get(kind, b""), form)
     runs = _numbers(tables.get(b"stsc", b""), ">u4")
@@ -266,7 +268,7 @@ def _read_visual_entry(entry: memoryview, track: _Track) -> None:
 
 
 def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
-    """Return the crop of a clean aperture, whose offset is from the picture's centre to the aperture's."""
+    """Return the crop of a clean aperture, whose offset goes from the picture's centre to that of the aperture."""
     if not all(values[1::2]):
         return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))
