@@ -55,7 +55,7 @@ def _both_sides(value: object) -> object:
     return size
 
 
-PATH: Final = BeforeValidator(_path_text)  #: The type of fields that also take a ``pathlib.Path``
+PATH: Final = BeforeValidator(_path_text)  #: The type of fields that take text or a ``pathlib.Path``
 _RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
 _CLOCK_TEXT: Final = BeforeValidator(_clock_time)
 Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]

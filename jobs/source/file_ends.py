@@ -39,9 +39,11 @@ class PacketEnds:
 
 
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
-    """Return whether a file is shorter than its format says; ``watch`` saw it opened, ``seen`` saw its packets.
+    """Return whether a file is shorter than its format says.
 
-    Raises InputError: it cannot be read again; StorageFailed: its store does not answer.
+    ``watch`` has seen the file opened, and ``seen`` has seen its packets.
+
+    Raises InputError: the file cannot be read again; StorageFailed: the store does not answer.
     """
     muxer, size_bytes = container.format.name.split(",", maxsplit=1)[0], container.size
     if seen.is_broken or seen.is_damaged or size_bytes <= 0:
@@ -94,7 +96,10 @@ def _ivf_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
 
 
 def _last_end(read: Read, size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]) -> int | None:
-    """Return where the last record of a chain ends; ``lengths`` maps a record's head to its length and the gap."""
+    """Return where the last record of a chain ends.
+
+    ``lengths`` maps the head of a record to the record's length and the gap after it.
+    """
     end = position
     for _ in range(_MOST_PARTS):
         if position + _FLV_HEAD_BYTES > size_bytes:

@@ -311,7 +311,7 @@ class TrackIndex:
         return int(begins[placed].min()), int((begins + self.sizes_bytes[span])[placed].max())
 
     def part(self, entry: AccessPoint | None, last_packet: int | None) -> FilePart | None:
-        """Return the part of a fragmented file with packets ``entry`` through ``last_packet``; None for all of it."""
+        """Return the part of a fragmented file with packets ``entry`` through ``last_packet``; None for the whole."""
         span_bytes = self.span_bytes(entry, last_packet)
         if self.fragments is None or span_bytes is None:
             return None

@@ -127,7 +127,10 @@ def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
 
 
 def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
-    """Return the format with the track's largest size; the container's shape holds unless the bitstream's changes."""
+    """Return the format with the track's largest size.
+
+    The container's shape holds unless the shape changes in the bitstream.
+    """
     largest = index.largest_size
     if largest is None:
         return format_

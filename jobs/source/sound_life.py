@@ -182,7 +182,7 @@ class _Life:
 
 
 def has_headers(codec: str, configuration: bytes) -> bool:
-    """Return whether each packet states channels and rate; AAC does only without a configuration in the container."""
+    """Return whether each packet states channels and rate; in AAC, only if the container has no configuration."""
     return codec in HAVE_HEADERS and not (codec == "aac" and configuration)
 
 

@@ -30,7 +30,7 @@ class Moment:
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return ``begin_s``, and every ``every_s`` after it up to ``end_s``. Raises UsageError: there are too many."""
+    """Return ``begin_s`` and each further ``every_s`` before ``end_s``. Raises UsageError: there are too many."""
     count = ceil((end_s - begin_s) / every_s)
     if count > STILLS_MOST:
         message = f"{count} stills, one every {float(every_s):g} s, are more than {STILLS_MOST:,}"

@@ -316,7 +316,7 @@ def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fra
 
 
 def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
-    """Return the delay of ``second`` in seconds, and the correlation at that delay (1: equal except for loudness)."""
+    """Return the delay of ``second`` in seconds, and the correlation at that delay (1 if only the loudness differs)."""
     size = 2 * len(first)
     product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
     correlation = np.fft.irfft(product, size)

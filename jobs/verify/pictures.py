@@ -1,4 +1,4 @@
-"""Compares output frames with source frames: likeness (PSNR, SSIM), and whether a frame shows a neighbour instead.
+"""Compares output frames with source frames: likeness (PSNR, SSIM), and whether a frame shows a neighbouring one.
 
 Neighbours are compared in luma averaged to at most 320 samples per line, which cancels coding noise: docs/verify.md.
 """
@@ -122,7 +122,7 @@ def _error(held: _Held, view: str) -> float:
 
 @dataclass(slots=True)
 class PictureComparison:
-    """Compares frame after frame, in presentation order; ``add`` each pair once, then ask for numbers and checks."""
+    """Compares frame after frame in presentation order; ``add`` each pair once, and then ask for numbers and checks."""
 
     psnr_y_db: list[float] = field(default_factory=list)
     psnr_u_db: list[float] = field(default_factory=list)
@@ -261,7 +261,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in this size and format, in the output's range, and in its matrix unless ``keeps_matrix``."""
+    """Return the frame in this size and format, in the output's range and, unless ``keeps_matrix``, in its matrix."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range

@@ -26,7 +26,7 @@ MOST_LETTERS: Final = 2_000  #: The most letters in one cue: a full screen
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Lines shown in [start, end), in seconds of the source's clock; without ``end_s``, until the next cue."""
+    """Lines shown in [start, end), in seconds of the source's clock; ``end_s`` of None is the next cue's start."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -34,7 +34,7 @@ class Cue:
 
 
 def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list[Cue]:
-    """Return a text track's cues by time, without styles. Raises InputTooLarge: more than ``MOST_LETTERS`` in one."""
+    """Return a text track's cues by time, without styles. Raises InputTooLarge: one has over ``MOST_LETTERS``."""
     found = []
     with suppress(av.error.FFmpegError):  # use what can be read of a damaged file
         for packet in demux(container, stream):

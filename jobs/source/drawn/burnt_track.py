@@ -161,7 +161,10 @@ def _bitmap_showings(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedShowing:
-    """A change of what is shown at ``start_s``; ``subtitle`` has no times yet, and is None if the screen is cleared."""
+    """A change of what is shown at ``start_s``.
+
+    ``subtitle`` has no times yet; it is None if the screen is cleared.
+    """
 
     start_s: Fraction
     end_s: Fraction | None
@@ -200,7 +203,10 @@ def _pack(showing: Showing) -> PackedShowing:
 
 
 def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
-    """Return the subtitles with their times: each lasts until its own end or the next start; ties go to the last."""
+    """Return the subtitles with their times: each lasts until its own end or the next start.
+
+    Of several subtitles with the same start, the last one counts.
+    """
     ordered = sorted(showings, key=lambda each: each.start_s)
     starts_s = [each.start_s for each in ordered]
     found: list[Subtitle] = []

@@ -1,4 +1,4 @@
-"""The reference for overlays and burnt subtitles: docs/filters.md in floats; segments blend integers."""
+"""The reference for overlays and burnt subtitles: docs/filters.md computed in floats; segments use integers."""
 
 from dataclasses import dataclass
 from fractions import Fraction

@@ -126,7 +126,7 @@ class _Track:
     default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
-        """Return the end of the only non-empty edit, on the media's clock; None if there are none or several."""
+        """Return the end of the only non-empty edit, on the media's clock; None if there is none, or several."""
         shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
         if len(shown) != 1:
             return None
