@@ -94,7 +94,7 @@ class Fleet:
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
         if os.getpid() != self._process:
-            return  # this is a fork; the process that opened the fleet owns its jobs and workers
+            return  # in a fork; the process that opened the fleet owns the jobs and workers
         for batch in list(self._batches):
             await batch.cancel()
         for job in list(self._jobs):
@@ -106,7 +106,7 @@ class Fleet:
             await self._pool.aclose()
 
     async def transcode(self, spec: TranscodeSpec) -> Job:
-        """Submit a job and return at once. Raises UsageError: the fleet is not open."""
+        """Submit a job and return immediately. Raises UsageError: the fleet is not open."""
         return self._submit(spec, self._jobs_at_once)
 
     def batch(self, spec: BatchSpec) -> "Batch":
@@ -222,7 +222,7 @@ class Fleet:
 def transcode(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file and wait for it. ``options`` are those of ``TranscodeSpec``.
+    """Transcode one file and wait for it. ``options`` are the fields of ``TranscodeSpec``.
 
     Raises:
         UsageError: options are invalid.

@@ -10,7 +10,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Held(Generic[ResultT]):
-    """A task owned by the user and not by a ``TaskOwner``: its failure ends nothing else; ``result`` raises it."""
+    """A task owned by the user and not by a ``TaskOwner``; its failure ends nothing else, and ``result`` raises it."""
 
     def __init__(self, work: Coroutine[Any, Any, ResultT], name: str) -> None:
         self.task = asyncio.create_task(work, name=name)

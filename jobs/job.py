@@ -81,7 +81,7 @@ class Job:
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep
         await self._held.cancel()
-        # A task that is cancelled before it begins runs none of its code.
+        # A task that is cancelled before its first step runs none of its code.
         await self._fail(self._was_cancelled())
         await self._channel.close()
 

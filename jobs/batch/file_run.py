@@ -107,10 +107,10 @@ class FileRun:
 
     entry: BatchEntry
     around: Surroundings
-    segments_left: int | None = None  #: None before its job is planned
+    segments_left: int | None = None  #: None until the job of this try is planned
     frames_done: int = 0
-    frames_total: int = 0  #: 0 before its job is planned
-    job: str = ""  #: "" before its job is planned
+    frames_total: int = 0  #: 0 until the job of this try is planned
+    job: str = ""  #: "" until the job of this try is planned
     _began_s: float = 0.0
     _is_started: bool = False  #: whether this try may have written the file under the output's name
     _seen: SeenInput | None = None

@@ -161,7 +161,7 @@ def output_bytes(root: str, output: str) -> int | None:
         return int(store.info(path_there)["size"])
     except FileNotFoundError:
         return None
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise StorageFailed(f"{place} cannot be examined: {error}", "Check the connection.") from error
 
 
@@ -205,7 +205,8 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # A new file: it follows no link that another user left in the temporary folder, and only this user can read it.
+        # This creates a new file, so that it follows no link that another user left in the temporary folder. Only this
+        # user can read the file.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
@@ -266,7 +267,7 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
         return try_again(tried)
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise
         message = f"{source} could not be read: {reason(error)}"

@@ -1,6 +1,6 @@
-"""A dry run: what a batch would do with each file, and estimates of its time and size from a few samples.
+"""A dry run: shows what a batch would do with each file, and estimates time and size from a few samples.
 
-It runs the code of a real run on a copy of the batch's database, and writes nothing else.
+A dry run executes the code of a real run on a copy of the batch's database, and writes nothing else.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ class Intent(Enum):
     ENCODE = "encode"
     COPY = "copy"
     LEAVE_DONE = "done"
-    LEAVE_FAILED = "failed"  #: it failed in an earlier run, and nothing has changed since
-    REFUSE = "refuse"  #: it would fail: its options conflict, its input is missing, or its output's name is taken
+    LEAVE_FAILED = "failed"  #: the file failed in an earlier run, and nothing has changed since
+    REFUSE = "refuse"  #: the file would fail: options conflict, the input is missing, or the output's name is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Intended:
     intent: Intent
     source: str
     output: str
-    error: CodecfleetError | None = None  #: why it failed or would fail
+    error: CodecfleetError | None = None  #: why the file failed or would fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +258,12 @@ def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
 
 
 def _copy(real: Path, copy: Path) -> None:
-    """Copy a batch's database, if there is one, and mark its last run as ended so that the copy can be opened."""
+    """Copy a batch's database, if it exists, and mark the last run as ended, so that the copy can be opened."""
     if not real.exists():
         return
     try:
         if application_of(real) is None:
-            return  # empty, as after a run on a full disk
+            return  # the database is empty, as after a run on a full disk
         with closing(open_to_read(real)) as source, closing(sqlite3.connect(copy)) as new:
             source.backup(new)
             new.execute("UPDATE runs SET ended_s = began_s WHERE ended_s IS NULL")

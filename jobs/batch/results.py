@@ -15,7 +15,7 @@ class BatchResult:
     """The result of one file of a batch."""
 
     source: str
-    output: str  #: path or URL of the output; it exists only without an error
+    output: str  #: path or URL of the output, which exists only without an error
     result: FileResult | None
     error: BaseException | None  #: None if the file has an output
     report: Report | None  #: None if no job ran: the file failed before that, or was copied

@@ -52,7 +52,7 @@ class Board:
     segments: tuple[BoardSegment, ...]
     streams: bool = False  #: whether segments are handed over while they run
     may_fall_back: bool = True  #: whether software may decode when a device fails
-    software: str = ""  #: why software decodes the rest of the job; "" if it does not
+    software: str = ""  #: why software decodes the rest of the job; "" if devices may still decode it
     #: whether a suspect has run alone without breaking its device, while other suspects are left
     is_cleared: bool = False
 
@@ -113,9 +113,10 @@ class Board:
 
 
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
-    """Start segments until ``at_once`` run, within a window after the oldest unfinished one.
+    """Start segments until ``at_once`` run, but only within a window after the oldest unfinished segment.
 
-    ``in_starting_order`` orders them. A streaming board starts the earliest first, with at most ``at_once`` in memory.
+    ``in_starting_order`` gives their order. A streaming board starts the earliest segments first, with at most
+    ``at_once`` in memory.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
@@ -152,7 +153,7 @@ def _run(segment: BoardSegment, *, is_second: bool = False) -> Run:
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
-    """Start a second run of a late segment: once for each segment, and for at most ``percent`` of all segments."""
+    """Start a second run of a late segment, only once for each segment and for at most ``percent`` of all segments."""
     segment = board.segments[number]
     doubled_most = ceil(len(board.segments) * percent / 100)
     is_spent = segment.was_doubled or board.doubled >= doubled_most or segment.constraints.alone
@@ -265,7 +266,7 @@ def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
-    # If the left neighbour is running, its result will not count: that run ends too early.
+    # If the left neighbour is running, that run will not count, because it ends too early.
     if left.state is SegmentState.ENCODED:
         grown = grown.to(SegmentState.WAITING)
     return board.put(segment.to(SegmentState.MERGED), grown)

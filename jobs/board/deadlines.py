@@ -38,7 +38,7 @@ class WorkPace:
     label: str
     total: int  #: its frames; 0 if unknown
     station: StationId = NO_WORKER.station
-    awake_s: float = 0.0  #: the time since the work was first seen at its station
+    awake_s: float = 0.0  #: the time since the work was first seen at this station
     frames: int = 0  #: the frames done
     mark_frames: int = 0  #: the frames done when the deadline last started
     mark_s: float = 0.0  #: when the deadline last started
@@ -64,7 +64,7 @@ class WorkPace:
             return WorkPace(self.label, self.total, seen.station)
         later = replace(self, awake_s=self.awake_s + passed_s)
         has_stepped = seen.frames - self.mark_frames >= max(1, ceil(self.total / STEPS))
-        # When another decoder replaces a failed one, it starts over with fewer frames.
+        # When another decoder replaces a failed decoder, the work starts over with fewer frames.
         if has_stepped or seen.frames < self.mark_frames:
             return replace(later, frames=seen.frames, mark_frames=seen.frames, mark_s=later.awake_s)
         return replace(later, frames=seen.frames)
@@ -126,7 +126,7 @@ class Paces:
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that stopped is late once its silence has lasted as long as the whole work should take.
+        # Fast work that has stopped is late after as long a silence as the whole work should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:

@@ -20,12 +20,12 @@ from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25
-WAITING_S = 5.0  #: How long a job waits for a worker before it reports why, and between reports
+WAITING_S = 5.0  #: How long a job without a worker waits before each report of the reason
 ResultT = TypeVar("ResultT")
 
 
 class Capacity:
-    """How many runs there may be at once: here, a fixed number."""
+    """How many runs there may be at the same time: here, a fixed number."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -98,7 +98,7 @@ class WorkerWait:
 
 
 class PoolCapacity(Capacity):
-    """The slots that a pool gives a job, at most ``workers``, for the rest of its ``demand``."""
+    """The slots that a pool gives a job for the rest of its ``demand``: at most ``workers``."""
 
     def __init__(self, pool: Pool, demand: Demand, workers: int | None, wait: WorkerWait) -> None:
         super().__init__(0)
@@ -209,9 +209,9 @@ class BoardLoop(Generic[ResultT]):
                 while not self.board.is_done:
                     self._start_next()
                     for task in await self._ended():
-                        await self._take_posted()  # a run's own events come before its end
+                        await self._take_posted()  # the events of a run come before its end
                         run = self._runs.pop(task)
-                        # Another run may have delivered its segment.
+                        # Another run may have delivered the same segment.
                         if self.board.awaits(run.segment, run.attempt):
                             await self._take(await self._fact(run, task))
                     await self._take_posted()

@@ -123,7 +123,7 @@ class CarryPlan:
         return self.video.disposition if self.video is not None and self.container.dispositions else 0
 
     def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
-        """Return the muxer's options, including those that these tags need."""
+        """Return the muxer's options, including the options that these tags need."""
         options = self.container.options(video_tick)
         if self.free_keys:
             options["movflags"] += "+use_metadata_tags"
@@ -144,7 +144,7 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Plan everything except the video track with stream index ``encoded_index``, by default the spec's.
+    """Plan everything except the video track with stream index ``encoded_index``, which is by default that of the spec.
 
     Raises Unsupported: the requested audio does not fit the container, or a selected track does not exist.
     """

@@ -1,4 +1,4 @@
-"""Pictures whose format changes in mid-stream: what is converted to the output's format, and what is lost. Pure."""
+"""Pictures whose format changes in mid-stream: converts them to the output's format, and states losses. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format for which tone mapping is chosen: the source's, or that of the first run in HDR."""
+    """Return the format for which tone mapping is chosen: that of the source, or of the first run in HDR."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)

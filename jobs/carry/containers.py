@@ -1,4 +1,4 @@
-"""What each output container can hold and how it is written: one frozen value per file extension.
+"""The contents that each output container can hold, and how it is written: one frozen value per file extension.
 
 The tables list what players can be expected to read, which is less than FFmpeg's muxers accept; a test writes and reads
 every entry. docs/containers.md shows the same table.
@@ -68,10 +68,11 @@ class SoundChanges(Enum):
 class Container:
     """One way to write an output file; no other module asks which container it is. Codecs have FFmpeg's names."""
 
-    name: str  #: the file's extension, without its dot
+    name: str  #: the file's extension, without the dot
     muxer: str  #: FFmpeg's name
-    own_options: Mapping[str, str] = field(default_factory=dict)  #: muxer options in addition to those of ``options``
-    fragment_flags: str = ""  #: the muxer's flags for fragments; "" if it cannot be fragmented
+    #: muxer options in addition to the common ones in ``options``
+    own_options: Mapping[str, str] = field(default_factory=dict)
+    fragment_flags: str = ""  #: the muxer's flags for fragments; "" if the container cannot be fragmented
     fragmented: bool = False  #: whether fragments are written
 
     # Pictures
@@ -81,11 +82,11 @@ class Container:
     #: the tick of all times; None if the source's tick is used, or if each track has its own
     tick_s: Fraction | None = None
     least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
-    clock_s: Fraction | None = None  #: the time after which its clock wraps
+    clock_s: Fraction | None = None  #: the time after which the container's clock wraps
     counts_decoding: bool = False  #: whether decoding times are sums of durations
     has_header: bool = False  #: whether a header states parameter sets, colours, HDR and orientation
     sample_shape: SampleShape = SampleShape.BITSTREAM
-    dolby_vision: bool = False  #: whether it can state Dolby Vision's configuration
+    dolby_vision: bool = False  #: whether the container can state Dolby Vision's configuration
     hevc_tag: str = ""  #: the four-character code by which players recognize HEVC
 
     # Sound
@@ -93,11 +94,11 @@ class Container:
     audio_fallback: str | None = None  #: the codec for tracks that do not fit; None if no audio fits
     #: codecs whose packets get no times: samples are counted, and gaps become silence
     counted_audio: frozenset[str] = frozenset()
-    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet its end
-    codec_delay: bool = False  #: whether it states priming as a delay that all times include
-    stated_ends: bool = False  #: whether it states when each track ends
-    empty_tracks: bool = True  #: whether it can hold a track without packets
-    describes_ac3: bool = False  #: whether its header repeats values of AC-3's packets
+    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet hides the end
+    codec_delay: bool = False  #: whether the container states priming as a delay that all times include
+    stated_ends: bool = False  #: whether the container states when each track ends
+    empty_tracks: bool = True  #: whether the container can hold a track without packets
+    describes_ac3: bool = False  #: whether the header repeats values of AC-3's packets
     sound_changes: SoundChanges = SoundChanges.NEVER
     #: for each codec, the layouts that are read back wrongly
     unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -118,13 +119,13 @@ class Container:
     tags: bool = False
     tag_boxes: frozenset[str] | None = None  #: tags whose boxes every player knows; None if all tags are stored alike
     spaced_tags: bool = True  #: whether names of tags may have spaces
-    any_timecode: bool = False  #: whether a timecode is text, of any rate
+    any_timecode: bool = False  #: whether a timecode is stored as text, so that any rate is possible
     language: Callable[[str], str | None] = _nameless  #: returns the container's spelling of a language, or None
     language_tags: LanguageForm | None = None  #: how the container states language tags (BCP 47)
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
     """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
-    holds_more: str = ".mkv"  #: the container that holds what this one refuses; "" for none
+    holds_more: str = ".mkv"  #: the container that holds what this container refuses; "" for none
 
     @property
     def holds_tracks(self) -> bool:
@@ -202,7 +203,7 @@ _MP4 = Container(
     name="mp4",
     muxer="mp4",
     own_options={"strict": "unofficial", "movflags": "+faststart"},
-    # With delay_moov the header waits for the first packets: without it, edit lists are off by the reorder delay.
+    # With delay_moov, the header waits for the first packets; without it, edit lists are off by the reorder delay.
     fragment_flags="+frag_keyframe+empty_moov+delay_moov+default_base_moof",
     default_codec=Codec.H264,
     video_codecs=frozenset(Codec),
@@ -229,7 +230,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # measured by writing and reading each tag, as for QuickTime
+    tag_boxes=COMMON_TAGS,  # found by writing and reading each tag, as for QuickTime
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,
@@ -241,7 +242,7 @@ _MOV = replace(
     muxer="mov",
     video_codecs=frozenset({Codec.H264, Codec.HEVC}),
     dolby_vision=False,
-    # Only FFmpeg reads Opus and FLAC in QuickTime, and its muxer refuses to write them.
+    # Only FFmpeg reads Opus and FLAC in QuickTime, and even its muxer refuses to write them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | _PCM_MOV,
     counted_audio=_PCM_ISO | _PCM_MOV,
     pcm_needs_names=False,

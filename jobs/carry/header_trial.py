@@ -1,7 +1,7 @@
 """Finds out what a container's header can state about the pictures, by writing one into memory and reading it back.
 
-Muxers have too many special cases for a table: Matroska states a turn but no stretch, QuickTime no cube map, WebM
-refuses some stereo arrangements. The trial takes well under a millisecond.
+Muxers have too many special cases for a table: Matroska states a turn but no stretch, QuickTime states no cube map, and
+WebM refuses some stereo arrangements. The trial takes well under a millisecond.
 """
 
 import io
@@ -38,7 +38,7 @@ class Header:
     """What the container's header states about the pictures, and what is lost."""
 
     picture: VideoFormat
-    extras: StreamExtras  #: properties of the pictures besides their format
+    extras: StreamExtras  #: properties of the pictures that are not part of their format
     side: Mapping[str, bytes]  #: the side data that is written, by FFmpeg's kinds
     losses: tuple[Warning_, ...]
 
@@ -100,7 +100,7 @@ def settle_header(output: VideoFormat, extras: StreamExtras, container: Containe
     if not wanted or not container.has_header:
         return Header(output, extras, {}, tuple(_losses(_KINDS, wanted, {}, container)))
     kinds = _KINDS | _HDR_KINDS
-    # Dolby Vision's configuration needs the encoder's bitstream, so it is not tried here.
+    # Dolby Vision's configuration needs the encoder's bitstream, so this trial leaves it out.
     taken = {
         kind: data
         for kind, data in wanted.items()

@@ -1,4 +1,4 @@
-"""Which speakers and rates sound keeps: what can be copied, the layout of encoded sound, and what is mixed. Pure."""
+"""Which speakers and rates sound keeps: which tracks are copied or mixed, and the layout of encoded sound. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,8 @@ from .track_plan import Action, TrackPlan, content_checks
 
 #: Codecs whose packets state the channels
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
-_GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats that can change AAC's configuration, which they hold beside the packets
+#: Formats that can change the configuration of AAC, because they hold it beside the packets
+_GIVES_DESCRIPTIONS = ("mov", "flv")
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """FLAC's layouts by number of channels, if nothing else states one (RFC 9639, 9.1.3)."""
 SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail if the speakers differ
@@ -88,7 +89,7 @@ def _needs_names(track: Track, container: Container) -> bool:
 
 
 def held_layout(track: Track, container: Container) -> str | None:
-    """Return the layout with which a copy is labelled instead of the source's; None keeps the source's."""
+    """Return the layout with which a copy is labelled; None keeps the label of the source."""
     layout = "" if track.audio is None else track.audio.layout
     count = len(speakers(layout)) if layout else 0
     if is_unnamed(layout) and (count <= _MOST_NAMED_SILENTLY or _needs_names(track, container)):

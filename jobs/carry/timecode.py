@@ -86,9 +86,10 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None if there is none, or the output cannot count it.
+    """Return the timecode of the output's first picture; None without one, or if the output cannot count it.
 
-    ``rate`` is in pictures per second; ``skipped_s`` is from the source's first picture to the output's.
+    ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
+    picture.
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None

@@ -34,8 +34,8 @@ class PictureTimes:
     """Times of the encoded track's pictures, from the index."""
 
     rate: Fraction | None = None  #: pictures per second; None if only the container states it
-    skipped_s: Fraction = Fraction(0)  #: the time from the source's first picture to the output's
-    end_s: Fraction = Fraction(0)  #: when the source's pictures end, on its clock
+    skipped_s: Fraction = Fraction(0)  #: the time from the source's first picture to the output's first picture
+    end_s: Fraction = Fraction(0)  #: when the source's pictures end, on the source's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class TrackPlan:
     codec: str | None  #: the output's codec; None if the track is dropped
     reason: str
     loss: str | None = None  #: a stable code for an unrequested loss, if any
-    asked: bool = False  #: whether dropping it was requested
+    asked: bool = False  #: whether the request drops the track
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
-    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's
+    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep that of the source
 
     @property
     def kept(self) -> bool:

@@ -12,7 +12,7 @@ class FilmPart:
     """Clips of one film."""
 
     film: int  #: the film's number among the sources
-    clips: range | None  #: the numbers of its clips; None for all of them
+    clips: range | None  #: the numbers of the film's clips; None for all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class ClipOrder:
         return sum(len(self._span(shard, of)) for shard in shards)
 
     def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:
-        """Return the parts that shard ``shard`` of ``of`` reads, in blocks of films to open at once."""
+        """Return the parts that shard ``shard`` of ``of`` shards reads, in blocks of films to open together."""
         order = list(range(self.films))
         if self.shuffle:
             self._random(epoch, "films").shuffle(order)

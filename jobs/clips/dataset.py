@@ -23,7 +23,7 @@ from ..request.values import location
 from .clip_order import ClipOrder, FilmPart
 
 Sampler = Callable[..., Sequence[Sequence[int]]]
-_FILMS_KEPT: Final = 64  #: How many films keep their index; each is an idle object without a decoder
+_FILMS_KEPT: Final = 64  #: How many films keep their index; each of them is an idle object without a decoder
 _UNREADABLE: Final = (InputError, NoVideoTrack, Unsupported)
 _INHERITED: Final[list[object]] = []
 """Films that the parent opened before a fork: never used, and never closed, since their threads are in the parent."""
@@ -34,10 +34,10 @@ class FilmClip(NamedTuple):
     """One clip. PyTorch's default collation makes a batch of several."""
 
     data: Any  #: the tensor: (frames, channels, rows, columns), or as ``format`` says
-    indices: NDArray[np.int64]  #: the frames' numbers in their film
+    indices: NDArray[np.int64]  #: the numbers of the frames in their film
     times_s: NDArray[np.float64]  #: when each frame is shown, in seconds after the film's first picture
     source: int  #: the film's number among the sources
-    clip: int  #: the clip's number among those of its film
+    clip: int  #: the clip's number in its film
 
 
 class ClipDataset:
@@ -100,7 +100,7 @@ class ClipDataset:
             films_open=films_open,
             even=even,
         )
-        self._place = (0, 0)  # the block of films, and how many of its clips were handed out
+        self._place = (0, 0)  # the block of films, and how many clips of the block were handed out
         self._resumes = False  # whether the next iteration begins at ``_place``
         self._pid = os.getpid()
         self._films: OrderedDict[int, FrameStream] = OrderedDict()
@@ -246,7 +246,7 @@ class _ClipReader:
         self._batches: Generator[FrameBatch] | None = None
 
     def take(self) -> FrameBatch:
-        """Return the next clip. Raises CodecfleetError: it cannot be read."""
+        """Return the next clip. Raises CodecfleetError: the clip cannot be read."""
         if self._batches is None:
             self._batches = self._read(tuple(self._left))
         clip = self._left.popleft()

@@ -34,7 +34,7 @@ def clips_at_random_indices(
     """Return clips that begin at random frames; the same clips for the same seed.
 
     Args:
-        film: the number of frames, or something whose length it is.
+        film: the number of frames, or an object whose length is that number.
         seed: chooses the clips.
         num_clips: how many clips.
         num_frames_per_clip: how many frames each has.
@@ -97,8 +97,8 @@ def clips_at_random_times(
         seed: chooses the clips.
         num_clips: how many clips.
         num_frames_per_clip: how many frames each has.
-        seconds_between_frames: from each time of a clip to its next one; by default a frame's mean duration.
-        sampling_range_start: the first time at which a clip may begin; by default that of the first frame.
+        seconds_between_frames: the step from each time of a clip to the next; by default the mean duration of a frame.
+        sampling_range_start: the first time at which a clip may begin; by default the time of the first frame.
         sampling_range_end: the time before which clips begin. By default no clip exceeds the film.
         end_s: when the last frame ends; by default it lasts as long as the frame before it.
         policy: as for ``clips_at_random_indices``.
@@ -175,7 +175,7 @@ def _clip(start: int, count: int, step: int, frames: int, policy: Policy) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The times of a film's frames, and of a clip's."""
+    """The times of the frames of a film, and of the frames of a clip."""
 
     times: list[Fraction]
     end: Fraction  #: of the last frame
@@ -209,7 +209,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: those of a clip that are inside the film, and replacements for the rest."""
+    """Return ``count`` places: the places of a clip that are inside the film, and replacements for the rest."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

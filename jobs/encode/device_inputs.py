@@ -93,7 +93,7 @@ def find_tensor(item: object) -> DeviceInput | None:
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Return whether a layout is one of NVENC's, as rows of all planes."""
+    """Return whether a layout is one that NVENC reads, as rows of all planes."""
     return pix_fmt in _PLANAR
 
 

@@ -154,7 +154,7 @@ class FrameEncoder(FrameSink):
             self._begin()
 
     def finish(self) -> None:
-        """Flush the encoder and close the file. Raises UsageError: there was no frame; CodecfleetError: it failed."""
+        """Flush the encoder and close the file. Raises UsageError: there was no frame; CodecfleetError: failure."""
         file = self._file or self._begin()
         file.write(self._pictures.session.finish())
         file.finish()

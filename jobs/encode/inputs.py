@@ -47,7 +47,7 @@ class Offered:
     pixels: VideoFrame | DevicePicture
     format: VideoFormat  #: the frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
-    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if given in ticks
+    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if the caller gave ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
     from_gpu: bool = False
     device: int | None = None  #: the GPU from which the picture came, if known
@@ -158,7 +158,7 @@ class InputReader:
                 raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
-        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV knows few such formats
+        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV supports few formats of this sort
             return _raw(array, name, picture_size(array.shape, name))
         return _framed(array, name)
 
@@ -203,7 +203,7 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
 
 
 class HostConverter:
-    """Converts software frames of one format to the encoder's, if they differ."""
+    """Converts software frames of one format to the encoder's format if the two differ."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target

@@ -42,7 +42,7 @@ class PictureSession:
     session: EncoderSession[Any]
     clock: FrameClock
     from_device: bool  #: whether the encoder reads pictures from GPU memory
-    fallback: str  #: why software encodes pictures that are on a GPU; "" if it does not
+    fallback: str  #: why software encodes pictures that are on a GPU; "" if a GPU encodes
 
     def __init__(self, request: PictureRequest, codec: Codec, *, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -68,7 +68,7 @@ class PictureSession:
         self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if it is
 
     def read(self, item: object) -> Offered:
-        """Read a picture. Raises UsageError: it is not a picture, or does not fit earlier ones."""
+        """Read a picture. Raises UsageError: ``item`` is not a picture, or does not fit."""
         offered = self._reader.read(item)
         self._check_device(offered.device)
         if self._shape is None:
@@ -218,7 +218,7 @@ class PictureSession:
         if _is_rgb(source.pix_fmt) and not _is_rgb(pix_fmt):
             colour = self._request.colour_of_rgb
         elif source.pix_fmt.startswith("yuvj"):
-            # The names of these old formats say that they are full-range.
+            # The full range of these old formats is stated by their names.
             colour = replace(colour, range=_FULL_RANGE)
         shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
         return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)

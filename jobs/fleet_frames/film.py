@@ -22,7 +22,7 @@ from .run import batches_of
 
 
 class FleetFrameOptions(TypedDict, total=False):
-    """The options of ``Fleet.frames``: those of ``frames`` that apply on any machine."""
+    """The options of ``Fleet.frames``: the options of ``frames`` that apply on any machine."""
 
     start_s: Fraction | int | str | None
     end_s: Fraction | int | str | None

@@ -26,7 +26,7 @@ from ..frames.request import FrameRequest
 from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
-FILMS_KEPT: Final = 16  #: How many films are kept, each with its index and without a decoder
+FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has its index and no decoder
 AHEAD_BYTES: Final = 256 << 20  #: The size of the pictures decoded ahead for one piece; more on a large GPU
 FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
@@ -121,7 +121,7 @@ class MakeBatches(Work[MadeBatches | None]):
         return KEPT_FILMS.film(key, None if reading is None else lambda: _opened(request, device, reading))
 
     def _batch(self, frames: Iterator[Frame], count: int, fill: "_Fill") -> FrameBatch:
-        """Return the batch of the next ``count`` frames; few of their pictures are in memory at once."""
+        """Return the batch of the next ``count`` frames; only a few decoded pictures are in memory at a time."""
         first = next(frames)
         rest = chain((first,), frames)
         target = host_target(None, self.format, self.format.shape(count, common_size((first,), self.format)))

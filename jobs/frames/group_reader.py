@@ -85,7 +85,7 @@ class GroupReader:
         self._paths = Paths(source)
         self._changed = threading.Condition()
         self._next_read = 0
-        self._first_needed = 0  #: the reads before it need no memory any more
+        self._first_needed = 0  #: all reads before this one need no more memory
         self._position = 0
         self._is_stopped = False
         self._is_starved = False
@@ -189,7 +189,8 @@ class GroupReader:
                 while self._first_needed < place and not self._needed_bytes(self._first_needed):
                     self._first_needed += 1
                 needed = sum(self._needed_bytes(each) for each in range(self._first_needed, place + 1))
-                # Padding may make frames held for later larger than planned; they must not block the next frame.
+                # Padding may make frames that are held for later larger than planned; this must not block the next
+                # frame.
                 is_ahead = self._plan.ascends and place - self._first_needed > self._source.threads
                 if self._is_next(place) or needed <= self._source.limit_bytes // (AHEAD_SHARE if is_ahead else 1):
                     self._next_read += 1

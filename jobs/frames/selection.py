@@ -1,7 +1,7 @@
 """Plans the reads for wanted frames from a track's index. Pure.
 
-A *group* is what is decoded from one entry: the pictures up to the next access point, or a whole segment if the track's
-times are unreliable, since its pictures are then counted.
+A *group* is decoded from one entry. It has the pictures up to the next access point; if the track's times are
+unreliable, it is a whole segment, in which pictures are counted.
 """
 
 from abc import ABC, abstractmethod
@@ -181,7 +181,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
 
 
 def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
-    """Return the times, with repeated ones spread up to the next time (rule R4)."""
+    """Return the times, with equal times spread up to the next time (rule R4)."""
     distinct, counts = np.unique(times, return_counts=True)
     found: list[int] = []
     for place, (time, count) in enumerate(zip(distinct.tolist(), counts.tolist(), strict=True)):
@@ -204,7 +204,7 @@ class ReadPlan:
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]
-    ascends: bool  #: whether the order requested is that of the film
+    ascends: bool  #: whether the requested order is the order in the film
 
     @classmethod
     def of(

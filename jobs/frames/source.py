@@ -160,7 +160,7 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
 
 
 def _check_surface(picture: VideoFormat) -> None:
-    """Check that the device can hold such pictures. Raises Unsupported: it cannot."""
+    """Check that the device can hold such pictures. Raises Unsupported: the device cannot."""
     surface = surface_format(picture.pix_fmt)
     if surface is None or not surface.holds(picture.width, picture.height):
         message = f"frames on the device cannot be {picture.width}x{picture.height} {picture.pix_fmt}"

@@ -170,7 +170,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
             return None
         frame = None
-        with suppress(Exception):  # the loop meets the same error, and ends the stream
+        with suppress(Exception):  # the loop raises the same error, and ends the stream
             frame = self._reader.poll()
         self._in_a_row += frame is not None
         return frame

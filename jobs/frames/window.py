@@ -21,7 +21,7 @@ class FrameQueue:
     _window: "FrameWindow"
     frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: frames, with their sizes in bytes
     held_bytes: int = 0
-    is_hidden: bool = False  #: whether frames are held back until all of them are decoded
+    is_hidden: bool = False  #: whether frames are held back until the whole segment is decoded
     is_complete: bool = False
     is_dropped: bool = False
     error: BaseException | None = None

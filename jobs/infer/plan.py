@@ -17,7 +17,7 @@ from ..plan.track_ranges import TrackRanges
 from ..source.source import read_source
 from .spec import InferSpec
 
-NetworksOf = Callable[[], WarmNetworks]  #: Returns the networks of the process in which it is called
+NetworksOf = Callable[[], WarmNetworks]  #: Returns the networks of the current process
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class InferPlan:
     spec: InferSpec
     ranges: TrackRanges
     loadable: Blob
-    colour: Colour | None = None  #: the colour of every picture; None if it changes
+    colour: Colour | None = None  #: the colour of every picture; None if the colour changes
 
     def decode(self, run: Run) -> DecodeRange:
         """Return the range to decode for a run."""

@@ -137,7 +137,7 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         store, path = open_store(output)
         taken = try_again(lambda: store.exists(path))
         same = taken and not is_local(source) and open_store(source) == (store, path)
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise _refused(output, error) from error
     if same:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
@@ -145,7 +145,7 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         raise _exists(output)
     try:
         try_again(lambda: _begin_and_discard(store, path))
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise _refused(output, error) from error
 
 
@@ -200,7 +200,7 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         message = f"{output} could not be written: {error}"
         raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
     if taken:

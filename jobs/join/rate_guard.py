@@ -17,7 +17,8 @@ from ...actors.settle.request import with_initial_fullness
 from ..plan.plan import Plan
 from ..report.report import Warning_
 
-STEPS = 100  #: The encoder takes its initial fullness in hundredths, rounded down, so that it never assumes too much
+#: The encoder takes the initial fullness in hundredths; rounding down ensures that it never assumes too much
+STEPS = 100
 TRIES = 3  #: How often a segment is encoded again, each time with half the assumed fullness
 
 

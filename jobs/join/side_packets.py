@@ -40,7 +40,7 @@ _AC3_SIZE_CODES = 38
 _RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
 """Frame lengths by configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
-_OPUS_COUNTED = 3  #: The code of packets whose second byte is their number of frames
+_OPUS_COUNTED = 3  #: The code of packets whose second byte states the number of frames
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
@@ -123,12 +123,13 @@ class AudioPipe(Pipe):
     may_hide_start: bool = True  #: whether edit lists hide the part of a first packet before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
-    counted: CountedSound | None = None  #: places packets by samples, if the output counts them (PCM in mp4 and mov)
+    #: places packets by samples if the container counts samples (PCM in mp4 and mov)
+    counted: CountedSound | None = None
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
     hidden: int = 0  #: how many packets after the first audible one are hidden by an edit list
     moved: int = 0  #: how many packets would audibly overlap the previous packet, and were moved after it
-    damaged: int = 0  #: how many packets are left out because they lack a header
+    damaged: int = 0  #: how many packets without a header are left out
     begins_damaged: bool = False  #: whether the first packet was left out
     _heard: bool = False
     _last: int | None = None
@@ -273,7 +274,7 @@ class CuePipe(Pipe):
             return
         self.crowded += self.one_at_a_time and (end <= begin or (self._last is not None and begin < self._until))
         self._until = end
-        # Cues may overlap and tie, but no muxer takes them out of order.
+        # Cues may overlap or begin together, but no muxer takes them out of order.
         self._last = begin if self._last is None else max(begin, self._last)
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_WINDOW_S = 10  #: How far apart in time the source's tracks may be for their packets to be sorted
+_WINDOW_S = 10  #: How far apart in time packets of different tracks may be in the source, so that sorting still works
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840

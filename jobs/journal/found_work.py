@@ -147,7 +147,7 @@ def _works(place: str) -> list[str]:
         names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
     except FileNotFoundError:
         raise _not_there(place) from None
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise StorageFailed(f"{place} cannot be listed: {error}", "Check the address and the credentials.") from error
     return [f"{place.rstrip('/')}/{name.rpartition('/')[2]}" for name in names if _is_work(name)]
 

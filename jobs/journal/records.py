@@ -55,7 +55,7 @@ class Encoded:
     """A segment is encoded, and its payload is stored."""
 
     segment: int
-    until: int  #: the last planned segment that it covers
+    until: int  #: the last planned segment that the encoded one covers
     entry_moves: int
     attempt: int
     facts: EncodedSegment  #: without the payload

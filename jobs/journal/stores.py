@@ -194,14 +194,14 @@ class ObjectStore(Store):
             listed = self._files.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:  # each store raises its own errors
+        except Exception as error:  # every store raises other errors
             raise _failed(self._url, error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
     def _call(self, method: Callable[..., ResultT], *arguments: object) -> ResultT:
         try:
             return method(*arguments)
-        except Exception as error:  # each store raises its own errors
+        except Exception as error:  # every store raises other errors
             raise _failed(self._url, error) from error
 
     @staticmethod
@@ -280,7 +280,7 @@ def _opened(url: str) -> tuple[Any, str]:
         # Objects need no folder, and a misspelt name would create a bucket.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise _failed(url, error) from error
     return files, root.rstrip("/")
 

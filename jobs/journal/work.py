@@ -140,7 +140,8 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal last: it tells a later run that the output is published, and that the rest can be removed.
+            # The journal is removed last: it tells a later run that the output is published, and that the rest can be
+            # removed.
             self.spool.remove()
         self._store.remove()
         if isinstance(self._owner, FolderOwner):
@@ -217,7 +218,7 @@ def _is_there(output: str, noted: Complete) -> bool:
             return False
         with store.open(name, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
-    except Exception:  # noqa: BLE001 - each store raises its own errors; an unreadable output does not count
+    except Exception:  # noqa: BLE001 - every store raises other errors; an unreadable output does not count
         return False
 
 

@@ -122,7 +122,7 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """As ``encode``, for an event loop. The packets of a cancelled call are lost."""
+        """Run ``encode`` for an event loop. The packets of a cancelled call are lost."""
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
         )
@@ -138,7 +138,7 @@ class Encoder(OwnThread):
         self._call(self._session.reconfigure, change)
 
     async def reconfigure_async(self, change: RateChange) -> None:
-        """As ``reconfigure``, for an event loop."""
+        """Run ``reconfigure`` for an event loop."""
         await self._awaited(self._session.reconfigure, change)
 
     def force_idr(self) -> None:
@@ -150,5 +150,5 @@ class Encoder(OwnThread):
         return self._call(self._session.finish)
 
     async def finish_async(self) -> list[Packet]:
-        """As ``finish``, for an event loop."""
+        """Run ``finish`` for an event loop."""
         return await self._awaited(self._session.finish)

@@ -26,7 +26,7 @@ _WITH_BUFFER: Final = (Codec.H264, Codec.HEVC)
 class PacketsRequest(RateLimit, PictureRequest):
     """The options of an ``Encoder``."""
 
-    fps: Ratio  #: the nominal rate; with a ``time_base``, pictures have their own times
+    fps: Ratio  #: the nominal rate; if there is a ``time_base``, pictures have their own times
     repeat_headers: bool = True  #: whether the parameter sets come before each keyframe
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ class OwnThread:
                 thread.submit(self._last).result()
 
     async def aclose(self) -> None:
-        """As ``close``, for an event loop."""
+        """Run ``close`` for an event loop."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -62,6 +62,6 @@ class OwnThread:
         try:
             if thread is not None:
                 return thread.submit(function, *args, **options)
-        except RuntimeError:  # another thread closed it just now, or the interpreter ends
+        except RuntimeError:  # another thread has just closed the session, or the interpreter ends
             pass
         raise UsageError(f"the {self._name} is closed", "Open another one.")

@@ -12,7 +12,7 @@ from ...actors.bitstream.packet_headers import av1_headers, vp8_headers, vp9_hea
 from ...errors import UsageError
 
 USUAL_TIME_BASE: Final = Fraction(1, 90_000)  #: MPEG's clock
-END_OF_STREAM, DISCONTINUITY = 1, 4  #: Bits of ``decode_flag``, as CUVID_PKT_* and ``VideoPacketFlag``
+END_OF_STREAM, DISCONTINUITY = 1, 4  #: Bits of ``decode_flag``, with the values of CUVID_PKT_* and ``VideoPacketFlag``
 _ENTRIES: Final = frozenset(RandomAccess) - {RandomAccess.NONE, RandomAccess.INTRA_ONLY}
 _BEGINS: Final[dict[str, Callable[[bytes], bool]]] = {
     "vp8": lambda data: vp8_headers(data).begins,

@@ -23,7 +23,7 @@ from .track_ranges import PlannedSegment, TrackRanges
 
 SAMPLES: Final = 32  #: The approximate number of sampled pictures
 STRIDE: Final = 8  #: If several pictures after an access point are sampled, this is the step between them
-DARK: Final = 8  #: A line is black if its mean is at most this far above black, in 8-bit steps
+DARK: Final = 8  #: A line is black if its mean is no more than this above black, in 8-bit steps
 SPECK: Final = 48  #: A line is not black if any sample is further above black than this
 _LIMITED_BLACK: Final = 16
 
@@ -34,7 +34,7 @@ _Luma = NDArray[np.uint8]
 class FoundPicture:
     """The result of the search for borders."""
 
-    region: Region | None  #: The picture without its border; None if there is no border
+    region: Region | None  #: The part of the picture inside the border; None without a border
     judged: int | None  #: How many sampled pictures are not black; None if there was no search
 
     @property

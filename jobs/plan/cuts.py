@@ -42,7 +42,7 @@ class Cut:
     ticks: int  #: The presentation time at which the next segment starts
     entry: AccessPoint  #: Where to start decoding: at ``ticks``, or earlier if a keyframe interval decides the cut
     reason: CutReason
-    number: int | None = None  #: The output's first picture after the cut, if the output has its own frame rate
+    number: int | None = None  #: The first picture after the cut, if the output has its own frame rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
@@ -178,7 +178,7 @@ def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
     places = np.searchsorted(index.times, [index.pts[entry.packet] for entry in entries])
     gaps = [int(b) - int(a) for a, b in zip([0, *places[:-1]], places, strict=True)]
     longest, count = max(Counter(gaps).items())
-    # The longest gap is the encoder's interval only if it occurs more than once.
+    # The longest gap counts as the encoder's interval only if it occurs more than once.
     regular = longest if count > 1 else None
     return [gap == regular for gap in gaps]
 

@@ -1,4 +1,4 @@
-"""What the output's video track loses: captions, dynamic HDR, alpha, fields, and what its container cannot hold."""
+"""What the output's video track loses: captions, dynamic HDR, alpha, fields, and what the container cannot hold."""
 
 from collections.abc import Iterator, Sequence
 

@@ -79,7 +79,7 @@ def settle_burn(
     output: VideoFormat,
     steps: PictureSteps | None,
 ) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
-    """Return the subtitles to burn into pictures in ``output``'s format, if any, and warnings about their losses.
+    """Return the subtitles to burn into pictures in ``output``'s format, if any, and warnings about losses in them.
 
     Raises:
         InputError: the track could not be read, or its subtitles are too large.
@@ -95,7 +95,7 @@ def settle_burn(
         message = f"the clock of {index.source} is reset or missing: the times of subtitles are unknown"
         raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
     if isinstance(subtitles, ReadText):
-        source, steps = output, None  # text is rendered for the final picture, including its border
+        source, steps = output, None  # text is rendered for the final picture with its border
     screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
     found = subtitles.burnt(screen.source, screen.shape)
     burnt = BurntSubtitles(

@@ -47,7 +47,7 @@ class SourcePart:
     """The requested part of the source, cut into segments."""
 
     reading: SourceReading  #: The source, with the formats and changes of this part only
-    format: VideoFormat  #: The common format of its pictures
+    format: VideoFormat  #: The common format of the part's pictures
     extras: StreamExtras  #: Their side data
     grid: KeyframeGrid | CountedGrid | None  #: The requested keyframes, if any
     rate: FrameRate | None  #: The requested frame rate, if any
@@ -170,6 +170,6 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
         message = f"{index.late_frames} pictures come too late to be sorted: some are shown out of order"
-        # The time at which such a picture is shown decides whether it is in the part.
+        # The time at which one of these pictures is shown decides whether it is in the part.
         of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
         yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

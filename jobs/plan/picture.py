@@ -144,7 +144,7 @@ def settle_picture(
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
-        # These old formats have full range, which only their names state.
+        # These old formats have full range, and only the name of the format states that.
         colour = replace(colour, range=_FULL)
     return _colour_of_rgb(colour, pix_fmt, height) if is_rgb(source.pix_fmt) else colour
 

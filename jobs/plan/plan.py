@@ -53,8 +53,8 @@ class Plan:
     extras: StreamExtras  #: The side data of the pictures
     header: Mapping[str, bytes]  #: The side data in the container's header, by FFmpeg's names
     tracks: SourceDescription  #: The source's tracks, tags and chapters
-    carry: CarryPlan  #: What becomes of sound, subtitles, chapters and tags
-    filters: FilterSettings  #: What is done to pictures before they are encoded
+    carry: CarryPlan  #: The plan for sound, subtitles, chapters and tags
+    filters: FilterSettings  #: The steps between decoding and encoding
     encoder: EncoderSettings
     nvenc: NvencRequest | None  #: The settings for NVENC; None if the job may not use it
     segments: tuple[PlannedSegment, ...]

@@ -186,7 +186,7 @@ def _matrix_turn(matrix: tuple[int, ...]) -> Turn:
 def _projection(extras: StreamExtras) -> str:
     if extras.spherical is not None:
         return "spherical pictures"
-    # AVStereo3D begins with its type; 0 is a single view (libavutil, stereo3d.h).
+    # AVStereo3D begins with a type; 0 is a single view (libavutil, stereo3d.h).
     return "pictures of two views" if extras.stereo3d and any(extras.stereo3d[:_TYPE_BYTES]) else ""
 
 

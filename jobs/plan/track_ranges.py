@@ -31,7 +31,8 @@ class PlannedSegment:
     cut_packet: int  #: The packet of the last access point at or before the start; 0 at the track's start
     frames: int  #: How many pictures the index promises
     reason: str  #: Why it starts there
-    numbers: tuple[int, int] | None = None  #: The output's pictures [first, end), if the output has its own frame rate
+    #: The numbers [first, end) of the output's pictures, if the output has its own frame rate
+    numbers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

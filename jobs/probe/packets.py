@@ -27,7 +27,7 @@ _SPS_TYPES = {"h264": 7, "hevc": 33}
 class PacketTally:
     """Counts over the packets of one track."""
 
-    header_frames: int = 0  # packets that the header promises; 0 if it does not say
+    header_frames: int = 0  # packets that the header promises; 0 if the header promises none
     packets: int = 0
     size_bytes: int = 0
     first_s: Fraction | None = None  # the first packet's time, on the source's clock
@@ -56,7 +56,7 @@ class SourceTally:
     header_duration_s: Fraction | None = None
     size_bytes: int = 0
     broken: str | None = None  # why reading stopped before the end; None if the end was reached
-    is_cut_short: bool = False  # whether the file is shorter than its structure says
+    is_cut_short: bool = False  # whether the file is shorter than the container's structure says
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 

@@ -21,7 +21,7 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
     points = tuple(_access_point(index, place, end) for place, end in pairwise(places))
     missing = index.dts == MISSING
     dts = index.dts[~missing & index.presented]
-    # Matroska has no decoding times; its demuxer knows them only after the first few packets.
+    # Matroska stores no decoding times; the demuxer knows them only after the first few packets.
     known_dts = np.flatnonzero(~missing)
     known = index.pts[index.timed]
     spans = np.split(index.unreliable, np.flatnonzero(np.diff(index.unreliable) > _SPAN_GAP_PACKETS) + 1)

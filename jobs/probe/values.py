@@ -117,7 +117,7 @@ class PictureFacts(Value):
     stereo3d: bool
     captions: bool
     side_data: tuple[str, ...]  # the kinds that any picture has, by FFmpeg's names
-    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, with their times
+    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each was found
     decoded: bool  # whether the first picture was decoded; if not, only the header is described
 
 

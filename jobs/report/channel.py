@@ -30,7 +30,7 @@ class EventChannel:
         """Add an event and wake the listeners."""
         async with self._changed:
             if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
-                # Replace trailing progress, so that a job's memory does not grow with its duration.
+                # Replace the last progress, so that a job's memory does not grow with its duration.
                 self._events.pop()
             self._sent += 1
             self._events.append((self._sent, event))

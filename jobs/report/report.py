@@ -52,7 +52,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     """A failed attempt at a segment."""
 
     attempt: int
-    step: str  # "beside other work", "in a process of its own", "decoded in software", or the last two together
+    step: str  # "beside other work", "in a process of its own", "decoded in software", or both of the latter
     where: str  # the worker; "" if the pool names none
     fault: str  # failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)
     cause: str
@@ -111,7 +111,7 @@ class ToneReport(BaseModel, frozen=True, extra="forbid"):
 
     operator: Literal["bt2390", "hable"]
     transfer: Literal["pq", "hlg"]  # the source's transfer function
-    peak_cd: _Ratio  # the brightest light that is distinguished, in cd/m², as a fraction
+    peak_cd: _Ratio  # the brightest light that the mapping distinguishes, in cd/m², as a fraction
 
 
 class OverlayReport(BaseModel, frozen=True, extra="forbid"):
@@ -131,7 +131,7 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     screen: tuple[_Number, _Number, _Number, _Number]  # left, top, width, height in the output, as fractions
     source: tuple[_Side, _Side]  # the size of the source's picture, turned like the output
     shape: _Ratio  # the output's sample aspect ratio, as a fraction
-    font: ShownName | None = None  # the font file for text; None if none was named
+    font: ShownName | None = None  # the font file for text; None if the request names none
 
 
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
@@ -212,7 +212,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning
     timings_s: dict[str, float]  # wall time of index, plan, startup, encode, gather, proof, publish; and total
-    fps: float  # frames per second of the encode stage, as in progress: without start-up, join and proof
+    fps: float  # frames per second of the encode stage alone: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job started over
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
     warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster

@@ -135,7 +135,7 @@ class _FleetOptions(Part):
 
 # In the order of fields, those of a later base come first.
 class Settings(LimitOptions, _FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
-    """What can be configured for all jobs: how and where they run. docs/config.md lists the fields."""
+    """The settings for all jobs: how and where they run. docs/config.md lists the fields."""
 
     strict: Strict = False
 
@@ -173,7 +173,8 @@ class Config:
     path: Path | None  #: The file's path; None for a user without a home
     is_there: bool  #: Whether the file exists and can be read
     own_presets: Path | None  #: The folder of the user's presets; None for a user without a home
-    sent: SentFiles = field(default_factory=SentFiles)  #: Files that replace those with the same name here
+    #: Files that replace the files with the same names on this machine
+    sent: SentFiles = field(default_factory=SentFiles)
 
     def origin(self, field: str) -> ValueOrigin:
         """Return where a field's value came from."""

@@ -129,7 +129,7 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 
 def as_written(kind: Kind, value: object) -> object:
-    """Return a field's value; text is parsed as on the command line. Raises ValueError: it is invalid."""
+    """Return a field's value; text is parsed as on the command line. Raises ValueError: the text is invalid."""
     if not isinstance(value, str):
         return value
     try:

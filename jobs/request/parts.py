@@ -23,7 +23,7 @@ BATCH: Final = "The batch"
 class Part(BaseModel):
     """A group of options. Times are in seconds as ``Fraction``, rates in bit/s."""
 
-    # Validators are built on first use: most of these models are only bases of others.
+    # Validators are built on first use, since most of these models are only bases of others.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")

@@ -91,7 +91,7 @@ def _presets_in(folder: Path) -> dict[str, Path]:
 
 
 def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
-    """Return a preset; ``asked_by`` is the option, for errors. Raises UsageError: there is no such preset."""
+    """Return a preset; errors name the option ``asked_by``. Raises UsageError: there is no such preset."""
     presets = find_presets(own_folder)
     if name in presets:
         return presets[name]

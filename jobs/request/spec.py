@@ -79,7 +79,7 @@ class TranscodeSpec(JobOptions, _Files):
     """
 
     if TYPE_CHECKING:
-        # Fields accept more types than they hold.
+        # These fields accept more types than the types that they hold.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -119,7 +119,7 @@ def parse_codec(name: str, text: str) -> str:
 
 
 def parse_preset(name: str, text: str) -> int:
-    """Return the preset, 1 to 7, that ``text`` names: by number, or by x264's name."""
+    """Return the preset, 1 to 7, that ``text`` names by number or by a name from x264."""
     if (known := PRESET_NAMES.get(text.lower())) is not None:
         return known
     if text.lower() in BETWEEN:

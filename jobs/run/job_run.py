@@ -245,7 +245,7 @@ class JobRun:
         facts = {"job": self._job, "workers": self._workers, "warm_fleet": self._warm_fleet, "resumed": self._resumed}
         facts |= {"warnings": (*plan.warnings, *late), "output_bytes": size, "gpu_refusal": gpu_refusal}
         report = make_report(plan, track, proof, events.stages_s | {"total": events.elapsed_s}, facts)
-        # Recorded first, so that a run killed before its clean-up is known to be finished.
+        # The output is recorded first, so that a run killed before the clean-up is known to be finished.
         await shielded(self._work.complete, report)
         await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         timings_s = events.stages_s | {"total": events.elapsed_s}

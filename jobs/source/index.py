@@ -229,7 +229,7 @@ class TrackIndex:
 
     @cached_property
     def _overtaken(self) -> NDArray[np.int64]:
-        """For each timed packet, how many earlier packets are shown after it, up to a limit."""
+        """How many earlier packets are shown after each timed packet, counted up to a limit."""
         return overtaken(self.pts[self.timed], MOST_HELD_FRAMES)
 
     @property
@@ -328,7 +328,7 @@ class TrackIndex:
 
 
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return for each entry how many entries before it have a later time, at most ``most``."""
+    """Return how many entries before each entry have a later time, counted up to ``most``."""
     counts = np.zeros(len(times), dtype=np.int64)
     if not bool((np.diff(times) < 0).any()):
         return counts

@@ -118,7 +118,7 @@ class SourceReading:
     picture: tuple[VideoFormat, StreamExtras] | None
     undecodable: str  #: Why no picture decodes; "" if a picture does
     first_ticks: int | None = None  #: The time of the first picture that decodes: leading pictures may lack references
-    is_cut_short: bool = False  #: Whether the file is shorter than its structure says
+    is_cut_short: bool = False  #: Whether the file is shorter than the container's structure says
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":

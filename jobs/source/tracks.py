@@ -43,7 +43,7 @@ class TrackKind(Enum):
     COVER = "cover"  #: Cover art: a still picture
 
 
-TIMECODE_TAG = "tmcd"  #: What QuickTime calls a track of timecodes
+TIMECODE_TAG = "tmcd"  #: QuickTime's code for a track of timecodes
 _TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 
@@ -92,7 +92,7 @@ class Track:
     decodable: bool = True
     start_s: Fraction | None = None  #: When the track is first heard or seen, on the source's clock, after priming
     audio: AudioTrack | None = None
-    silent: bool = False  #: Whether it is an audio track without packets
+    silent: bool = False  #: Whether this is an audio track without packets
     formats: tuple[SoundFormat, ...] = ()  #: The formats of the track's sound, in order; () if the format never changes
     attachment: Attachment | None = None
     frame_rate: Fraction | None = None  #: The rate of the pictures, or of a timecode track
@@ -113,7 +113,7 @@ class SourceDescription:
     tags: tuple[tuple[str, str], ...] = ()
     chapters: tuple[Chapter, ...] = ()
     tracks: tuple[Track, ...] = ()
-    end_s: Fraction | None = None  #: The end of the last track, as the container states it
+    end_s: Fraction | None = None  #: The end of the last track according to the container
 
     def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
         """Return the tracks of one kind, in the container's order."""
@@ -128,7 +128,7 @@ class SourceDescription:
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """The frame rate of the timecode track; None if there is none."""
+        """The frame rate of the timecode track; None without such a track."""
         return next((track.frame_rate for track in self.tracks if track.tag == TIMECODE_TAG), None)
 
 
@@ -140,7 +140,7 @@ def describe_tracks(url: str) -> SourceDescription:
         starts = TrackStarts(container)
         for stream in container.streams:
             stream.discard = Discard.default if stream in starts.streams else Discard.all
-        # If a track is damaged before its first packet, only its header is used.
+        # If a track is damaged before the first packet, only the header of the track is used.
         with suppress(av.error.FFmpegError):
             for packet in demux(container, *starts.streams) if starts.streams else ():
                 starts.see(packet)
@@ -180,7 +180,7 @@ class TrackStarts:
         """Take the next packet of one of these tracks."""
         self._seen += 1
         stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
-        # A video track's first packet is not its first picture; the demuxer knows where the track starts.
+        # The first packet of a video track is not the first picture; the demuxer knows where the track starts.
         if stream is not None and stream.type == "audio":
             self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:

@@ -38,7 +38,7 @@ _BT709, _BT601 = 1, 6
 _KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # H.273 matrices that FFmpeg can convert from
 _NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})  # H.273: identity (RGB), unspecified, reserved
 _HD: Final = (1280, 577)  # from this width or height on, players assume BT.709 for an unspecified matrix
-_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile with its own colour space
+_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile that has a special colour space
 
 
 @dataclass(frozen=True, slots=True)

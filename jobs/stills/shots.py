@@ -149,7 +149,7 @@ def _piece(index: TrackIndex, of: PlannedSegment, number: int, start: int | None
 
 
 def _adjoining(whole: TrackRanges, wanted: Sequence[_Wanted], most_pictures: int) -> Iterator[Shot]:
-    """Yield all segments, splitting those with too many stills."""
+    """Yield all segments; those with too many stills are split."""
     number = 0
     for segment in whole.segments:
         inside = [each for each in wanted if _group(whole, each) == segment.segment]

@@ -116,7 +116,7 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     """
 
     if TYPE_CHECKING:
-        # Fields accept more types than they hold.
+        # These fields accept more types than the types that they hold.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -129,8 +129,8 @@ class StillsWriter:
     def finish(self) -> None:
         """Write the last sheet and the lists.
 
-        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: a still is neither
-        taken nor missing.
+        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: a still was neither
+        taken nor reported missing.
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
             message = f"{len(self.moments)} stills were planned, but {len(self.stills)} were taken"

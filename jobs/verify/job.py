@@ -287,7 +287,7 @@ def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> Co
 def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, ComparedPart]:
     compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
-        # The track is more disordered than the window can sort; its order is known now.
+        # The track is more disordered than the window can sort; by now the order is known.
         compared = _run(pair, ComparedPart.whole(compared.timeline))
     return compared, part or ComparedPart.whole(compared.timeline)
 

@@ -26,13 +26,14 @@ _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
 CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
 """FFmpeg's name of side data, and the name of its check."""
-_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose bytes must equal the source's
+_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose bytes must equal those of the source
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
 """H.273 values that mean "not stated". Matrix 0 is RGB's."""
 _LIMITED = 1
-_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, by PyAV's names
+# the properties that the scaler converts, by PyAV's names
+_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
 _ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # H.273 transfer functions with the same curve
 _SHAPE_NEAR: Final = Fraction(1, 50)
 _EVIDENCE: Final = 1.0  # minimum mean squared difference, in 8-bit steps, to tell two possible pictures apart
@@ -113,7 +114,7 @@ class StatedPictures:
     source: _Side = field(default_factory=_Side)
     output: _Side = field(default_factory=_Side)
     wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the last word of the check
-    altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from the source's
+    altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from that of the source
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     def take(

@@ -34,7 +34,7 @@ OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
 """A frame below this PSNR, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
 _FIELDS = ("top", "bottom")
-_VIEWS = ("", *_FIELDS)  # the whole picture, and each of its fields
+_VIEWS = ("", *_FIELDS)  # the whole picture, and each field of it
 _YUV = 3  # components
 _TILE = 8
 _WORST = 5
@@ -130,7 +130,7 @@ class PictureComparison:
     ssim_y: list[float] = field(default_factory=list)
     coarse_db: list[float] = field(default_factory=list)
     identical: bool = True  # whether every sample so far is the source's
-    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that it shows)
+    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that this frame shows)
     _held: deque[_Held] = field(default_factory=deque)
     _filters: dict[tuple[int, int, str], _Filters] = field(default_factory=dict)
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)

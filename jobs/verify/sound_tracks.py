@@ -92,7 +92,7 @@ def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Ite
 def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> SoundTrack:
     context = stream.codec_context
     codec, bits = context.codec.canonical_name, 0
-    if codec.startswith("pcm_"):  # companded formats have 8 bits, and no number in their names
+    if codec.startswith("pcm_"):  # companded formats have 8 bits, but their names state no number
         bits = int(stated[1]) if (stated := re.search(r"_[a-z]+(\d+)", codec)) else 8
     return SoundTrack(
         url=url,
@@ -135,7 +135,7 @@ def _without_layout(data: bytes) -> bytes:
     if not data or field(0, 3) != _PCE:
         return data
     counts = [field(13, 4), field(17, 4), field(21, 4), field(25, 2), field(27, 3), field(30, 4)]
-    for width in (4, 4, 3):  # mixdowns: each a flag, then its value if the flag is set
+    for width in (4, 4, 3):  # mixdowns: for each, a flag, and a value if the flag is set
         at += 1 + (width if field(at, 1) else 0)
     at += sum(count * width for count, width in zip(counts, (5, 5, 5, 4, 4, 5), strict=True))
     comment = -(-at // 8)

@@ -34,7 +34,7 @@ _LINE_TAG = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _WEBVTT_TAGS = re.compile(
     r"</?(?:[cbiu]|ruby|rt)(?:\.[^\s<>&.]+)*>|<(?:v|lang)(?:\.[^\s<>&.]+)*(?:\s[^<>]*)?>|</(?:v|lang)>|<[\d:]+\.\d{3}>"
 )
-_JOINER = "\u2060"  # WORD JOINER, which is invisible: writers insert it into text that looks like a tag
+_JOINER = "\u2060"  # WORD JOINER, an invisible character that writers insert into text that looks like a tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 def plain_text(codec: str, payload: bytes) -> str:
     """Return a cue's text without the markup of its format, for comparison with another format."""
     if codec == "mov_text":
-        # A 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
+        # The payload is a 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
     encoding = "utf-16" if codec == "mov_text" and payload[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8"
     text = _WORDS.get(codec, str)(payload.decode(encoding, "replace")).replace("\r", "").replace(_JOINER, "")

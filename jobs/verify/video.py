@@ -64,7 +64,7 @@ def scan_output(output: str) -> OutputScan:
     """Read every packet of the output's video track."""
     with open_track(output) as track:
         muxer = track.container.format.name
-        # Matroska has no DTS. FFmpeg infers them wrongly if sound starts seconds earlier.
+        # Matroska has no DTS. FFmpeg infers DTS wrongly if sound starts seconds earlier.
         states_dts = "matroska" not in muxer
         packets = tuple(
             OutputPacket(p.pts, p.dts if states_dts else None, p.is_keyframe, p.is_discard)

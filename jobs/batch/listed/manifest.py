@@ -1,4 +1,4 @@
-"""Lists of inputs as text: CSV, JSONL, or a name on each line. Streamed; each error names its line."""
+"""Lists of inputs as text: CSV, JSONL, or a name on each line. Streamed; each error names the line."""
 
 import csv
 import json

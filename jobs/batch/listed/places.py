@@ -45,7 +45,7 @@ class Listed:
     name: InputName  #: for the template
     row: ManifestRow  #: from a list
     size_bytes: int | None = None  #: the file's size; None if the listing does not state it
-    is_video: bool = True  #: whether it is video, by its extension; an input named directly counts as video
+    is_video: bool = True  #: whether the extension is that of a video; an input named directly counts as video
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
@@ -206,7 +206,7 @@ def _remote(url: str) -> Iterator[Listed]:
         store.invalidate_cache()
         name = without_query(root)
         is_pattern = bool(_MAGIC.intersection(name))
-        # Web servers list only folders, if anything; the job finds out whether the file, or the server, exists.
+        # Web servers list only folders, if anything; the job finds out whether the file or the server exists.
         is_on_web = protocol in ("http", "https") and not name.endswith("/")
         if not is_pattern and (is_on_web or store.isfile(root)):
             yield from _remote_file(url)
@@ -220,7 +220,7 @@ def _remote(url: str) -> Iterator[Listed]:
         found, is_pattern = {}, False
     except CodecfleetError:
         raise
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise StorageFailed(f"{url} cannot be listed: {error}", "Check the address and the credentials.") from error
     if not found:
         raise InputNotFound(f"there is nothing under {url}", "Check the address.")

@@ -1,4 +1,4 @@
-"""The spec of each entry: the batch's options, overridden by the entry's own options from a list. Pure."""
+"""The spec of each entry: the batch's options, except those that the list sets for this entry. Pure."""
 
 import hashlib
 import json

@@ -20,7 +20,7 @@ class InputName:
 
     folder: str  #: relative, with slashes; "" for none
     stem: str
-    suffix: str  #: with its dot; "" for none
+    suffix: str  #: with the dot; "" for none
 
     @classmethod
     def of(cls, path: str) -> Self:

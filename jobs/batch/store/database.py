@@ -294,7 +294,7 @@ class BatchDatabase:
         application_of(self.path)
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        """Write the tables into a new file, or check that an existing one is this batch's."""
+        """Write the tables into a new file, or check that an existing file belongs to this batch."""
         application = application_in(connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application is None:

@@ -22,8 +22,8 @@ class ListedEntry:
     overrides: str
     spec_sha256: str
     source_bytes: int | None
-    copy: str | None = None  #: the name under which the input may be copied, if it is not the output's
-    place: str = ""  #: where it was named, for errors: ``file:line`` of a list
+    copy: str | None = None  #: the name under which the input may be copied, if that differs from the output's name
+    place: str = ""  #: where the input was named, for errors: ``file:line`` of a list
 
 
 def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], root: str) -> None:

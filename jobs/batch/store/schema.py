@@ -1,4 +1,4 @@
-"""The database's schema, as docs/batch.md describes it, and its rows as values."""
+"""The schema of the database, which docs/batch.md describes, and the types of rows."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from ....errors import OutputInUse
 
-SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; changes when a column changes its meaning
+SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever a column changes its meaning
 APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
 TABLES: Final = """
@@ -95,13 +95,13 @@ class FileResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """An input's content: ``version`` is text that changes with it; ``sha256`` is None unless requested."""
+    """The content of an input: ``version`` changes with the content; ``sha256`` is None unless requested."""
 
     version: str
     sha256: str | None
 
     def is_that_of(self, before: "Content") -> bool:
-        """Return whether an input is unchanged: by SHA-256 if both are known, else by version."""
+        """Return whether an input is unchanged: by SHA-256 if both are known, otherwise by version."""
         if self.sha256 is not None and before.sha256 is not None:
             return self.sha256 == before.sha256
         return self.version == before.version

@@ -1,12 +1,12 @@
-"""The states of a batch's entries, their transitions, and what a try's error does to its entry. Pure."""
+"""The states of a batch's entries, their transitions, and the effect of a try's error on the entry. Pure."""
 
 from enum import Enum
 from typing import Final
 
 from ....errors import FleetUnavailable, WorkError
 
-TRIES: Final = 2  #: How often a run tries an entry that fails through no fault of its input; jobs retry segments too
-FAULTS_IN_A_ROW: Final = 8  #: This many such failures in a row end the batch: the next files would fail too
+TRIES: Final = 2  #: How often a run tries an entry that fails without a fault of the input; jobs also retry segments
+FAULTS_IN_A_ROW: Final = 8  #: So many of these failures in a row end the batch, since the next files would fail too
 
 
 class EntryState(Enum):
@@ -23,8 +23,9 @@ class EntryState(Enum):
 class EntryEvent(Enum):
     """The events of an entry."""
 
-    LISTED = "listed"  #: a new run lists it with the same input and options
-    LISTED_OTHERWISE = "listed otherwise"  #: a new run lists it with another input or options, or retries its failure
+    LISTED = "listed"  #: a new run lists the entry with the same input and options
+    #: a new run lists the entry with another input or options, or retries its failure
+    LISTED_OTHERWISE = "listed otherwise"
     STARTED = "started"
     PUBLISHED = "published"
     FAILED = "failed"
@@ -38,7 +39,7 @@ _S, _H = EntryState, EntryEvent
 EDGES: Final = {
     # A new run begins.
     (_S.WAITING, _H.LISTED): _S.WAITING,
-    (_S.RUNNING, _H.LISTED): _S.WAITING,  # its run was killed: the job continues from its journal
+    (_S.RUNNING, _H.LISTED): _S.WAITING,  # the entry's run was killed: the job continues from its journal
     (_S.DONE, _H.LISTED): _S.DONE_BEFORE,
     (_S.FAILED, _H.LISTED): _S.FAILED_BEFORE,
     (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before comparing it
@@ -51,7 +52,7 @@ EDGES: Final = {
     (_S.FAILED_BEFORE, _H.FOUND_CHANGED): _S.WAITING,
     # A try.
     (_S.WAITING, _H.STARTED): _S.RUNNING,
-    (_S.WAITING, _H.FAILED): _S.FAILED,  # its input is missing, or another file has its output's name
+    (_S.WAITING, _H.FAILED): _S.FAILED,  # the input is missing, or another file has the output's name
     (_S.WAITING, _H.PUT_BACK): _S.WAITING,
     (_S.RUNNING, _H.PUBLISHED): _S.DONE,
     (_S.RUNNING, _H.FAILED): _S.FAILED,

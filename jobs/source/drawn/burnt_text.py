@@ -1,4 +1,4 @@
-"""A text track to burn in: its cues, and which of them are on screen together."""
+"""A text track to burn in: the cues, and which of them are on screen together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ class Cue:
 def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list[Cue]:
     """Return a text track's cues by time, without styles. Raises InputTooLarge: one has over ``MOST_LETTERS``."""
     found = []
-    with suppress(av.error.FFmpegError):  # use what can be read of a damaged file
+    with suppress(av.error.FFmpegError):  # use the readable part of a damaged file
         for packet in demux(container, stream):
             if packet.pts is None:
                 continue

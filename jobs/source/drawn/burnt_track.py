@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 128 << 20
 #: The largest size of a font file; the largest fonts (Chinese, Japanese, Korean) need about 20 MB
 MOST_FONT_BYTES: Final = 64 << 20
-_OBJECT_BYTES: Final = 512  #: Memory of each subtitle besides its samples
+_OBJECT_BYTES: Final = 512  #: Memory of each subtitle in addition to the samples
 _FAST: Final = 1  #: zlib's level
 NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle ends that states no end
 
@@ -48,7 +48,7 @@ class BurntTrack:
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
-    """Return the subtitle track with a number (from 0) or language; None if none was requested.
+    """Return the subtitle track with a number (from 0) or language; None without a request.
 
     Raises Unsupported: there is no such track, or it holds neither bitmaps nor plain text.
     """
@@ -78,7 +78,7 @@ class ReadBitmaps:
     shown: ReadResult[BurntTrack]
 
     def burnt(self, _size: "Size", _shape: Fraction) -> BurntTrack:
-        """Return the track's subtitles; raises the error of reading them, if there was one."""
+        """Return the track's subtitles; raise the error of reading them, if it failed."""
         return self.shown.get()
 
 
@@ -154,7 +154,7 @@ def font_sha256(font: str | None) -> str | None:
 def _bitmap_showings(
     container: "InputContainer", stream: "SubtitleStream", decoder: BitmapDecoder
 ) -> Iterator[Showing]:
-    with suppress(av.error.FFmpegError):  # use what can be read of a damaged file
+    with suppress(av.error.FFmpegError):  # use the readable part of a damaged file
         for packet in demux(container, stream):
             yield from decoder.decode(packet)
 

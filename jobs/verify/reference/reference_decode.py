@@ -189,7 +189,7 @@ class SequentialDecode:
             with suppress(IndexError):
                 yield from self.container.demux(self.stream)
         except av.error.FFmpegError:
-            # Unreadable data ends the track, as the end of the file does: the decoder is still flushed.
+            # Unreadable data ends the track like the end of the file, so the decoder is still flushed.
             self.damaged_packets += 1
             last = cast("Packet[VideoStream]", Packet(0))
             last.stream = self.stream

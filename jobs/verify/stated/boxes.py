@@ -1,4 +1,4 @@
-"""Reads what an mp4 or mov file states: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
+"""Reads the statements of an mp4 or mov file: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,8 @@ _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", 
 _HANDLERS: Final = {b"vide": StatedKind.VIDEO, b"soun": StatedKind.AUDIO} | dict.fromkeys(
     (b"sbtl", b"subt", b"text", b"clcp"), StatedKind.SUBTITLES
 )
-_STSC_FIELDS: Final = 3  # a run's first chunk, the samples in each of its chunks, and their description
+# a run's first chunk, the number of samples in each chunk of the run, and the description of these samples
+_STSC_FIELDS: Final = 3
 _SIZES_HEAD_BYTES: Final = 12
 _VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry, up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
@@ -75,7 +76,7 @@ class _Samples:
         self.next_ticks = int(ends[-1]) if len(ends) else begin
 
     def spread(self, scale: int, edited_s: Fraction | None, near_s: Fraction) -> Spread | None:
-        """Return the samples' times; the edit list ends at ``edited_s`` on the media's clock, within ``near_s``."""
+        """Return the samples' times; the edit list ends within ``near_s`` of ``edited_s`` on the media's clock."""
         if not sum(map(len, self.starts)):
             return None
         durations = np.concatenate(self.durations)
@@ -86,7 +87,7 @@ class _Samples:
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
         if last < len(shown) - 1 and shown[last] == shown.max():
-            # The sample shown last is not decoded last: its duration reaches to the next decoding time.
+            # The sample shown last is not decoded last, so its duration reaches to the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
         by_edit = None if edited_s is None else edited_s - begin_s
@@ -134,7 +135,7 @@ class _Track:
 
 
 def read_boxes(file: FileBytes) -> StatedFile | None:
-    """Return what an mp4 or mov file states; None for other files, or if its header cannot be read."""
+    """Return the statements of an mp4 or mov file; None for other files, or if the header cannot be read."""
     movie: memoryview | None = None
     tracks: dict[int, _Track] = {}
     missing = 0

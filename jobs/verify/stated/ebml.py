@@ -1,4 +1,4 @@
-"""Reads what a Matroska or WebM file states: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
+"""Reads the statements of a Matroska or WebM file: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ class _Track:
 
 
 def read_elements(file: FileBytes) -> StatedFile | None:
-    """Return what a Matroska or WebM file states; None for other files."""
+    """Return the statements of a Matroska or WebM file; None for other files."""
     first = _element(file, 0)
     if first is None or first.number != _EBML:
         return None
@@ -227,7 +227,7 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
         if track.times:
             shown = sorted(track.times)[-2:]
             step_s = (shown[-1] - shown[0]) * reading.tick_s
-            # Without a stated duration, assume the previous step; subtitles stay until they are cleared.
+            # Without a stated duration, assume the previous step; subtitles stay until the screen is cleared.
             step_s = Fraction(0) if track.stated.kind is StatedKind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
             end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)

@@ -68,7 +68,7 @@ class StatedFile:
 
     tracks: tuple[StatedTrack, ...]
     missing_bytes: int = 0  # how many bytes of the last box, element or sample are missing at the end of the file
-    disagreements: tuple[str, ...] = ()  # contradictions between the file's header and its tracks, in words
+    disagreements: tuple[str, ...] = ()  # contradictions between the header of the file and its tracks, in words
 
     def of(self, kind: StatedKind) -> Sequence[StatedTrack]:
         """Return the tracks of a kind, in the file's order."""
