@@ -1,4 +1,4 @@
-"""``Fleet``, where jobs are submitted, and the calls that run one job: the public API."""
+"""``Fleet``, to which jobs are submitted, and the calls that run one job: the public API."""
 
 import asyncio
 import os
@@ -235,7 +235,7 @@ def transcode(
 async def transcode_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file, as ``transcode``, in an event loop. Cancelling the call cancels the job."""
+    """Run ``transcode`` in an event loop. Cancelling the call cancels the job."""
     spec = _built(TranscodeSpec, source, output, options, "docs/config.md")
     async with Fleet(address, workers=spec.workers) as fleet:
         return await (await fleet.transcode(spec))
@@ -270,7 +270,7 @@ def stills(
 async def stills_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Take stills of one file, as ``stills``, in an event loop. Cancelling the call cancels the job."""
+    """Run ``stills`` in an event loop. Cancelling the call cancels the job."""
     return await run_stills(_built(StillsSpec, source, output, options, "docs/stills.md"), address)
 
 

@@ -113,7 +113,7 @@ def read_figures(database: Path) -> Figures:
     """Return the figures of a database's last run. Raises StorageFailed: the database cannot be read."""
     try:
         with closing(open_to_read(database)) as connection:
-            connection.execute("BEGIN")  # one snapshot for all queries
+            connection.execute("BEGIN")  # all queries read the same snapshot
             return _read(connection)
     except sqlite3.Error as error:
         message = f"the batch's database {database} cannot be read: {error}"

@@ -1,4 +1,4 @@
-"""One attempt at one entry: checks its input, makes room for its output, runs its job, and records the result."""
+"""One attempt at an entry: checks the input, makes room for the output, runs the job, and records the result."""
 
 import asyncio
 import shutil
@@ -240,7 +240,7 @@ class FileRun:
         return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
-        """Encode a small file in one worker; return None if it needs a separate job."""
+        """Encode a small file in one worker; return None if the file needs a separate job."""
         try:
             done = await self.around.small.encoded(self.entry, spec)
         except (InputUnreadable, NotSmaller, NoVideoTrack):

@@ -187,7 +187,7 @@ def joined(root: str, output: str) -> str:
 
 
 def with_suffix_of(source: str, output: str) -> str:
-    """Return an output's name with its input's extension, which a copy keeps."""
+    """Return an output's name with the extension of the input, which a copy keeps."""
     suffix = posixpath.splitext(without_query(source))[1]
     stem, own = posixpath.splitext(output)
     return output if own.lower() == suffix.lower() else f"{stem}{suffix}"

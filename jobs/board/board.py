@@ -273,7 +273,7 @@ def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
-    """Join the segments at the front whose seams agree on both sides."""
+    """Join the frontmost segments whose seams agree on both sides."""
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
@@ -335,7 +335,7 @@ def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Boa
 
 
 def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
-    """Return the board as it was while the run was in flight."""
+    """Return the board in the state in which it was while the run was in flight."""
     frames = sum(each.frames for each in part)
     first = replace(
         part[0],

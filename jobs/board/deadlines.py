@@ -1,9 +1,9 @@
 """Finds running work that hangs or is late, from samples taken a few times a second. Pure.
 
-Only time in which this process was awake counts: a late sample counts as a few seconds, so that a suspended laptop or a
-loaded machine ends no work. The *deadline* of work is a multiple of the time it should take, at least half a minute
-(``WaitOptions``). Each twentieth of its frames restarts the deadline, so slow work continues; only work without
-progress counts as hung.
+Only time in which this process was awake counts: a late sample counts as a few seconds, so that no work is ended
+because a laptop was suspended or a machine was loaded. The *deadline* of work is a multiple of the time it should take,
+at least half a minute (``WaitOptions``). The deadline restarts after each twentieth of the frames, so slow work
+continues; only work without progress counts as hung.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +75,8 @@ class Paces:
     """The running work of one job, and the speeds of its stations."""
 
     patience: WaitOptions
-    start_fps: float = 0.0  #: placement's speed of one session, used until the first result; 0 if unknown
+    #: the speed of one session that placement expects, used until the first result; 0 if unknown
+    start_fps: float = 0.0
     running: Mapping[int, WorkPace] = field(default_factory=dict)  #: the running work, by numbers that are never reused
     fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)  #: speeds of the newest results
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run

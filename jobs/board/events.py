@@ -34,7 +34,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A streaming segment has decoded its first pictures, which are compared at its seam."""
+    """A streaming segment has decoded its first pictures; they are compared with the end of the previous segment."""
 
     segment: int
     seam_before: tuple[PictureHash, ...]
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Cancel a run: another one delivered the segment first."""
+    """Cancel a run, because another run delivered the segment first."""
 
     segment: int
     attempt: int

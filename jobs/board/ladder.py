@@ -30,7 +30,8 @@ from ...errors import (
     WorkerLost,
 )
 
-ATTEMPTS: Final = 3  #: How often work may fail in the same way; software is one more attempt after a device's failures
+#: How often work may fail in the same way; after failures of a device, software is one more attempt
+ATTEMPTS: Final = 3
 FAILURES_ALONE: Final = 2  #: How often work may fail alone if software can decode it
 #: How often the workers of one piece of work may die silently; a supervisor closes a failing station before that
 LOSSES: Final = 8

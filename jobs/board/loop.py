@@ -151,8 +151,9 @@ class PoolCapacity(Capacity):
 class BoardLoop(Generic[ResultT]):
     """Runs the segments of one job until all are joined. Used once.
 
-    ``work`` runs a segment, ``accept`` returns the board's event for its result, ``join`` receives the joined segments
-    in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots are free.
+    ``work`` runs a segment, ``accept`` returns the board's event for the result of a run, ``join`` receives the joined
+    segments in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots
+    are free.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),
-    # One of the two runs delivered, or was lost.
+    # One of the two runs delivered the segment, or was lost.
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
     # Both seams agree; or a seam differs or has a void side, and the segment is decoded again or merged.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),

@@ -35,7 +35,7 @@ def in_place_context() -> Context:
 
 
 def is_in_loop() -> bool:
-    """Return whether an event loop, which a blocking call would stop, runs in this thread."""
+    """Return whether an event loop runs in this thread; a blocking call would stop the loop."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is not None
     return False

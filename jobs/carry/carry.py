@@ -21,7 +21,7 @@ from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryPlan:
-    """The plan for all tracks but the encoded one, and for tags, chapters and timecode."""
+    """The plan for all tracks except the encoded one, and for tags, chapters and timecode."""
 
     container: Container
     video: Track | None  #: the encoded track, whose tags and disposition are carried too

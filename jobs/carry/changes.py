@@ -62,7 +62,7 @@ def change_losses(
 ) -> tuple[Warning_, ...]:
     """Return a warning for each change that the output cannot show.
 
-    ``codes_fields``: the output is coded as interlaced.
+    ``codes_fields`` says that the output is coded as interlaced.
     """
     found = [*_colours_lost(life, source, index, tone), *_shapes_lost(life, index)]
     found += _scans_lost(life, index) if codes_fields else ()

@@ -66,7 +66,7 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file; no other module asks which container it is. Codecs have FFmpeg's names."""
+    """One way to write an output file; no other module asks which container it is. Codecs are named as in FFmpeg."""
 
     name: str  #: the file's extension, without the dot
     muxer: str  #: FFmpeg's name
@@ -151,7 +151,7 @@ class Container:
         """Return the muxer's options: no date, no random id, index in front, times exact to ``video_tick``."""
         options = {"fflags": "+bitexact", **self.own_options}
         if self.least_timescale:
-            # Start offsets use the movie's timescale, whose default of 1000 would round them.
+            # Start offsets use the movie's timescale, and its default of 1000 would round them.
             timescale = str(video_tick.denominator)
             options |= {"movie_timescale": timescale, "video_track_timescale": timescale}
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MATRIX = Struct("=9i")
 _ONE = 1 << 16
 _SKEW = 1 / 256  #: How far the axes of a rotation may be from a right angle
-_SHAPE = 1 / 100  #: How far a matrix's sample shape may be from the stated one
+_SHAPE = 1 / 100  #: How far the sample shape in a matrix may be from the stated shape
 _TICK = Fraction(1, 1000)
 
 
@@ -45,7 +45,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of side data: its name, and the check of ``verify`` for it."""
+    """One kind of side data: its name, and the name of the check in ``verify``."""
 
     code: str
     name: str

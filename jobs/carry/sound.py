@@ -36,7 +36,7 @@ def layouts(track: Track) -> tuple[str, ...]:
 
 
 def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
-    """Return the layouts and rates of a track whose format changes; empty if it does not."""
+    """Return the layouts and rates of a track whose format changes; empty if the format never changes."""
     return tuple(dict.fromkeys((found.layout, found.sample_rate) for found in track.formats))
 
 
@@ -113,7 +113,7 @@ def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, 
 
 
 def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, ...]) -> str:
-    """Return the message that a layout is mixed to one without the speakers ``mixed``."""
+    """Return the message that a layout is mixed to a layout without the speakers ``mixed``."""
     which = "" if is_unnamed(usual_layout(layout)) else f", which has no separate speaker for {', '.join(mixed)}"
     return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
 

@@ -27,7 +27,7 @@ class Timecode:
     """The timecode of one picture."""
 
     picture: int  #: counted from 00:00:00:00
-    per_second: int  #: pictures counted per second: 30 for 29.97
+    per_second: int  #: pictures counted per second, such as 30 for 29.97
     drops: bool  #: whether numbers are skipped
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The plan for one track of the source, and the checks of ``verify`` for it."""
+"""The plan for one track of the source, and the checks of ``verify`` that cover the track."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -135,8 +135,8 @@ class ClipDataset:
         """Yield this shard's clips, blocking for each.
 
         Raises:
-            CodecfleetError: a clip cannot be read; the message begins with its film and number. The next iteration
-                begins the epoch again; call ``load_state_dict(state_dict())`` to continue after that clip.
+            CodecfleetError: a clip cannot be read; the message begins with the film and the clip's number. The next
+                iteration begins the epoch again; call ``load_state_dict(state_dict())`` to continue after that clip.
         """
         shard, of = self._shard()
         begin, done = self._place if self._resumes else (0, 0)
@@ -193,7 +193,7 @@ class ClipDataset:
                 yield FilmClip(batch.data, np.array(batch.indices), times, film, clip)
 
     def _chosen(self, film: int) -> Sequence[Sequence[int]] | None:
-        """Return the frames of each clip of a film; None if it cannot be read and is skipped."""
+        """Return the frames of each clip of a film; None if the film cannot be read and is skipped."""
         source = self.sources[film]
         try:
             times_s = self._film(film).times_s
@@ -237,7 +237,7 @@ class ClipDataset:
 
 
 class _ClipReader:
-    """Reads clips of one film in order, decoded ahead; after an error it continues with the next clip."""
+    """Reads clips of one film in order, decoded ahead; after an error, reading continues with the next clip."""
 
     def __init__(self, film: FrameStream, clips: Sequence[Sequence[int]], format_: TensorFormat) -> None:
         self._film = film
@@ -253,7 +253,7 @@ class _ClipReader:
         try:
             return next(self._batches)
         except _UNREADABLE:
-            # Another clip, decoded ahead together with this one, may be the reason.
+            # The reason may be another clip that is decoded ahead together with this one.
             self.close()
             return next(self._read((clip,)))
 

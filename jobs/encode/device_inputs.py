@@ -133,7 +133,7 @@ def device_picture(picture: StridedPicture) -> DevicePicture:
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
-    """Return (width, height) of stacked planes in one of NVENC's layouts. Raises UsageError: the shape does not fit."""
+    """Return (width, height) of stacked planes in a layout of NVENC. Raises UsageError: the shape does not fit."""
     format_ = surface_format(_PLANAR.get(pix_fmt, pix_fmt))
     rows, columns = shape if len(shape) == ROWS_AND_COLUMNS else (0, 0)
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]

@@ -35,7 +35,7 @@ PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: 
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    It holds one group of pictures in memory. All groups are closed: each is shown before the next one begins.
+    One group of pictures is in memory. All groups are closed: each group is shown before the next one begins.
     """
 
     def __init__(

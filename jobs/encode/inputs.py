@@ -1,4 +1,4 @@
-"""Reads every kind of picture that ``encode`` accepts as one type, with its place and its time."""
+"""Reads all kinds of pictures that ``encode`` accepts as one type, with place and time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

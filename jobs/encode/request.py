@@ -95,7 +95,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     encoder: EncoderChoice = "auto"
     fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
-    time_base: Ratio | None = None  #: the time base of the frames' own times; None finds one
+    time_base: Ratio | None = None  #: the time base of the frames' own times; if None, one is found
     input_pix_fmt: str | None = None  #: the layout of arrays that state none
     size: PixelSize | None = None  #: (width, height) of raw bytes
     pix_fmt: str | None = None  #: the format to encode

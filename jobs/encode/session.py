@@ -1,4 +1,4 @@
-"""Encodes a caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
+"""Encodes a caller's pictures into packets: settings, one encoder session, and the pictures' way to it."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ _NOTHING_ASKED: Final = EncodeFrame(None)
 
 
 class PictureSession:
-    """One encoder for pictures of one size and format: ``read``, ``open``, ``encode``, all in one thread."""
+    """One encoder for pictures of one size and format; call ``read``, ``open`` and ``encode`` in one thread."""
 
     settings: EncoderSettings  #: set by ``open``, like all fields below
     session: EncoderSession[Any]

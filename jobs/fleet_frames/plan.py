@@ -17,7 +17,7 @@ from ..frames.source import FrameSource
 from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from .work import AHEAD_BYTES, MakeBatches
 
-MOST_BYTES: Final = 64 << 20  #: The size of one result: a batch, or several that are made together
+MOST_BYTES: Final = 64 << 20  #: The largest size of one result: a batch, or several batches that are made together
 WASTE: Final = 4  #: A new piece may decode one picture again for this many pictures of the previous piece
 
 

@@ -127,7 +127,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
 
 
 async def _check_nvdec(pool: Pool, plan: BatchPlan) -> None:
-    """Raise Unsupported if NVDEC has to decode, and no worker will ever have one."""
+    """Raise Unsupported if NVDEC has to decode but no worker will ever have NVDEC."""
     demand = plan.demand((len(plan.positions),))
     if demand.needs_gpu and (reason := (await pool.preview(demand)).never):
         raise Unsupported(f'decoder="nvdec" is not possible: {reason}', 'Use decoder="auto".')

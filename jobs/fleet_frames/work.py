@@ -66,9 +66,10 @@ class MadeBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeBatches(Work[MadeBatches | None]):
-    """Make tensors, on the host, of ``frames`` frames each; the last one may have fewer.
+    """Make tensors of ``frames`` frames each on the host; the last tensor may have fewer.
 
-    The result is None if this worker does not know the film: then submit the work again with the film's ``reading``.
+    The result is None if this worker does not know the film; in that case, submit the work again with the film's
+    ``reading``.
     """
 
     film: str  # the film's name, unique among all clients' films

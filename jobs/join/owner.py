@@ -194,7 +194,7 @@ class FolderOwner:
         return True
 
     def _age_s(self, file: int) -> float:
-        """Return how long ago the lease was renewed, by the file system's own clock."""
+        """Return how long ago the lease was renewed, according to the file system's clock."""
         renewed_s = os.fstat(file).st_mtime
         probe = self._folder / f"{OWNER_FILE}.{self._here.token}"
         probe.touch()

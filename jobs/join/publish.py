@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 WORK_SUFFIX: Final = ".codecfleet"  #: The end of the names of work folders
 _MARK_DIGITS: Final = 12
-_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, minus what is added to the name
+#: The longest name in Linux, without the part that is added to the name
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
 _READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Schemes of stores that fsspec can only read
 
 

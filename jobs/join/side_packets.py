@@ -70,7 +70,7 @@ class Interval:
 
 @dataclass(slots=True)
 class Pipe(ABC):
-    """Turns one source track's packets into one output stream's."""
+    """Turns packets of one source track into packets of one output stream."""
 
     track: Track
     output: "Stream"
@@ -136,7 +136,7 @@ class AudioPipe(Pipe):
     _next: int | None = None
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet and yield it, retimed, if it is kept."""
+        """Take the next packet; if it is kept, yield it with its new times."""
         hidden = packet.is_discard and self._heard
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
@@ -253,7 +253,7 @@ class CuePipe(Pipe):
     _row: CueRow = field(default_factory=CueRow)
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next cue and yield it, if any of it is kept."""
+        """Take the next cue, and yield the part of it that is kept, if any."""
         pts_s, _, duration_s = self._times_s(packet)
         if not self.interval.touches(pts_s, pts_s + duration_s):
             return

@@ -309,7 +309,7 @@ class SideTracks:
         try:
             yield from (packet for packet in demux(container) if packet.stream_index in wanted)
         except av.error.FFmpegError:
-            self._damaged = True  # the tracks end where the container breaks, as the video's index does
+            self._damaged = True  # the tracks end where the container breaks; so does the video's index
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]

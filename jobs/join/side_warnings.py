@@ -1,4 +1,4 @@
-"""Warnings about tracks other than the video that differ from the source's."""
+"""Warnings about tracks, other than the video, that differ from those of the source."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction

@@ -62,7 +62,7 @@ def _own_version() -> str:
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:
-    """Return the SHA-256 of the overlay picture, or None, and of a font, if any. Raises InputError."""
+    """Return the SHA-256 of the overlay picture and of the font, each None if there is none. Raises InputError."""
     overlay = None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
     font = font_sha256(spec.subtitle_font)
     return {"overlay": overlay} | ({} if font is None else {"font": font})

@@ -28,7 +28,7 @@ class Replay:
     in_flight: frozenset[int] = frozenset()
     complete: Complete | None = None  #: the complete output, if no later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
-    broken: str = ""  #: the damage in words; a torn last record, as after any kill, does not count
+    broken: str = ""  #: the damage in words; a torn last record does not count, since any kill leaves one
 
     @property
     def segments_done(self) -> int:

@@ -1,4 +1,4 @@
-"""A job's work location: its spool and journal, their ownership, and what is kept at the end."""
+"""A job's work location: the spool and the journal, their ownership, and what stays at the end."""
 
 import hashlib
 from contextlib import ExitStack

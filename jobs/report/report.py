@@ -156,7 +156,7 @@ class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def lufs(self) -> float | None:
-        """The loudness after the gain."""
+        """The loudness of the track after the gain."""
         return None if self.source_lufs is None else self.source_lufs + self.gain_db
 
 

@@ -160,7 +160,7 @@ class ValueOrigin:
     place: str = ""
 
     def spelled(self, key: str) -> str:
-        """Return a key as the user wrote it."""
+        """Return a key in the user's spelling."""
         return f"{key} ({self.place})" if self.kind is OriginKind.FILE else self.place
 
 
@@ -181,7 +181,7 @@ class Config:
         return self.origins.get(field, ValueOrigin())
 
     def spell(self, field: str) -> str:
-        """Return a field's name as the user wrote it."""
+        """Return a field's name in the user's spelling."""
         return self.origin(field).spelled(OPTIONS[field].key)
 
     def to_json(self) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def _plain(value: object) -> object:
 
 
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
-    """Return the error for an unknown key; ``spell`` spells the suggested one."""
+    """Return the error for an unknown key; ``spell`` spells the suggested key."""
     if key in KEYS:
         return UsageError(message, "Put options of the output into a preset or a spec file: docs/config.md.")
     near = name_for(key, known, {})

@@ -40,7 +40,7 @@ from .values import (
 )
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Speller = Callable[[str], str]  #: Returns a field's name as the user writes it
+Speller = Callable[[str], str]  #: Returns a field's name in the user's spelling
 
 
 @dataclass(frozen=True, slots=True)

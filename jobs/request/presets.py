@@ -103,7 +103,7 @@ def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset")
 def load_preset(
     name: str, *, source: str | PathLike[str], output: str | PathLike[str], **overrides: object
 ) -> TranscodeSpec:
-    """Return the spec that a preset, built in or the user's own, describes for one input and output.
+    """Return the spec that a preset (built in, or the user's own) describes for one input and output.
 
     Args:
         name: as ``codecfleet presets`` lists it.

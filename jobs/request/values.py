@@ -234,7 +234,7 @@ def _refuse_repeats(name: str, keys: Sequence[str]) -> None:
 
 
 def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
-    """Return the error for a wrong value ``text`` of ``name``: why it is wrong, and how to write one."""
+    """Return the error for a wrong value ``text`` of ``name``: it says why the value is wrong, and how to write one."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return UsageError(f"{name} {shown!r} is {reason}", how)
 

@@ -1,4 +1,4 @@
-"""Encodes and joins one planned track: the async shell around the decisions of ``board`` and ``proof``."""
+"""Encodes and joins one planned track: an asynchronous shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

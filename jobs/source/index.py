@@ -46,7 +46,7 @@ class TrackIndex:
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
     sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers of each
-    max_pixels: int = InputLimits().max_pixels  #: The limit for one picture
+    max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None  #: Of a fragmented mp4
@@ -97,7 +97,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: nominal, unless the stated one differs by at least a tick."""
+        """The last picture's duration: nominal, unless the container states one that differs by at least a tick."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -109,7 +109,7 @@ class TrackIndex:
 
     @property
     def stated_last_words(self) -> str:
-        """The stated duration, in words."""
+        """The stated duration of the last picture, in words."""
         stated = self.stated_last_ticks or 0
         return f"the {float(stated * self.time_base / 3600):.1f} hours that the container states"
 
@@ -218,7 +218,7 @@ class TrackIndex:
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
-        """Which packets are read twice: another packet has the same position, and the same PTS or DTS."""
+        """Which packets are read twice: another packet has the same position, and also the same PTS or DTS."""
         repeated = np.zeros(self.packets, dtype=bool)
         for clock in (self.pts, self.dts):
             known = np.flatnonzero(clock != MISSING)

@@ -52,7 +52,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
         message = f"{source} has no video track {track}: it has {len(tracks)}"
         raise NoVideoTrack(message, "Count from 0; `codecfleet probe` lists the tracks.")
     stream = tracks[track]
-    # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+    # PyAV's types promise a context, but a codec that FFmpeg does not know has none.
     if getattr(stream, "codec_context", None) is None:
         message = f"the video of {source} is in a codec that cannot be decoded here"
         raise InputUnreadable(message, "`codecfleet probe` names the codec.")
@@ -84,7 +84,8 @@ class TrackIndexer:
         self.new_extradata = b""  #: The codec's latest changed configuration, if any
         #: The first packet of each run, and the values in the headers of the run
         self.marks: list[tuple[int, Hashable]] = []
-        self.mark: Hashable = None  #: The values in the last access point's headers; None before the first one
+        #: The values in the headers of the last access point; None before the first access point
+        self.mark: Hashable = None
         self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
         self._rows = array("q")  # six numbers per packet, since a list of tuples would need six times the memory
         self._packets = 0

@@ -20,7 +20,7 @@ _TOP_FIRST = {FieldOrder.TOP_FIRST: True, FieldOrder.BOTTOM_FIRST: False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureRun:
-    """Packets whose pictures have the same properties: from ``packet`` to the next run."""
+    """Packets whose pictures have the same properties, from ``packet`` up to the next run."""
 
     packet: int  #: The first packet, in demux order
     ticks: int  #: The time of the run's first picture, in the index's ticks

@@ -118,7 +118,7 @@ def _is_bottom_first(picture: StatedPicture, whole: VideoFormat) -> bool:
 
 
 def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
-    """Return the run whose colours apply to the track: the first one with the largest pictures."""
+    """Return the run whose colours apply to the track: the first run with the largest pictures."""
     largest = index.largest_size
     if largest is None:
         return runs[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Span:
-    """The first and last packet with a kind of side data, by number and by time in the source's own ticks."""
+    """The first and last packet with one kind of side data, by number and by time in the source's own ticks."""
 
     first: int
     last: int

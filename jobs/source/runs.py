@@ -37,7 +37,7 @@ class RunReader:
         self._sampled: Hashable = None
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
-        self.pts: int | None = None  #: The PTS of that picture
+        self.pts: int | None = None  #: The PTS of the first picture that decodes
         #: By the run's mark; empty if there is a single run, unless ``changes``
         self.pictures: dict[Hashable, StatedPicture] = {}
 
@@ -57,7 +57,7 @@ class RunReader:
             self._describe(packet)
 
     def finish(self, *, changes: bool) -> None:
-        """Flush the decoders; with ``changes``, also decode a picture of the first run if it is the only one."""
+        """Flush the decoders; with ``changes``, also decode a picture of the first run if that is the only run."""
         self._feed(None)
         if self.described is None:
             self._describe(None)
@@ -109,7 +109,7 @@ class RunReader:
 
 
 class _Decoding:
-    """Decodes packets in one thread until it has a picture."""
+    """Decodes packets in one thread until there is a picture."""
 
     def __init__(self, context: VideoCodecContext) -> None:
         self.context = context

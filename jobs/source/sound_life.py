@@ -104,7 +104,7 @@ def in_part(
 ) -> "SourceDescription":
     """Return the description of a part of the source, with only the sound formats of that part.
 
-    ``first_s`` is the first picture's time on the source's clock; None if that clock is reset.
+    ``first_s`` is the first picture's time on the source's clock; None if the clock is reset.
     """
     parts = (_track_in_part(track, start_s, end_s) for track in source.tracks)
     return replace(source, tracks=tuple(replace(part, formats=counted_from(part.formats, first_s)) for part in parts))
@@ -138,7 +138,7 @@ class _Life:
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
         self._has_headers = has_headers(self._codec, self._configuration)
-        self._coming: SoundFormat | None = None  #: A format seen in one packet only, which may be damaged
+        self._coming: SoundFormat | None = None  #: A format that only one packet has, which may be damaged
         self.formats: list[SoundFormat] = []
 
     def see(self, packet: "Packet[Stream]") -> None:
@@ -156,7 +156,7 @@ class _Life:
                 self._add(self._coming)
 
     def _given(self, packet: "Packet[Stream]") -> bytes:
-        """Return the configuration sent with a packet, or the track's first one."""
+        """Return the configuration that came with a packet, otherwise the track's first configuration."""
         if (configuration := side_data(packet).get("new_extradata")) is not None:
             return bytes(configuration)
         return b"" if self.formats or self._has_headers else self._configuration

@@ -52,7 +52,7 @@ class SourceStamp:
 
     @classmethod
     def of(cls, source: str) -> Self:
-        """Return the stamp of a source as it is now; a missing source has no facts."""
+        """Return the stamp of a source in its current state; a missing source has no facts."""
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:

@@ -1,6 +1,6 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only up to the first one of each audio track, which gives its start and priming.
+Packets are read only until each audio track has had one, which gives the track's start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,7 +60,7 @@ class AudioTrack:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file inside the file."""
+    """An attachment: a file inside the media file."""
 
     name: str
     mime: str
@@ -78,7 +78,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One track, as its container describes it."""
+    """One track, described from its container."""
 
     index: int  #: The container's stream index
     kind: TrackKind
@@ -106,7 +106,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDescription:
-    """What a container says about itself."""
+    """The container's statements about the file."""
 
     url: str
     format: str  #: FFmpeg's name of the demuxer

@@ -1,4 +1,4 @@
-"""Whether each packet of a track provably shows one whole picture.
+"""Finds out whether each packet of a track provably shows one whole picture.
 
 Sources: RFC 6386 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding Process
 Specification 7.5; SMPTE RDD 36 for ProRes; RFC 9043 4.4 for FFV1; for H.264 and HEVC ``parameter_sets.py``.

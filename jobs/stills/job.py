@@ -41,7 +41,7 @@ class StillsReport:
     output: str  #: The folder
     stills: int  #: How many were taken
     sheets: int
-    missing: tuple[int, ...]  #: Numbers of the stills whose picture does not decode
+    missing: tuple[int, ...]  #: Numbers of the stills whose pictures do not decode
     width: int  #: The width of each still
     height: int
     index: str  #: The path of the index

@@ -68,7 +68,7 @@ class MeasuredPictures:
         self._last: NDArray[np.uint8] | None = None
 
     def add(self, segment: MeasuredSegment) -> None:
-        """Add the next segment, and compare its first picture with the last one of the previous segment."""
+        """Add the next segment, and compare its first picture with the last picture of the previous segment."""
         if not len(segment.pts_ticks):
             return
         self.differences.append(0 if self._last is None else difference(self._last, segment.first))

@@ -99,7 +99,7 @@ class _Wanted(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The stills of one range, which starts with ``group``, or inside it if that group is split."""
+    """The stills of one range, which starts with ``group``, or inside that group if the group is split."""
 
     group: int
     is_split: bool

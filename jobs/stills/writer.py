@@ -77,7 +77,7 @@ class Sheets:
         return Tile(self._sheets + 1, column * width, row * height)
 
     def finish(self) -> None:
-        """Write the sheet in progress, if there is one."""
+        """Write the unfinished sheet, if there is one."""
         if not self._tiles:
             return
         height, width, _ = self._tiles[0].shape
@@ -100,7 +100,7 @@ class StillsWriter:
     moments: tuple[Moment, ...]
     stills: list[Still] = field(default_factory=list)
     files: list[PictureFile] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)  # the numbers of stills whose picture does not decode
+    missing: list[int] = field(default_factory=list)  # the numbers of stills whose pictures do not decode
     _sheets: Sheets | None = field(init=False)
 
     def __post_init__(self) -> None:

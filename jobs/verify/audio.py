@@ -15,7 +15,7 @@ from .verdict import Check, check, not_applicable
 
 OFFSET_S = Fraction(1, 1000)  # the largest shift of sound against pictures
 LAG_S = 0.05  # the largest lag at which sounds are compared
-LIKENESS = 0.4  # the minimum correlation of two encodings of one sound
+LIKENESS = 0.4  # the minimum correlation of two encodings of the same sound
 _PERIODIC = 0.9  # correlation peaks this close to the best peak count as equal
 _SILENCE = 1e-3  # RMS below which a window is silent
 _QUIET_PART = 1 / 20  # speakers below this fraction of the loudest one are not compared, since codecs spread noise
@@ -174,7 +174,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:
-    """Return whether the sound before the source's first sample is priming: at most one frame."""
+    """Return whether the sound before the source's first sample is priming, which lasts at most one frame."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
         right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S
@@ -247,7 +247,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
     alone = {"FC"} if len(was.layouts) > 1 and ("FC",) in was.layouts else set()
     named = not any(each.startswith("#") for each in wanted | found)
     levels = [(was.levels(n), now.levels(n)) for n in windows]
-    # If a codec lacks a layout, a larger one with silent extra speakers is fine.
+    # If a codec lacks a layout, a larger layout with silent extra speakers is fine.
     further = found - wanted if len(found) > max(len(wanted), 2 if alone else 0) else set()
     heard = [after for _, after in levels if after]
     is_silent = all(after.get(each, 0.0) <= _QUIET_PART * max(after.values()) for after in heard for each in further)

@@ -33,7 +33,7 @@ def read_stated(url: str) -> StatedFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """The two files as their containers describe them; None for containers that only FFmpeg reads."""
+    """The two files, described from their containers; None for containers that only FFmpeg reads."""
 
     source: StatedFile | None
     output: StatedFile | None

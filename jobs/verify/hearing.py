@@ -69,7 +69,7 @@ def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
 def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
     """Decode a track, with a window of ``WINDOW_S`` at each of ``starts``, in seconds after the first picture.
 
-    Windows exclude frames that start at ``end_s`` or later, where a part ends.
+    A part ends at ``end_s``; windows exclude frames that start at that time or later.
     """
     heard = Heard([{} for _ in starts])
 

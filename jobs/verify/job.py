@@ -97,7 +97,7 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files; None if one has ended. ``time_s`` is the source's time, if known."""
+        """Take frame ``number`` of both files; a frame is None if its file has ended. ``time_s`` may be unknown."""
         if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
@@ -246,7 +246,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
         return following_s if left_s is None else min(following_s, left_s)
     promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
     if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
-        return left_s  # later pictures do not decode, so this one stays on screen
+        return left_s  # later pictures do not decode, so this picture stays on screen
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
@@ -316,7 +316,7 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
 
 @contextmanager
 def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
-    """Iterate over ``items`` in a thread, one item ahead, so that decoding overlaps with comparing."""
+    """Iterate over ``items`` in a thread, one item ahead of the consumer, so that decoding overlaps with comparing."""
     end = object()
 
     def pulled(pool: ThreadPoolExecutor) -> Iterator[ItemT]:

@@ -46,7 +46,7 @@ _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
     | {"handler_name", "handler", "encoding_tool", "encoded_by", "date_modified", "writing_app", "muxing_app"}
-    # FLV's tags about the file itself.
+    # Tags of FLV about the file itself.
     | {"filesize", "audiochannels", "audiocodecid", "videocodecid", "audiodatarate", "videodatarate", "framerate"}
     | {"audiosamplerate", "audiosamplesize", "stereo", "width", "height", "timecode"}
 )
@@ -338,7 +338,7 @@ def _title(stream: Stream) -> str | None:
 def _check_disposition(name: str, left: Stream, right: Stream, alignment: Alignment) -> Check:
     if alignment.output_is_ts:
         return not_applicable(name, "a transport stream has no place for dispositions")
-    # mp4 only has an enabled flag, which is always set on the first track of a kind.
+    # mp4 has only an enabled flag, which is always set on the first track of a kind.
     kept = int(Disposition.default if alignment.output_is_isobmff else ~0)
     before, after = (int(stream.disposition) & kept for stream in (left, right))
     passed = before == after or (alignment.output_is_isobmff and after & before == before)

@@ -260,7 +260,7 @@ def _relabelled(frame: VideoFrame, attribute: str, value: int) -> Iterator[None]
 
 
 def _planes(frame: VideoFrame) -> _Planes:
-    """Return a picture's planes in 8-bit steps, one sample of every 2 x 2."""
+    """Return a picture's planes in 8-bit steps, with one sample for each block of 2 x 2."""
     scale = 1 << (frame.format.components[0].bits - 8)
     return [plane[::2, ::2].astype(np.float32) / np.float32(scale) for plane in planes_of(frame)]
 

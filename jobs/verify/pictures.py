@@ -43,7 +43,7 @@ _Plane = NDArray[np.float32]
 
 
 class _Filters:
-    """FFmpeg's filters for one picture format: psnr and ssim of a pair, and luma averaged down."""
+    """FFmpeg's filters for one picture format: psnr and ssim of a pair of pictures, and averages of luma."""
 
     def __init__(self, width: int, height: int, pix_fmt: str) -> None:
         self._pair = av.filter.Graph()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # the program config element: its number, the place where mixdowns begin, and the most bytes
 _PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64
 
-ALLOWED_LU = 1  # EBU R 128's wider tolerance: FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
+ALLOWED_LU = 1  # the wider tolerance of EBU R 128; FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
 _GATE_LUFS = -70  # BS.1770's absolute gate
 
 

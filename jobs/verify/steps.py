@@ -106,7 +106,7 @@ def stepwise(source: str, report: Report | None) -> Stepwise | None:
 
 
 def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
-    """Return the steps of pictures that were cropped as the source's container states."""
+    """Return the steps of pictures that were cropped by the crop in the source's container."""
     size, scaled = (source.width, source.height), (output.width, output.height)
     inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)
     steps = PictureReport(size=size, crop=inner, turn=(1, 0, 0, 1), scaled=scaled, padded=scaled, place=(0, 0))

@@ -10,7 +10,7 @@ from ..report.report import ShownName, Warning_
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise, and whether it held."""
+    """One promise about the output, and whether it held."""
 
     name: str
     passed: bool | None  # None if the check does not apply; then ``detail`` says why

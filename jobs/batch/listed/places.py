@@ -199,7 +199,7 @@ def _size(path: str) -> int | None:
 
 
 def _remote(url: str) -> Iterator[Listed]:
-    """Yield the objects under a prefix or pattern, or the one object of that name."""
+    """Yield the objects under a prefix or pattern, or the single object of that name."""
     protocol = url.partition("://")[0]
     try:
         store, root = open_store(url)

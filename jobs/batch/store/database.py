@@ -230,7 +230,7 @@ class BatchDatabase:
         """Hold the database for one transaction.
 
         Raises:
-            OutputInUse: another process has taken the database over, because this one seemed dead.
+            OutputInUse: another process has taken the database over, because this process seemed dead.
             StorageFailed: the disk is full or failed, or the file is damaged or was replaced.
         """
         with self._lock:

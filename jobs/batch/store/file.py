@@ -58,7 +58,7 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write a connection's database, whose files were removed, to a new file, and close the connection."""
+    """Write the database of a connection whose files were removed to a new file, and close the connection."""
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")

@@ -14,7 +14,7 @@ from .schema import Change
 
 
 class BatchLedger:
-    """Passes a batch's changes to ``write``, in its own thread; used from one event loop."""
+    """Passes a batch's changes to ``write``, which runs in a separate thread; used from one event loop."""
 
     def __init__(self, write: Callable[[list[Change]], object]) -> None:
         self._write = write

@@ -14,7 +14,7 @@ _ROWS_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ListedEntry:
-    """An entry as a new run lists it."""
+    """An entry in the list of a new run."""
 
     output: str
     source: str
@@ -84,7 +84,7 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
 
 
 def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
-    """Refuse an input whose copy would have the name of another input, or of that input's output or copy."""
+    """Refuse an input whose copy would have the name of another input, or of the output or copy of one."""
     found = connection.execute(
         "SELECT copied.source, other.source, copied.copy FROM listed AS copied "
         "JOIN listed AS other ON other.output = copied.copy WHERE copied.copy IS NOT NULL "

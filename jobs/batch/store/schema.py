@@ -118,7 +118,7 @@ class FileFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """An entry to do or to compare."""
+    """An entry that is to be done or to be compared."""
 
     entry: int
     source: str
@@ -142,7 +142,7 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSpan:
-    """When and where one segment ran; seconds since 1970."""
+    """When and where one segment ran; times are in seconds since 1970."""
 
     segment: int
     began_s: float

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEXT_CODECS: Final = frozenset({"subrip", "mov_text", "webvtt", "text"})  #: FFmpeg's names of plain text
 MOST_AT_ONCE: Final = 16  #: The most cues on screen at the same time; people can read two or three
-MOST_LETTERS: Final = 2_000  #: The most letters in one cue: a full screen
+MOST_LETTERS: Final = 2_000  #: The most letters in one cue; so many fill the screen
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
 
 @dataclass(frozen=True, slots=True)
 class ReadBitmaps:
-    """A track of bitmaps, as read."""
+    """The data of a track of bitmaps."""
 
     track: Track
     shown: ReadResult[BurntTrack]
@@ -84,7 +84,7 @@ class ReadBitmaps:
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """A track of text and its font, as read."""
+    """The data of a track of text, and the font."""
 
     track: Track
     cues: ReadResult[list[Cue]]

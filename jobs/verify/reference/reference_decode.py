@@ -28,8 +28,8 @@ from ....errors import NoVideoTrack
 from ..streams import is_decodable, video_tracks
 
 RESET_S = 1  # a decoding clock that steps back by more than this was reset; smaller steps are disorder
-LEAP_S = 6 * 3600  # a larger leap ahead is also a reset, which FFmpeg took for a wrap of the 33-bit clock
-WINDOW_FRAMES = 16  # pictures held back for sorting: the largest picture buffer of H.264 and HEVC
+LEAP_S = 6 * 3600  # a leap ahead by more than this is also a reset, which FFmpeg took for a wrap of the 33-bit clock
+WINDOW_FRAMES = 16  # how many pictures are held back for sorting: the largest picture buffer of H.264 and HEVC
 DENOMINATOR_MAX = 10**9  # the finest tick into which the source's tick may be divided
 _BEFORE_ALL = -(1 << 80)
 
@@ -97,7 +97,8 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
 def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1) -> Timeline:
     """Return the presentation time of each frame of a track: R2, R3 and R4 over the decoder's whole output.
 
-    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks, the result in ticks divided by ``divisor``.
+    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks. The result is in ticks divided by
+    ``divisor``.
     """
     nominal *= divisor
     filled = _filled([None if stamp is None else stamp * divisor for stamp in stamps], nominal)
@@ -125,7 +126,7 @@ def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
 
 
 def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
-    """R4, over sorted times: frames that share a time are spread up to the next one, and no two stay equal."""
+    """R4, over sorted times: frames that share a time are spread up to the next time, and no two times stay equal."""
     groups = [(time, len(list(same))) for time, same in groupby(times)]
     followings: list[int | None] = [*(time for time, _ in groups[1:]), None]
     step_ticks = max(1, int(nominal))
@@ -150,7 +151,7 @@ class SequentialDecode:
     container: InputContainer
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
-    pts: list[int | None] = field(default_factory=list)  # each frame's time, as the decoder gives it
+    pts: list[int | None] = field(default_factory=list)  # each frame's time according to the decoder
     stamps: list[int | None] = field(default_factory=list)  # the same times, repaired by R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
@@ -172,7 +173,8 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # A list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one object.
+            # This is a list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one
+            # object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
                 # For a VP9 picture that is shown again, PyAV names the packet that coded it; VP9 delays no picture.

@@ -60,7 +60,7 @@ def _child(data: memoryview, *path: bytes) -> memoryview:
 
 @dataclass
 class _Samples:
-    """A track's samples: one array per table that lists samples."""
+    """A track's samples: one array for each table that lists samples."""
 
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
@@ -113,7 +113,7 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 
 @dataclass(kw_only=True)
 class _Track:
-    """The statements of one ``trak``."""
+    """The statements of one ``trak`` box."""
 
     stated: StatedTrack
     scale: int

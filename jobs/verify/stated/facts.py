@@ -39,7 +39,7 @@ class StatedCrop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The times of a track's samples, in seconds, as its boxes or blocks state them."""
+    """The times of a track's samples, in seconds, according to the boxes or blocks."""
 
     samples: int  # their number
     shortest_s: Fraction  # the shortest duration, without that of the sample decoded last; 0 if none is stated
@@ -50,7 +50,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedTrack:
-    """A track as its header and its samples describe it."""
+    """A track, described from its header and its samples."""
 
     kind: StatedKind
     language_tag: str = ""  # the track's language by BCP 47; "" if the container states none
@@ -64,7 +64,7 @@ class StatedTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedFile:
-    """A file as its container describes it."""
+    """A file, described from its container."""
 
     tracks: tuple[StatedTrack, ...]
     missing_bytes: int = 0  # how many bytes of the last box, element or sample are missing at the end of the file
