@@ -49,7 +49,7 @@ class Job:
             log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
             await self._fail(error)
             raise
-        except Exception as error:  # a defect: logged and reported as the job's end, then raised
+        except Exception as error:  # a defect is logged, reported as the job's end, and raised
             log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
             await self._fail(error)
             raise
@@ -70,7 +70,7 @@ class Job:
         self._held.on_end(lambda: call(self))
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield all events from the start; the last one is ``Done`` or ``Failed``."""
+        """Yield all events from the start; the last event is ``Done`` or ``Failed``."""
         return self._channel.listen()
 
     async def cancel(self, *, keep: bool = False) -> None:

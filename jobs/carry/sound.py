@@ -119,7 +119,7 @@ def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, .
 
 
 def changed_checks(tracks: Sequence[TrackPlan], plan: TrackPlan) -> tuple[str, ...]:
-    """Return the checks that may fail for a copy whose format changes: its container states a single format."""
+    """Return the checks that may fail for a copy whose format changes, since its container states only one."""
     return content_checks(tracks, plan.track.index, "layout", "rate") if plan.action is Action.COPY else ()
 
 

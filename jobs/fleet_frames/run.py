@@ -37,7 +37,7 @@ class _BatchRun:
         self._plan = plan
         self._watch = WorkWatch(pool, WaitOptions())
         self._wait = WorkerWait(pool, plan.job, WaitOptions())
-        self._unfinished: dict[int, int] = {}  # the pictures of each piece that is being made
+        self._unfinished: dict[int, int] = {}  # the pictures of each unfinished piece
 
     async def run(self) -> None:
         """Make all pieces; used once."""

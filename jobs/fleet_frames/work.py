@@ -27,7 +27,8 @@ from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
 FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has its index and no decoder
-AHEAD_BYTES: Final = 256 << 20  #: The size of the pictures decoded ahead for one piece; more on a large GPU
+#: The size of the pictures decoded ahead for one piece; on a large GPU the size is larger
+AHEAD_BYTES: Final = 256 << 20
 FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
 

@@ -45,7 +45,7 @@ class Film:
 
     @property
     def source(self) -> FrameSource:
-        """The source, opened at the first use, even after ``close``; raises as ``open_frame_source``."""
+        """The source, opened at the first use, even after ``close``; raises the errors of ``open_frame_source``."""
         return self._open()[0]
 
     @property
@@ -209,7 +209,7 @@ class FrameSelection:
 
 
 def refuse_in_loop(word: str, remedy: str) -> None:
-    """Raise UsageError if an event loop runs in this thread, which ``word`` would block."""
+    """Raise UsageError if an event loop runs in this thread; ``word`` would block the loop."""
     if is_in_loop():
         raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", remedy)
 

@@ -43,7 +43,7 @@ class _Held:
     """The frames of one read."""
 
     uses: Counter[int] = field(default_factory=Counter)  #: how many more times each number is handed out
-    frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: frames by number, with their bytes
+    frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: for each number, the frame and its bytes
     held_bytes: int = 0
     is_done: bool = False  #: from then on, a number without a frame stays without one
     error: BaseException | None = None
@@ -108,7 +108,7 @@ class GroupReader:
             return self._poll()
 
     def take(self) -> Frame:
-        """Return the next frame, and wait for it; raises as ``poll``."""
+        """Wait for the next frame, and return it; raises the errors of ``poll``."""
         with self._changed:
             while (frame := self._poll()) is None:
                 self._changed.wait()
@@ -198,7 +198,7 @@ class GroupReader:
                 self._changed.wait()
 
     def _is_next(self, place: int) -> bool:
-        """Return whether the next frame is one of a read that has not begun."""
+        """Return whether the next frame belongs to a read that has not begun."""
         slots = self._plan.slots
         return self._position < len(slots) and slots[self._position][0] == place
 

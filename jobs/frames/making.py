@@ -103,7 +103,7 @@ class Paths:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # The device's frames of this segment were held back until all of them were decoded.
+                # The device's frames of this segment were held back until the whole segment was decoded.
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 with self._lock:

@@ -28,7 +28,7 @@ class EntryProofs:
         self._is_intra = _is_intra_only(source.ranges.index.codec)
 
     def moves(self, group: int, path: DecodePath[Any], fallback: str) -> int:
-        """Return how many steps back from its usual entry a group is decoded; raises as ``SegmentWalk.results``."""
+        """Return how many steps back from its usual entry a group is decoded; raises like ``SegmentWalk.results``."""
         key = (group, path.decoder.name)
         with self._lock:
             known = self._proven.get(key)

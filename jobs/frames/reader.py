@@ -107,7 +107,7 @@ class FrameReader:
             self._loop.call_soon(self._wake)
 
     async def _work(self, run: Run) -> Finished | Lost:
-        """Decode a segment in a daemon thread, which may be blocked until its frames are taken."""
+        """Decode a segment in a daemon thread; the thread may be blocked until its frames are taken."""
         ended: asyncio.Future[Finished | Lost] = self._loop.create_future()
         queue = self._window.queue(run.segment)
         name = f"codecfleet-frames-{run.segment}"
@@ -166,7 +166,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment, for its pictures after ``past``; ``began`` is called with the first pictures."""
+    """One attempt at a segment's pictures after ``past``; ``began`` is called with the first pictures."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Readings:
         self._packets = 0
 
     def read(self, stamp: SourceStamp, track: int) -> SourceReading:
-        """Return the reading of a source's ``track``-th video track; raises as ``read_source``."""
+        """Return the reading of a source's ``track``-th video track; raises like ``read_source``."""
         if not self._is_settled(stamp):
             return self._read(stamp.source, track)
         key = (stamp, track, InputLimits.of(os.environ))

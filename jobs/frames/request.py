@@ -42,7 +42,7 @@ class FrameRequest(SourceRange, CudaPlace):
     source: InstanceOf[str]  #: or its subclass ``HeldSource``
     place: Place = "host"
     decoder: Decoder = "auto"
-    every: Annotated[int, Field(ge=1)] = 1  #: N takes the pictures 0, N, 2N ... of that part
+    every: Annotated[int, Field(ge=1)] = 1  #: with N, the pictures 0, N, 2N ... of the part are taken
     size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from those of software
     pix_fmt: str | None = None
     threads: Annotated[int, Field(ge=1)] | None = None  #: how many segments are decoded at once; None chooses

@@ -90,7 +90,7 @@ class FrameQueue:
 class FrameWindow:
     """The frames decoded ahead of one source: the queues of the segments in flight.
 
-    Each segment may hold ``segment_bytes``, and always one frame. Any thread calls ``wake`` when ``take`` may
+    Each segment may hold ``segment_bytes``, and in any case one frame. Any thread calls ``wake`` when ``take`` may
     succeed after it returned None.
     """
 

@@ -85,7 +85,7 @@ async def infer(
     second with the number of frames done.
 
     Raises:
-        Unsupported: the pool lacks a DLA or the requested one, or the loadable does not run on it.
+        Unsupported: the pool lacks a DLA or the requested DLA, or the loadable does not run on the DLA.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()

@@ -1,4 +1,4 @@
-"""The plan of an inference job: the segments of its source, and the work of each."""
+"""The plan of an inference job: the segments of the source, and the work of each segment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ NetworksOf = Callable[[], WarmNetworks]  #: Returns the networks of the current 
 
 @dataclass(frozen=True, slots=True)
 class InferPlan:
-    """The segments of a track, and the work of each."""
+    """The segments of a track, and the work of each segment."""
 
     spec: InferSpec
     ranges: TrackRanges
@@ -77,7 +77,7 @@ def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
     Raises InputError; RequestError: there is no such track; UsageError: the part is empty.
     """
     reading = read_source(spec.source, spec.video_track)
-    described, _ = reading.described()  # raises unless at least one picture decodes
+    described, _ = reading.described()  # raises an error if no picture decodes
     colour = None if reading.index.colours else described.colour
     ranges = TrackRanges.cut(reading.index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     return InferPlan(spec, ranges, loadable, colour)

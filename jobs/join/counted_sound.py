@@ -1,4 +1,4 @@
-"""PCM in mp4 and mov, which count samples and state no times: gaps become silence, and overlaps are left out."""
+"""PCM in mp4 and mov, where samples are counted and have no times: gaps become silence, overlaps are left out."""
 
 import re
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Gather:
-    """Writes one output file: call ``join`` for each segment in order, then ``finish`` or ``abandon``."""
+    """Writes one output file: call ``join`` for each segment in order, and at the end ``finish`` or ``abandon``."""
 
     def __init__(self, plan: Plan, path: Path, encoded: Mapping[int, EncodedTrack]) -> None:
         self._plan = plan

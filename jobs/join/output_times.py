@@ -4,7 +4,7 @@ Packet i in decoding order is decoded ``lead`` before picture i in presentation 
 decoding times are sums of durations, this makes each sample last as long as a picture.
 
 With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
-bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
+bounds rise with i, and neither bound needs a picture of a later segment, so cuts change no time.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,8 @@ def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction
     """Return ``lead`` in the ticks of ``times``, the sorted times of all pictures.
 
     That is the longest span of ``reorder_frames`` pictures, ignoring spans of 1.5 times the median or more, but at
-    least the span of the last pictures if that is at most ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
+    least the span of the last pictures if that is at most ``LONGEST_FINAL_LEAD_S``. A track's only picture lasts
+    ``usual``.
     """
     if not reorder_frames:
         return Fraction(0)
@@ -104,7 +105,7 @@ class OutputTimes:
 
     @property
     def _lead(self) -> int:
-        # The first packets, which no shown picture bounds, each need a separate tick.
+        # No shown picture bounds the first packets, so each of them needs a separate tick.
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:

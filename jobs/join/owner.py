@@ -147,7 +147,7 @@ class FolderOwner:
             self._folder.rmdir()
 
     def release(self) -> None:
-        """Stop owning the folder, which may be removed already. Idempotent."""
+        """Stop owning the folder, even if it has been removed. Idempotent."""
         self._released.set()
         if self._file is not None:
             with suppress(OSError):

@@ -25,7 +25,7 @@ _REPORT_IT = "Nothing was published. Please report it with the input and the opt
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
     """Check each segment's counts, and that the segments cover the plan, before the file is closed.
 
-    Raises ProofFailed: a segment is missing, appears twice or contradicts itself; or two overlap in time.
+    Raises ProofFailed: a segment is missing, appears twice, contradicts itself, or overlaps another in time.
     """
     covered = [number for run in runs for number in range(run.segment, run.until + 1)]
     if covered != list(range(planned)):
@@ -42,7 +42,7 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
 
 
 def miscounted(segment: EncodedSegment, payload_bytes: int) -> str:
-    """Return how a segment's result contradicts itself; "" if it does not."""
+    """Return how a segment's result contradicts itself; "" if there is no contradiction."""
     due = segment.tally.frames if segment.frames_due is None else segment.frames_due
     given, stated_bytes = segment.frames_out, int(segment.sizes_bytes.sum())
     if due != given:

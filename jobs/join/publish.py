@@ -196,7 +196,8 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # Upload in one call: after an error, closing a file opened for writing would publish a truncated one.
+        # Upload in one call: if a file is open for writing and an error comes, closing it would publish a truncated
+        # file.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:

@@ -68,7 +68,7 @@ class RateGuard:
         self.underflows = 0
 
     def judge(self, facts: EncodedSegment, following_ticks: int | None) -> bool:
-        """Return whether a segment may be joined as it is; if so, update the bucket."""
+        """Return whether a segment may be joined without changes; if so, update the bucket."""
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)

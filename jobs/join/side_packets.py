@@ -58,7 +58,7 @@ class Interval:
         return source_s - self.origin_s
 
     def touches(self, begin_s: Fraction, end_s: Fraction) -> bool:
-        """Return whether any of [begin, end), which may be one instant, is kept."""
+        """Return whether any part of [begin, end) is kept; the interval may be one instant."""
         after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
         return after and (self.end_s is None or begin_s < self.end_s)
 
@@ -204,7 +204,7 @@ class AudioPipe(Pipe):
 
 @dataclass(slots=True)
 class VideoPipe(Pipe):
-    """Copies a further video track, from its first keyframe inside the interval."""
+    """Copies a further video track, beginning with the first keyframe inside the interval."""
 
     _started: bool = False
     _waiting: "list[tuple[Packet[Stream], Fraction, Fraction]]" = field(default_factory=list)
@@ -341,7 +341,7 @@ def _opus_samples(payload: bytes) -> int:
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:
-    """Return a time in ms for FFmpeg's Matroska muxer, which rounds time and priming separately and adds them."""
+    """Return a time in ms for FFmpeg's Matroska muxer, which rounds time and priming separately before adding them."""
     heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
     return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
 

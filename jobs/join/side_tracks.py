@@ -109,7 +109,7 @@ class SideTracks:
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """The tracks whose packets are copied, by name."""
+        """The names of the tracks whose packets are copied."""
         return tuple(pipe.track.name for pipe in self._pipes.values())
 
     def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
@@ -168,7 +168,7 @@ class SideTracks:
         )
 
     def _stated_priming(self, plan: TrackPlan) -> int:
-        # A part begins at a whole packet in the middle of the track, where there is no priming.
+        # A part begins at a whole packet in the middle of the track, so it has no priming.
         audio = plan.track.audio
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 

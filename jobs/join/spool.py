@@ -47,7 +47,7 @@ class SpooledSegment:
 class Spool:
     """The work folder of one job, beside the output, so that publishing is a rename on one file system.
 
-    ``payloads`` is another, existing folder for payloads; if ``is_durable``, they survive a power loss.
+    ``payloads`` is another, existing folder for payloads; if ``is_durable``, payloads survive a power loss.
     """
 
     def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:

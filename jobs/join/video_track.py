@@ -80,7 +80,7 @@ class TrackFile:
         except (av.error.FFmpegError, OSError, ValueError) as error:
             self.abandon()
             raise self._failed(error) from error
-        # The muxer may have chosen another tick than the requested one.
+        # The muxer may have chosen a tick that was not requested.
         self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
         self._times_from = partial(
             OutputTimes,
@@ -134,7 +134,7 @@ class TrackFile:
             raise self._refused(error, f"at about {float(at_s):.1f} s") from error
 
     def close(self) -> JoinedTrack:
-        """Close the file. Raises StorageFailed; InputUnreadable: one of the last copied packets is refused."""
+        """Close the file. Raises StorageFailed; InputUnreadable: the muxer refuses a copied packet."""
         output, self._output = self._output, None
         try:
             if output is not None:

@@ -1,4 +1,4 @@
-"""A journal's header, which states everything that a job's bytes depend on, and how two headers differ. Pure."""
+"""A journal's header, which states everything that a job's bytes depend on. Compares two headers. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _WORDS: Final = {
 
 
 def header_of(plan: Plan) -> JobHeader:
-    """Return the header of a job with this plan, whose encoder is chosen."""
+    """Return the header of a job with this plan; the plan's encoder must be chosen."""
     spec = plan.spec
     job = {
         "codecfleet": _own_version(),

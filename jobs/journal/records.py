@@ -26,7 +26,8 @@ _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
 _TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names may be invalid text
-_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays with a value per packet
+#: Arrays that hold a value for each packet
+_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
 _PLAIN: Final = tuple(
     each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
 )

@@ -26,7 +26,7 @@ from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
 ResultT = TypeVar("ResultT")
 
 _RECORD: Final = "record-"
-_MOST_BYTES: Final = 1 << 30  #: The largest journal: 300 hours of film at 60 pictures per second
+_MOST_BYTES: Final = 1 << 30  #: The largest journal, which is enough for 300 hours of film at 60 pictures per second
 _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s3a"})
 """Protocols of stores with keys in a bucket; there, making a folder would create the bucket."""
 
@@ -40,7 +40,7 @@ class Store:
     keeps = False  #: whether it holds anything
 
     def read(self) -> bytes:
-        """Return the whole journal; empty if there is none."""
+        """Return the whole journal; empty if no journal is stored."""
         return b""
 
     def append(self, record: bytes, *, is_durable: bool) -> None:
@@ -173,7 +173,7 @@ class ObjectStore(Store):
             self._call(self._files.rmdir, self._root)
 
     def content(self, name: str) -> bytes:
-        """Return an object's content; b"" if there is none."""
+        """Return an object's content; b"" if the object does not exist."""
         if name not in self._names():
             return b""
         content: bytes = self._call(self._files.cat_file, f"{self._root}/{name}")

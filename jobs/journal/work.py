@@ -19,7 +19,7 @@ from .stores import FolderStore, ObjectStore, Store, StoreLease
 
 
 class WorkPlace:
-    """One job's spool and journal, owned from ``open`` to ``keep`` or ``remove``. Its calls block."""
+    """One job's spool and journal, owned from ``open`` to ``keep`` or ``remove``. All calls block."""
 
     def __init__(self, spec: TranscodeSpec) -> None:
         self._spec = spec
@@ -37,7 +37,7 @@ class WorkPlace:
 
     @property
     def location(self) -> str:
-        """Where the journal is; "" without one."""
+        """Where the journal is; "" without a journal."""
         return "" if self._spec.no_journal else place_of(self._spec)
 
     def open(self) -> None:

@@ -118,7 +118,7 @@ class Decoder(OwnThread):
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
-        """Return the remaining frames; decoding starts again at the next keyframe. Raises as ``decode``."""
+        """Return the remaining frames; decoding starts again at the next keyframe. Raises like ``decode``."""
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:

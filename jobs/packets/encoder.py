@@ -146,7 +146,7 @@ class Encoder(OwnThread):
         self._session.force_idr()
 
     def finish(self) -> list[Packet]:
-        """Return the remaining packets; the encoder accepts no more pictures. Raises as ``encode``."""
+        """Return the remaining packets; the encoder accepts no more pictures. Raises like ``encode``."""
         return self._call(self._session.finish)
 
     async def finish_async(self) -> list[Packet]:

@@ -62,7 +62,7 @@ class EncodingSession:
         self._shown_first = False
 
     def encode(self, frame: EncodeFrame) -> list[Packet]:
-        """Encode a picture, and return the packets that are ready. Raises as ``PictureSession``."""
+        """Encode a picture, and return the packets that are ready. Raises like ``PictureSession``."""
         offered = self.pictures.read(frame)
         if not self.is_open:
             self._open(offered)

@@ -1,4 +1,4 @@
-"""One coded picture, for ``Decoder`` and from ``Encoder``."""
+"""One coded picture, which ``Decoder`` takes and ``Encoder`` returns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
 LEAST_USUAL_BPS: Final = 50_000  #: A lower rate was probably meant in kilobits
-_HDR: Final = {16: "PQ", 18: "HLG"}  #: HDR transfer functions (H.273), which need 10 bits (BT.2100)
+_HDR: Final = {16: "PQ", 18: "HLG"}  #: HDR transfer functions (H.273), for which BT.2100 requires 10 bits
 _SDR_BITS: Final = 8
 
 

@@ -99,7 +99,7 @@ def choose_cuts(
 
 
 def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fraction) -> _Aim:
-    # Half a segment must be at least a tick, or _walk would not advance.
+    # Half a segment must be at least a tick; otherwise _walk would not advance.
     segment_s = max(segment_s, 2 * index.time_base)
     segment, shortest = (round(s / index.time_base) for s in (segment_s, max(segment_s / 2, shortest_s)))
     return _Aim(begins, segment, shortest)

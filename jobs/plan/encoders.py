@@ -33,7 +33,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     """Return the plan for the encoder kind that will write the track, and warnings. ``retried`` submits work.
 
     Raises:
-        Unsupported: NVENC is required, but none is available, or the one found does not support these settings.
+        Unsupported: NVENC is required, but none is available, or the NVENC found does not support these settings.
         DeviceError: NVENC is required, and the device failed.
         FleetUnavailable: NVENC is required, and the fleet does not answer.
     """

@@ -32,9 +32,9 @@ class OutputClock:
     end_ticks: int | None = None  #: The end of the requested part; None if that is the source's end
 
     def shown_ticks(self, last: int) -> Fraction:
-        """Return the duration of the picture at tick ``last``, the last one that decoded.
+        """Return the duration of the picture at tick ``last``, the last picture that decoded.
 
-        If pictures after it fail to decode, a part still ends at its requested end.
+        If later pictures fail to decode, a part still ends at its requested end.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:

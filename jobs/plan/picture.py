@@ -28,7 +28,7 @@ _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
 _HD_LINES = 720  #: From this height on, YUV without a stated matrix is taken for BT.709
-SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other more than 64
+SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other is over 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ def check_driver(plan: Plan) -> None:
 
 
 def check_memory(demand: Demand, inventory: Inventory) -> None:
-    """Raise NotEnoughMemory if one segment of a job does not fit into any machine's memory."""
+    """Raise NotEnoughMemory if no machine has the memory for one segment of a job."""
     for refusal in place([demand], inventory, start_rates(), Policy()).refusals:
         if refusal.is_too_large:
             raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
@@ -168,7 +168,7 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on otherwise idle machines; ``where`` names them, ``note`` is an extra line to print."""
+    """Place one demand on otherwise idle machines, named by ``where``; ``note`` is an extra line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 

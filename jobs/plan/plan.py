@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def encoder_kind(self) -> str:
-        """Everything besides the source's pictures that the output's bytes depend on, as one stable line."""
+        """Everything that the output's bytes depend on except the source's pictures, as one stable line."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def tracks_report(self) -> tuple[TrackReport, ...]:
-        """What happens to each track, the encoded one first."""
+        """What happens to each track, beginning with the encoded one."""
         video = self.carry.video
         encoded = TrackReport(
             kind="video",

@@ -35,7 +35,7 @@ class Framing:
 
     crop: Region  #: The part of the decoded picture to keep
     turn: Turn  #: How to turn that part
-    replaces_matrix: bool  #: Whether the turn includes the source's display matrix, which the output then omits
+    replaces_matrix: bool  #: Whether the turn includes the source's display matrix; then the output omits the matrix
     stated: Region  #: The part that the source's container shows; by default all of the decoded picture
 
     def framed(self, source: VideoFormat) -> VideoFormat:

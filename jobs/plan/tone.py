@@ -9,7 +9,7 @@ from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, T
 from ...errors import Unsupported
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020: nearly all HDR has these
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020; nearly all HDR has these
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 

@@ -25,7 +25,7 @@ _SPS_TYPES = {"h264": 7, "hevc": 33}
 
 @dataclass(slots=True)
 class PacketTally:
-    """Counts over the packets of one track."""
+    """Numbers counted over the packets of one track."""
 
     header_frames: int = 0  # packets that the header promises; 0 if the header promises none
     packets: int = 0
@@ -51,7 +51,7 @@ class PacketTally:
 
 @dataclass(slots=True)
 class SourceTally:
-    """Counts over all packets, and the header's duration."""
+    """Numbers counted over all packets, and the header's duration."""
 
     header_duration_s: Fraction | None = None
     size_bytes: int = 0

@@ -81,7 +81,7 @@ RIDER_WORDS: Final = {
 
 
 class RiderFacts(Value):
-    """A kind of side data of pictures; times count from the first picture."""
+    """One kind of side data of pictures; times count from the first picture."""
 
     kind: str  # FFmpeg's name, or ``ALPHA`` or ``LCEVC``
     first_s: Seconds | None  # the time of the first picture with this side data; None if unknown
@@ -164,7 +164,7 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # counted after the first packet with a DTS; all packets if none has one
+    missing_dts: int  # counted after the first packet with a DTS; if no packet has a DTS, all packets count
     repeated_pts: int
     backward_dts: int
     clock_resets: int
@@ -194,7 +194,7 @@ class VideoFacts(Value):
 
 
 class TrackFacts(Value):
-    """One track, from the container's header and its packets."""
+    """One track, described from the container's header and the packets."""
 
     index: int
     kind: str

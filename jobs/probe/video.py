@@ -22,7 +22,7 @@ _ANY_RATE = Fraction(25)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFacts:
-    """One property that changes, ``time_s`` after the first picture."""
+    """One property that changes in the picture ``time_s`` after the first one."""
 
     time_s: Fraction
     what: str
@@ -63,7 +63,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return the picture's properties as the container states them; None if not even the size is known."""
+    """Return the picture's properties that the container states; None if not even the size is known."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)

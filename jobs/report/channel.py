@@ -65,7 +65,7 @@ class EventChannel:
 
 
 class JobEvents:
-    """Sends the events of one job; its clock starts when it is created."""
+    """Sends the events of one job; times count from the creation of this object."""
 
     def __init__(self, job: str, channel: EventChannel) -> None:
         self._job = job

@@ -106,7 +106,7 @@ class JournalOpened(Event):
     kind: ClassVar[str] = "journal"
     work: str  # the work location: a folder or a URL
     restored: int  # planned segments that an earlier run finished
-    redone: int  # planned segments that were in flight when that run ended, or whose payload is damaged
+    redone: int  # planned segments that were in flight when the earlier run ended, or whose payload is damaged
 
 
 @dataclass(frozen=True, slots=True)

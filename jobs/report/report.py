@@ -59,7 +59,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class SegmentReport(BaseModel, frozen=True, extra="forbid"):
-    """One segment. Times are in ticks of the source's time base."""
+    """One segment, with times in ticks of the source's time base."""
 
     segment: int
     start_ticks: int | None
@@ -107,7 +107,7 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class ToneReport(BaseModel, frozen=True, extra="forbid"):
-    """How HDR was mapped to SDR: docs/filters.md has the formula."""
+    """How HDR was mapped to SDR (the formula is in docs/filters.md)."""
 
     operator: Literal["bt2390", "hable"]
     transfer: Literal["pq", "hlg"]  # the source's transfer function
@@ -115,7 +115,7 @@ class ToneReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class OverlayReport(BaseModel, frozen=True, extra="forbid"):
-    """The picture laid over every picture: docs/filters.md has the formula."""
+    """The picture laid over every picture (the formula is in docs/filters.md)."""
 
     picture: ShownName
     sha256: str  # of the picture's file
@@ -219,7 +219,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     tone: ToneReport | None = None  # None if colours were not mapped
     overlay: OverlayReport | None = None
     burnt: BurnReport | None = None  # subtitles burnt in after all other steps
-    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None keeps the source's times
+    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None keeps the times of the source
     # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised.
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
     gpu_refusal: str = ""  # why no GPU worked for the job; "" if a GPU worked, no GPU exists, or none was wanted

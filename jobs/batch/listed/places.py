@@ -167,7 +167,7 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the matches of one part of a pattern in a folder: (path, is a folder and not a link, is a file).
+    """Yield (path, whether it is a real folder, whether it is a file) for each match of one pattern part in a folder.
 
     As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
     """
