@@ -60,7 +60,7 @@ class Job:
         return Cancelled(f"job {self.id} was cancelled")
 
     async def _fail(self, error: BaseException) -> None:
-        """Send the event that ends a job without an output, once."""
+        """Send, only once, the event that ends a job without an output."""
         if not self._channel.is_over:
             at_s = round(time.monotonic() - self._began_s, 3)
             await self._channel.send(Failed.of(self.id, at_s, error))

@@ -1,6 +1,6 @@
 """The figures of a batch's last run, for a page. They are read from its database, also while the batch runs.
 
-Addresses are redacted here, before the page shortens them: a shortened address may consist only of its signature.
+Addresses are redacted here, before the page shortens them: a shortened address might show nothing but a signature.
 """
 
 import sqlite3

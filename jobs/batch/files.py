@@ -121,7 +121,7 @@ def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) ->
 
 
 def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Return whether a file under an output's name may be replaced. Raises OutputExists: as ``make_place``."""
+    """Return whether a file under an output's name may be replaced. Raises OutputExists: as in ``make_place``."""
     if overwrite or (entry.was_in_flight and output == entry.output):
         return True
     there = output_bytes(root, output)
@@ -148,7 +148,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file under an output's name: None if the name is free, -1 if it is not a file's."""
+    """Return the size of the file under an output's name: None if the name is free, -1 if no file has it."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -199,7 +199,7 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     Raises:
         InputError: the file cannot be read.
         StorageFailed: the file's store does not answer, or there is no room for the copy.
-        OutputExists, OutputUnwritable: as ``publish``.
+        OutputExists, OutputUnwritable: as in ``publish``.
     """
     # Every try uses the same name, and so removes the leftovers of earlier tries.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)

@@ -60,7 +60,7 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class SampleFile:
-    """The cost of a whole input, estimated from two encoded seconds of it."""
+    """The cost of a whole input, estimated from two encoded seconds of that input."""
 
     source_bytes: int
     output_bytes: float
@@ -84,7 +84,7 @@ class Preview:
     counts: dict[Intent, int]
     left_out: int  #: files found without a video extension
     estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
-    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would fail in a run too
+    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would also fail in a run
     exit_code: int = 0  #: the exit code that a run would have, given the known failures
 
 
@@ -110,8 +110,8 @@ async def preview_batch(
 ) -> Preview:
     """Show what a batch would do with each file, then encode samples of the inputs to estimate the rest.
 
-    ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, after jobs
-    have run. ``show`` is called for each file, in a thread.
+    ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, and is
+    called after jobs have run. ``show`` is called for each file, in a thread.
 
     Raises:
         UsageError, InputNotFound: as in a run.

@@ -74,7 +74,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
 
 
 def error_of(fault: FileFault | None) -> CodecfleetError | None:
-    """Return the error of a stored fault; for a defect, its class precedes the message."""
+    """Return the error of a stored fault; for a defect, the message begins with the class."""
     if fault is None:
         return None
     kind = getattr(errors, fault.error, None)

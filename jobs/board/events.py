@@ -54,7 +54,7 @@ class Run:
     """Have a worker encode a segment."""
 
     segment: int
-    until: int  #: the last planned segment to cover
+    until: int  #: the last planned segment that the run covers
     entry_moves: int  #: how often the segment's access point has moved back
     attempt: int
     constraints: Constraints = UNCONSTRAINED

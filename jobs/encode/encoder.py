@@ -77,7 +77,7 @@ class _FrameFile:
             self._group.append(packet)
 
     def finish(self) -> None:
-        """Write the last group, and close the file. Raises ProofFailed, StorageFailed: as ``write``."""
+        """Write the last group, and close the file. Raises ProofFailed, StorageFailed: as in ``write``."""
         if self._group:
             self._flush(None)
         self._file.close()

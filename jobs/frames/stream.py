@@ -179,7 +179,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         return self
 
     async def __anext__(self) -> Frame:
-        """Return the next frame. Raises CodecfleetError: the frame could not be decoded; the stream is closed."""
+        """Return the next frame. Raises CodecfleetError: decoding the frame failed, which closes the stream."""
         async with self._turn:
             if self._is_closed:
                 raise StopAsyncIteration

@@ -159,7 +159,7 @@ class FrameWindow:
             self.notify()
 
     def notify(self) -> None:
-        """Wake the threads, and the consumer if it found nothing; the caller holds the lock."""
+        """Wake the threads, and the consumer if it waits for a frame; the caller holds the lock."""
         self.changed.notify_all()
         if self._is_starved:
             self._is_starved = False

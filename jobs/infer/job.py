@@ -124,7 +124,7 @@ class _InferRun:
     _infer_s: float = 0.0
 
     async def report(self) -> InferReport:
-        """Run every segment, join them, publish."""
+        """Run all segments, join their results, and publish the output."""
         spec, plan = self.plan.spec, self.plan
         again = await fan_out(
             SourceReach(self.pool, self.stamp, spec.ship),

@@ -32,7 +32,7 @@ _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s
 
 
 class Store:
-    """Holds the records and payloads of one job. This class holds nothing, for jobs without a journal.
+    """Holds the records and payloads of one job. This class is for jobs without a journal, and holds nothing.
 
     Calls raise StorageFailed.
     """
@@ -277,7 +277,7 @@ def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
 def _opened(url: str) -> tuple[Any, str]:
     try:
         files, root = open_store(url)
-        # Objects need no folder, and a misspelt name would create a bucket.
+        # No folder is created: objects need none, and a misspelt name would create a bucket.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)
     except Exception as error:  # every store raises other errors

@@ -83,7 +83,7 @@ class Decoder(OwnThread):
 
     @property
     def fallback(self) -> str:
-        """Why software decodes; "" if it does not."""
+        """Why software decodes; "" unless it does."""
         return self._session.fallback
 
     @property

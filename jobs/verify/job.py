@@ -97,7 +97,7 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files; None means that a file has ended. ``time_s`` is the source's time."""
+        """Take frame ``number`` of both files, None if one has ended; ``time_s`` is the source's time, if known."""
         if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:

@@ -42,7 +42,7 @@ class EntrySpecs:
 
         Defaults are left out, so that a new option of the program changes no digest.
 
-        Raises UsageError: as ``spec``; InputError: the overlay picture, or its font, cannot be read.
+        Raises UsageError: as in ``spec``; InputError: the overlay picture, or its font, cannot be read.
         """
         spec = self.spec(overrides, _NOTHING, _NOTHING)
         fields = spec.model_dump(mode="json", exclude_defaults=True)

@@ -24,7 +24,7 @@ class BatchLedger:
     async def write(self, change: Change) -> None:
         """Write a change, and return when it is on the disk; a cancelled call still writes the change.
 
-        Raises as ``BatchDatabase.write``.
+        Raises like ``BatchDatabase.write``.
         """
         written: Future[None] = Future()
         self._pending.put((change, written))

@@ -71,7 +71,7 @@ class ResetClock:
         """Take the next packet's DTS in demux order, and return the offset of its timestamps in ticks.
 
         Pass None for packets that an edit list hides, and for packets without a DTS: the PTS does not show the decoding
-        clock, because it is ahead of that clock by the reorder delay (many seconds at a low frame rate).
+        clock, because a PTS is ahead of that clock by the reorder delay (many seconds at a low frame rate).
         """
         if dts is None:
             return self.offset

@@ -85,7 +85,7 @@ class FileBytes:
         self._block = b""
 
     def read(self, place: int, count: int) -> bytes:
-        """Return ``count`` bytes from ``place`` on, fewer at the end of the file."""
+        """Return ``count`` bytes from ``place`` on, or fewer at the end of the file."""
         offset = place - self._begin
         if offset < 0 or offset + count > len(self._block):
             self._file.seek(place)
