@@ -76,7 +76,8 @@ class Job:
     async def cancel(self, *, keep: bool = False) -> None:
         """Stop the job, remove its files, and return when that is done. Idempotent.
 
-        With ``keep``, finished segments stay in its work folder: the same job, submitted again, continues from them.
+        With ``keep``, finished segments stay in the work folder, and the same job continues from them when submitted
+        again.
         """
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep

@@ -82,7 +82,7 @@ class SubmittedJob(Protocol):
     def __await__(self) -> Generator[Any, None, Report]: ...
 
     async def cancel(self, *, keep: bool = False) -> None:
-        """Stop the job; with ``keep``, it continues from its finished segments when it is submitted again."""
+        """Stop the job. With ``keep``, the same job continues from its finished segments when submitted again."""
 
 
 Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]

@@ -148,7 +148,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file under an output's name: None if the name is free, -1 if no file has it."""
+    """Return the size of the file under an output's name: None if nothing is there, -1 if it is not a file."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)

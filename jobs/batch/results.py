@@ -18,7 +18,7 @@ class BatchResult:
     output: str  #: path or URL of the output, which exists only without an error
     result: FileResult | None
     error: BaseException | None  #: None if the file has an output
-    report: Report | None  #: None if no job ran: the file failed before that, or was copied
+    report: Report | None  #: None if no job ran, because the file failed before that or was copied
     source_bytes: int | None
     output_bytes: int | None
     tries: int  #: 0 if the file failed in an earlier run

@@ -50,7 +50,7 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 def goes_alone(alone: int, waiting: int) -> bool:
     """Return whether the next file runs in a separate process.
 
-    ``alone`` files run in one now, and ``waiting`` files follow the next one.
+    ``alone`` files run in separate processes now, and ``waiting`` files come after the next one.
     """
     return alone < LONE_MAX and waiting >= MANY
 

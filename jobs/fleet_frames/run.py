@@ -53,7 +53,7 @@ class _BatchRun:
     async def _make_all(self) -> None:
         ahead = deque[tuple[BatchPiece, asyncio.Task[MadeBatches]]]()
         pieces = self._plan.pieces()
-        following = await in_thread(next, pieces, None)  # the first piece takes a pass over the whole index
+        following = await in_thread(next, pieces, None)  # making the first piece needs a pass over the whole index
         async with TaskOwner() as owner:
             owner.start(self._watch.run(), "watch")
             owner.start(more_slots(self._pool, self._plan.job, sys.maxsize), "the pool's refusal")

@@ -106,7 +106,7 @@ class MakeBatches(Work[MadeBatches | None]):
         try:
             with _filling(source, self.format) as fill, closing(iter(selection)) as frames:
                 for count in counts:
-                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - an error keeps earlier ones
+                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - after an error, earlier ones stay
         except _OF_FRAMES as error:
             if not made:
                 raise

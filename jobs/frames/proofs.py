@@ -17,8 +17,8 @@ from .source import FrameSource
 class EntryProofs:
     """Proves how far back the entry of a group must be, once for each group, and remembers the result. Thread-safe.
 
-    An entry is proven if the group's first pictures are the same when decoded from further back, as at the cuts between
-    segments.
+    An entry is proven if the group's first pictures are the same when decoded from further back, as is done at the cuts
+    between segments.
     """
 
     def __init__(self, source: FrameSource) -> None:

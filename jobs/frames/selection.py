@@ -43,7 +43,7 @@ class PartFrames:
 
     @cached_property
     def is_counted(self) -> bool:
-        """Whether pictures are numbered by counting, since times are missing, repeated or jump back."""
+        """Whether pictures are numbered by counting, because times are missing, repeated or jump back."""
         return bool(len(self.ranges.index.unreliable))
 
     @cached_property
@@ -141,7 +141,7 @@ class PartFrames:
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """The packet of the last access point that each picture follows in both orders; -1 is the track's start."""
+        """For each picture, the packet of the last access point before it in both orders; -1 is the track's start."""
         index = self.ranges.index
         packets = self._ordered[self.first : self.first + len(self.times)]
         points = np.array([p.packet for p in index.access_points if index.pts[p.packet] != MISSING], dtype=np.int64)

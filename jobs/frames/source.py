@@ -1,4 +1,4 @@
-"""Everything decided before a source's first frame: its segments, its formats, and its decoders."""
+"""Everything that is decided before a source's first frame: the segments, the formats, and the decoders."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class FrameSource:
         return max(1, self.limit_bytes // self.frame_bytes)
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
-        """Return the paths for a segment of ``frames`` frames, best first. Raises Unsupported: too little memory."""
+        """Return the paths for a segment of ``frames`` frames, best first. Raises Unsupported: memory is too small."""
         fitting = tuple(path for path in self.paths if not path.whole or frames <= self.frames_held)
         if not fitting:
             message = f"{frames} pictures without an access point between them do not fit into the memory for frames"

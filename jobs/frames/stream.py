@@ -42,9 +42,10 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     Without an event loop, use ``with`` and ``for``, and ``frames[-1]``, ``frames[10:20]``, ``len(frames)``.
 
-    Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave its
-    loop, the threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also end all
-    selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one of them.
+    Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave the
+    loop of an iteration, the threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also
+    end all selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one
+    of them.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     @overload
     def __getitem__(self, chosen: slice, /) -> FrameSelection: ...
     def __getitem__(self, chosen: int | slice, /) -> Frame | FrameSelection:
-        """Return one frame, counted from the end if negative; or the selection of a slice.
+        """Return one frame, or the selection of a slice; a negative number counts from the end.
 
         Raises:
             NoSuchFrame: there is no such frame. NoSuchFrame is also an IndexError.

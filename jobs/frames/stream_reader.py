@@ -31,7 +31,7 @@ _OPTIONS: Final = ("place", "every")
 class StreamReader:
     """A stream's consumer: takes its pictures in its own thread, from ``start`` to ``close``.
 
-    A number that ``frame.index`` skips is a picture that a mailbox replaced. Raises UsageError: the stream has a
+    If ``frame.index`` skips a number, a mailbox has replaced that picture. Raises UsageError: the stream has a
     consumer, or is no stream; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
     """
 
@@ -55,7 +55,7 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None if ``wake`` is called later. Raises FramesEnd, or the thread's error."""
+        """Return the next frame; if None, ``wake`` is called later. Raises FramesEnd, or the thread's error."""
         with self._changed:
             if self._ahead:
                 frame, size_bytes = self._ahead.popleft()

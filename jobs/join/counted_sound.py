@@ -8,7 +8,8 @@ from fractions import Fraction
 TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the end of the previous one continues it, since clocks jitter
 _SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
-_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}  #: Silent bytes other than 0 (ITU-T G.711)
+#: The byte of silence where that is not 0 (ITU-T G.711)
+_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
 
 
 @dataclass(slots=True)

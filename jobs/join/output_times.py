@@ -1,7 +1,7 @@
 """Presentation and decoding times of the joined track: pure arithmetic, segment by segment.
 
-Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. In mp4 and mov, where
-decoding times are sums of durations, this makes each sample last as long as a picture.
+Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. This choice of times
+suits mp4 and mov, where decoding times are sums of durations: it makes each sample last as long as a picture.
 
 With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
 bounds rise with i, and neither bound needs a picture of a later segment, so cuts change no time.
@@ -59,7 +59,7 @@ class OutputTimes:
     lead_ticks: Fraction  #: ``lead``, in source ticks
     #: returns the duration of the last picture for its time, in source ticks
     last_shown_ticks: Callable[[int], Fraction]
-    counts_decoding: bool = False  #: whether a packet's duration is the distance to the next decoding time
+    counts_decoding: bool = False  #: whether a packet's duration is the time until the next decoding time
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0
     _forgotten: int = 0
@@ -117,7 +117,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet with the rest of the track's duration as its own, but not past the track's ``end``."""
+        """Return the last packet, with a duration that lasts until the end of the track but not past ``end``."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

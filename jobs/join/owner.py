@@ -25,7 +25,7 @@ RENEWED_EVERY_S: Final = 15
 #: A lease has ended if it was not renewed for this long, which is four times the interval of renewals
 LEASE_S: Final = 60
 _MOST_BYTES: Final = 4096  #: The largest owner file
-_ENDED: Final = ("Z", "X")  #: States of ended processes in proc(5)
+_ENDED: Final = ("Z", "X")  #: The codes of ended processes in proc(5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
             time_base = Fraction(stream.time_base or 1)
     except (InputError, av.error.FFmpegError, IndexError) as error:
         raise ProofFailed(f"the joined file cannot be read back: {error}", _REPORT_IT) from error
-    # Relative to the first picture, because a container's clock may start elsewhere.
+    # Times are relative to the first picture, because a container's clock may start elsewhere.
     return len(times), len(times) == len(expected) and all(
         (seen - times[0]) * time_base == (wanted - expected[0]) * tick
         for seen, wanted in zip(times, expected, strict=True)

@@ -308,7 +308,7 @@ def new_packet(payload: bytes) -> "Packet[Stream]":
 
 
 def samples_of(track: Track, packet: "Packet[Stream]") -> int:
-    """Return how many samples a packet decodes to, if its codec fixes that; otherwise 0."""
+    """Return how many samples come from decoding a packet, if the codec fixes that; otherwise 0."""
     if track.codec == "opus":
         return _opus_samples(bytes(packet))
     if track.codec == "ac3":

@@ -16,7 +16,7 @@ from ..carry.containers import Container, container_for
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-LEAST_USUAL_BPS: Final = 50_000  #: A lower rate was probably meant in kilobits
+LEAST_USUAL_BPS: Final = 50_000  #: A rate below this was probably meant in kilobits
 _HDR: Final = {16: "PQ", 18: "HLG"}  #: HDR transfer functions (H.273), for which BT.2100 requires 10 bits
 _SDR_BITS: Final = 8
 

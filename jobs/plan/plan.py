@@ -208,7 +208,7 @@ class Plan:
         return self.index.first_ticks * self.index.time_base + relative_s
 
     def relative_s(self, ticks: int | None) -> Fraction:
-        """Convert ticks of the source to seconds after the first picture; None is the track's start."""
+        """Convert ticks of the source to seconds after the first picture; None stands for the track's start."""
         first = self.index.first_ticks
         return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
 

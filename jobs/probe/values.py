@@ -83,7 +83,7 @@ RIDER_WORDS: Final = {
 class RiderFacts(Value):
     """One kind of side data of pictures; times count from the first picture."""
 
-    kind: str  # FFmpeg's name, or ``ALPHA`` or ``LCEVC``
+    kind: str  # the kind's name in FFmpeg, or ``ALPHA`` or ``LCEVC``
     first_s: Seconds | None  # the time of the first picture with this side data; None if unknown
     last_s: Seconds | None  # the time of the last picture with this side data
 

@@ -32,7 +32,7 @@ class ChangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class VideoFindings:
-    """The description of one video track, and what prevented a complete one."""
+    """The description of one video track; if it is incomplete, also the reasons."""
 
     facts: VideoFacts
     unreadable: str | None = None  # why the track's packets could not be indexed

@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 
 class EventChannel:
-    """One writer, any number of listeners. Only outdated progress is skipped."""
+    """A channel with one writer and any number of listeners. Only outdated progress is skipped."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, Event]] = []

@@ -180,7 +180,7 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     """The work that a job took over from an earlier run, in planned segments."""
 
     restored: int  # segments that were finished, and not encoded again
-    redone: int  # segments in flight when that run ended, or with a damaged payload
+    redone: int  # segments that were in flight when the earlier run ended, or whose payload is damaged
     published: bool = False  # whether the earlier run had published the output; if so, the report is from that run
 
 

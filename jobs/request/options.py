@@ -1,4 +1,4 @@
-"""Declares each option once: ``Option`` is metadata of a pydantic field, for command line, TOML files and docs.
+"""Declares each option once: ``Option`` is metadata of a pydantic field, which command line, TOML files and docs use.
 
 The field's type and bounds define the values; a type with a special notation names a ``Kind``.
 """

@@ -79,7 +79,7 @@ class TranscodeSpec(JobOptions, _Files):
     """
 
     if TYPE_CHECKING:
-        # These fields accept more types than the types that they hold.
+        # The types here are only those that a field holds; a field also accepts others.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -218,7 +218,7 @@ class TrackIndex:
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
-        """Which packets are read twice: another packet has the same position, and also the same PTS or DTS."""
+        """Which packets are read twice, since another packet has the same position, and the same PTS or DTS."""
         repeated = np.zeros(self.packets, dtype=bool)
         for clock in (self.pts, self.dts):
             known = np.flatnonzero(clock != MISSING)

@@ -117,7 +117,7 @@ class SourceReading:
     #: The common format (``one_format.py``); None if no picture decodes
     picture: tuple[VideoFormat, StreamExtras] | None
     undecodable: str  #: Why no picture decodes; "" if a picture does
-    first_ticks: int | None = None  #: The time of the first picture that decodes: leading pictures may lack references
+    first_ticks: int | None = None  #: The time of the first picture that decodes; leading pictures may lack references
     is_cut_short: bool = False  #: Whether the file is shorter than the container's structure says
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 

@@ -116,7 +116,7 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     """
 
     if TYPE_CHECKING:
-        # These fields accept more types than the types that they hold.
+        # The types here are only those that a field holds; a field also accepts others.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

@@ -1,4 +1,4 @@
-"""Names of outputs: a template and an input's name give a path below the output root. Pure."""
+"""Makes the name of an output: a template and an input's name give a path below the output root. Pure."""
 
 import posixpath
 from dataclasses import dataclass

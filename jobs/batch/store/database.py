@@ -1,7 +1,7 @@
 """The database of a batch: one SQLite file with every entry's state. docs/batch.md describes its tables.
 
-One process writes, any number may read. Each transaction is flushed to the disk, which is slow: write many changes at
-once. All calls block.
+One process writes, and any number of processes may read. Each transaction is flushed to the disk, which is slow: write
+many changes at once. All calls block.
 """
 
 import os
@@ -114,7 +114,7 @@ class BatchDatabase:
         self._abandon()
 
     def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
-        """Make these entries the run's, all of them or none, and return their number. Raises as ``list_entries``."""
+        """Give the run these entries, all of them or none, and return their number. Raises like ``list_entries``."""
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
             values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
@@ -149,7 +149,7 @@ class BatchDatabase:
             connection.executemany("UPDATE entries SET state = ? WHERE entry = ?", rows)
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Note what has happened to entries."""
+        """Record changes of entries."""
         with self._transaction() as connection:
             for change in changes:
                 (state,) = connection.execute("SELECT state FROM entries WHERE entry = ?", (change.entry,)).fetchone()
@@ -161,7 +161,7 @@ class BatchDatabase:
         return dict.fromkeys(EntryState, 0) | {EntryState(state): count for state, count in rows}
 
     def bytes_in(self, state: EntryState) -> tuple[int, int]:
-        """Return the bytes of the inputs and of the outputs of the run's entries in a state, as far as known."""
+        """Return the known bytes of the inputs and of the outputs of the run's entries in a state."""
         ((source_bytes, output_bytes),) = self._rows(
             "SELECT coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) FROM entries "
             "WHERE listed_run = ? AND state = ?",

@@ -23,7 +23,7 @@ class ListedEntry:
     spec_sha256: str
     source_bytes: int | None
     copy: str | None = None  #: the name under which the input may be copied, if that differs from the output's name
-    place: str = ""  #: where the input was named, for errors: ``file:line`` of a list
+    place: str = ""  #: where the input was named, such as ``file:line`` of a list; used in errors
 
 
 def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], root: str) -> None:

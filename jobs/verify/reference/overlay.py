@@ -42,7 +42,7 @@ class OverlayReference:
 
     @classmethod
     def of(cls, overlay: OverlayReport) -> Self:
-        """Read the picture. Raises InputError, or UsageError if it changed or the report redacts its address."""
+        """Read the picture. Raises InputError; UsageError: it has changed, or the report hides part of its address."""
         if "://" in overlay.picture and REDACTED in overlay.picture:
             message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
             raise UsageError(message, "Download it, and write its path into the report, as overlay.picture.")

@@ -161,7 +161,7 @@ class SequentialDecode:
 
     @property
     def time_base(self) -> Fraction:
-        """Seconds in a tick of the source."""
+        """The length of the source's tick in seconds."""
         return Fraction(self.stream.time_base or 1)
 
     def __iter__(self) -> Iterator[VideoFrame]:
@@ -314,7 +314,7 @@ class ComparedPart:
 
     @classmethod
     def whole(cls, timeline: Timeline) -> Self:
-        """Return all of a track."""
+        """Return the whole of a track as a part."""
         zero_s = (timeline.times[0] if timeline.times else 0) * timeline.time_base
         return cls(timeline.order, timeline.times, timeline.time_base, zero_s, None)
 

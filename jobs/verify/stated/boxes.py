@@ -32,7 +32,8 @@ _SIZES_HEAD_BYTES: Final = 12
 _VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry, up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
 _HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION = 0x100, 0x200, 0x400, 0x800
-_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))  # optional fields before the default duration: flag and bytes
+# the optional fields before the default duration: for each, its flag and its bytes
+_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))
 _TFHD_DURATION: Final = 0x8
 
 
