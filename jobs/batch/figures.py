@@ -17,7 +17,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: A timeline of more segments than this shows sums in ``_BINS`` bins
+_MOST_SPANS: Final = 2000  #: If a timeline has more segments than this, sums in ``_BINS`` bins are shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def database_path(batch: BatchSpec) -> Path:
     """Return the path of a batch's database: as requested, otherwise in the folder of the outputs.
 
-    It is in the current folder if the outputs are remote.
+    If the outputs are remote, the database is in the current folder.
     """
     if batch.database is not None:
         return Path(batch.database).absolute()

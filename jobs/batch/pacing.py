@@ -36,7 +36,7 @@ class PlannedFiles:
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
         """Return the demand of ``waiting`` files of the mean size planned so far, or None if no file was planned yet.
 
-        At most ``room`` of them can run beside the files in flight, so demand beyond that would add idle nodes.
+        At most ``room`` waiting files can run beside the files in flight, so demand beyond that would add idle nodes.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

@@ -69,7 +69,7 @@ class SampleFile:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The time and size of the encoding, estimated from ``samples`` inputs."""
+    """The time and size of the encoding, estimated from samples of the inputs."""
 
     samples: int
     wall_s: float
@@ -83,7 +83,7 @@ class Preview:
 
     counts: dict[Intent, int]
     left_out: int  #: files found without a video extension
-    estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
+    estimate: Estimate | None  #: None if nothing is to be encoded, or no sample could be encoded
     failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would also fail in a run
     exit_code: int = 0  #: the exit code that a run would have, given the known failures
 

@@ -1,4 +1,4 @@
-"""The results of a batch's files, and the batch's progress."""
+"""The results of a batch's files, and the progress of the batch."""
 
 from dataclasses import dataclass
 from typing import Any

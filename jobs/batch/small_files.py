@@ -58,8 +58,8 @@ def goes_alone(alone: int, waiting: int) -> bool:
 class SmallFiles:
     """The small files in flight; ``waiting`` returns how many files of the batch follow. Used from one event loop.
 
-    Only for pools that run all work in software in child processes: these see the same files with the same rights, and
-    no GPU is left unused.
+    Used only with pools that run all work in software in child processes: such processes see the same files with the
+    same rights, and no GPU is left unused.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:

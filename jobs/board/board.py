@@ -20,9 +20,9 @@ joined is ever undone.
 first suspect runs before the rest, since a stream that breaks its decoder may do so in any segment. Once a segment has
 broken a device while alone, the rest of the job is decoded in software.
 
-A *streaming* board hands segments over while they run. A segment opens once its first pictures equal those past the end
-of the previous one, and ends when its reader has taken all of it (``Delivered``). If its seam differs, its output is
-dropped and it is decoded from further back. Nothing is merged, and no failure is retried.
+A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
+the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
+segment's output is dropped, and the segment is decoded from further back. Nothing is merged, and no failure is retried.
 """
 
 from collections.abc import Iterable, Sequence
@@ -228,7 +228,7 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
     if step is None and waiting.state is SegmentState.WAITING:
         return board, [Fail(given_up(segment.number, history, event.error))]
     if attempt.fault is FaultKind.GUILTY and waiting.constraints.software:
-        # The rest of the file may break the device too, and kill other jobs' workers.
+        # The rest of the file may also break the device, and so kill the workers of other jobs.
         board = _acquitted(replace(board, software=board.software or reason(attempt)), waiting)
     return board, []
 
@@ -335,7 +335,7 @@ def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Boa
 
 
 def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
-    """Return the board in the state in which it was while the run was in flight."""
+    """Return the board as it was before the run ended."""
     frames = sum(each.frames for each in part)
     first = replace(
         part[0],
@@ -361,7 +361,8 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    That is the larger of an equal share and a share in proportion to its frames; ``frames_left`` includes these frames.
+    That is an equal share, or a share in proportion to the segment's frames, if that is larger; ``frames_left``
+    includes the segment's frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -19,13 +19,13 @@ LOOK_S = 0.5  #: How often running work is sampled
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
 STEPS = 20  #: Work makes progress in steps: this many equal parts of its frames
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run must be expected to end sooner than the first: its time is shorter by this factor
+GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long to end
 SETTLED = 0.5  #: After this part of the usual time, a run's own speed counts; until then the run opens and seeks
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A sample of running work: its station, and the frames done there when its worker last answered."""
+    """A sample of running work: the station, and the frames done there when the worker last answered."""
 
     station: StationId
     frames: int

@@ -1,4 +1,4 @@
-"""Running blocking calls in threads, with three ways to treat a cancellation."""
+"""Runs blocking calls in threads, with three ways to treat a cancellation."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -34,7 +34,7 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
     """Return chapters end to end from ``begin_s`` to at most ``end_s``, the film's end.
 
-    A chapter that overlaps the next, or has no length, ends where the next begins.
+    A chapter that overlaps the next one, or has no length, ends where the next one begins.
     """
     found: list[Chapter] = []
     at_s = begin_s

@@ -1,7 +1,7 @@
 """The contents that each output container can hold, and how it is written: one frozen value per file extension.
 
-The tables list what players can be expected to read, which is less than FFmpeg's muxers accept; a test writes and reads
-every entry. docs/containers.md shows the same table.
+The tables list only what players can be expected to read; FFmpeg's muxers accept more. In tests, every entry is written
+and read. docs/containers.md shows the same table.
 """
 
 from collections.abc import Callable, Mapping

@@ -35,7 +35,7 @@ _TICK = Fraction(1, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the container's header states about the pictures, and what is lost."""
+    """The statements of the container's header about the pictures, and the losses."""
 
     picture: VideoFormat
     extras: StreamExtras  #: properties of the pictures that are not part of their format

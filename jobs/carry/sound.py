@@ -23,7 +23,7 @@ _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels that a track is mixed to, None if the track stays; ``wanted`` may be "keep"."""
+    """Return the number of channels to which a track is mixed, or None for no mixing; ``wanted`` may be "keep"."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 
@@ -59,7 +59,7 @@ def output_layout(track: Track, codec: str, channels: int | None, container: Con
 
 
 def copy_obstacle(track: Track, container: Container, source_format: str) -> str | None:
-    """Return why a track cannot be copied although the container holds its codec; None if it can."""
+    """Return why a track cannot be copied although the container holds its codec; None if a copy is possible."""
     if track.formats and not _holds_changes(track, container, source_format):
         return (
             f"its format changes ({in_words(track.formats)}), and .{container.name} states only one for {track.codec}"

@@ -33,7 +33,7 @@ class Action(Enum):
 class PictureTimes:
     """Times of the encoded track's pictures, from the index."""
 
-    rate: Fraction | None = None  #: pictures per second; None if only the container states it
+    rate: Fraction | None = None  #: pictures per second; None if only the container states the rate
     skipped_s: Fraction = Fraction(0)  #: the time from the source's first picture to the output's first picture
     end_s: Fraction = Fraction(0)  #: when the source's pictures end, on the source's clock
 
@@ -76,7 +76,7 @@ _LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds 
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
-    """Return the names of a track's content checks: those in ``words``, or all; ``index`` is its stream index."""
+    """Return the names of a track's content checks: the checks in ``words``, or all; ``index`` is the stream index."""
     if (found := _numbered(tracks, index)) is None:
         return ()
     name = ".".join(found)

@@ -17,7 +17,7 @@ class FilmPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipOrder:
-    """The order of all clips in each epoch, and its division into shards: each clip is in exactly one.
+    """The order of all clips in each epoch, and its division into shards: each clip is in exactly one shard.
 
     A shard takes clips that follow each other in that order, so that few films are read by two shards.
     """
@@ -47,7 +47,10 @@ class ClipOrder:
         return [tuple(parts[begin : begin + self.films_open]) for begin in range(0, len(parts), self.films_open)]
 
     def mixed(self, epoch: int, block: Sequence[FilmPart], counts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return a block's clips as (place of the part, number of the clip), ``counts`` has each film's clips."""
+        """Return a block's clips as (place of the part, number of the clip).
+
+        ``counts`` has the number of clips of each film in the block.
+        """
         clips = [
             (place, number)
             for place, (part, count) in enumerate(zip(block, counts, strict=True))

@@ -47,14 +47,14 @@ class ClipDataset:
         for clip in dataset:
             train(clip.data)
 
-    Each clip of an epoch is in exactly one shard: a worker process of a rank. It pickles, and opens films only when
-    they are read, never before a fork. A subclass that is also a ``torch.utils.data.IterableDataset`` works with
-    ``DataLoader``; it then finds its worker's part.
+    Each clip of an epoch is in exactly one shard: a worker process of a rank. A data set can be pickled. It opens films
+    only when they are read, never before a fork. A subclass that is also a ``torch.utils.data.IterableDataset`` works
+    with ``DataLoader``; it then finds the part of its worker.
 
     Args:
         sources: paths or fsspec URLs.
         clips: chooses a film's clips: a function of the times of its frames that returns lists of frame numbers, all of
-            one length. If it has a parameter ``seed``, it gets one that differs by film and epoch.
+            one length. If this function has a parameter ``seed``, it gets a seed that differs by film and epoch.
         clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
             whole films.
         format: the tensor of a clip.
@@ -107,7 +107,7 @@ class ClipDataset:
         self._check()
 
     def __len__(self) -> int:
-        """Return how many clips this rank has in an epoch. Raises TypeError if that differs by film."""
+        """Return how many clips this rank has in an epoch. Raises TypeError if films have unequal numbers of them."""
         if self._order.clips_per_film is None:
             raise TypeError("the number of clips is unknown: clips_per_film is None")
         _, workers = _worker()

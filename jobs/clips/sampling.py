@@ -31,13 +31,13 @@ def clips_at_random_indices(
     sampling_range_end: int | None = None,
     policy: Policy = "repeat_last",
 ) -> list[list[int]]:
-    """Return clips that begin at random frames; the same clips for the same seed.
+    """Return clips that begin at random frames; equal seeds give equal clips.
 
     Args:
         film: the number of frames, or an object whose length is that number.
         seed: chooses the clips.
         num_clips: how many clips.
-        num_frames_per_clip: how many frames each has.
+        num_frames_per_clip: how many frames each clip has.
         num_indices_between_frames: the step from each frame of a clip to its next one.
         sampling_range_start: the first frame at which a clip may begin; a negative number counts from the end.
         sampling_range_end: the frame before which clips begin; a negative number counts from the end. By default no
@@ -96,7 +96,7 @@ def clips_at_random_times(
         times_s: when each frame is shown, in order, such as ``film.times_s``.
         seed: chooses the clips.
         num_clips: how many clips.
-        num_frames_per_clip: how many frames each has.
+        num_frames_per_clip: how many frames each clip has.
         seconds_between_frames: the step from each time of a clip to the next; by default the mean duration of a frame.
         sampling_range_start: the first time at which a clip may begin; by default the time of the first frame.
         sampling_range_end: the time before which clips begin. By default no clip exceeds the film.
@@ -147,7 +147,7 @@ def _counted(film: int | Sized) -> int:
 
 
 def _span(frames: int, step: int) -> int:
-    """Return how many frames of the film a clip covers, from its first to its last."""
+    """Return how many frames of the film a clip covers, from the clip's first frame to its last."""
     return _positive("num_indices_between_frames", step) * (_positive("num_frames_per_clip", frames) - 1) + 1
 
 

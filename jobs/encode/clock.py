@@ -12,7 +12,7 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than these ticks
+_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than the ticks here
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
@@ -69,7 +69,7 @@ class FrameClock:
 
 
 def measured_rate(first: Sequence[Offered]) -> Fraction:
-    """Return the nominal frame rate: the first frame's, unless the times of the first two frames contradict it."""
+    """Return the nominal frame rate: as the first frame states, unless the first two frames' times contradict it."""
     stated = first[0].format.frame_rate
     times = [each.time_s for each in first[:2] if each.time_s is not None]
     apart_s = sum((after - before for before, after in pairwise(times)), Fraction(0))

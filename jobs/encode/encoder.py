@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from .inputs import Offered
 
 
-PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: the times of two frames give the rate
+#: How many frames are read before the encoder is opened, since the times of two frames give the rate
+PEEK_FRAMES: Final = 2
 
 
 class _FrameFile:

@@ -23,7 +23,7 @@ _ANY_RATE: Final = Fraction(25)
 class PresentReport:
     """The result of ``present``."""
 
-    frames: int  #: the frames presented; a mailbox may have replaced some before the consumer took them
+    frames: int  #: the number of frames presented; a mailbox may have replaced some before the consumer took them
     width: int
     height: int
     pix_fmt: str  #: FFmpeg's name

@@ -1,4 +1,4 @@
-"""Encodes a caller's pictures into packets: settings, one encoder session, and the pictures' way to it."""
+"""Encodes a caller's pictures into packets: settings, one encoder session, and the transfer of pictures to it."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -169,7 +169,7 @@ class PictureSession:
     def _session(
         self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool
     ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
-        """Return the settings, an open session, and why it is not on the frames' GPU."""
+        """Return the settings, an open session, and why the session is not on the frames' GPU."""
         request, fallback = self._request, ""
         if hard:
             try:

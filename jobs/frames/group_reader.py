@@ -100,7 +100,7 @@ class GroupReader:
             thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None if ``wake`` is called later.
+        """Return the next frame; None means that ``wake`` is called later.
 
         Raises FramesEnd, FrameDamaged, or a read's error.
         """

@@ -71,7 +71,7 @@ class FrameReader:
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame; if None, ``wake`` is called later. Raises FramesEnd, or a segment's error."""
+        """Return the next frame; None means that ``wake`` is called later. Raises FramesEnd, or a segment's error."""
         if self._task is not None and self._task.done():
             if self._task.cancelled():
                 message = "the event loop in which these frames were first requested has ended"

@@ -55,7 +55,7 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame; if None, ``wake`` is called later. Raises FramesEnd, or the thread's error."""
+        """Return the next frame; None means that ``wake`` is called later. Raises FramesEnd, or the thread's error."""
         with self._changed:
             if self._ahead:
                 frame, size_bytes = self._ahead.popleft()

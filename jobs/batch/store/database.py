@@ -108,7 +108,7 @@ class BatchDatabase:
         if self._closed.is_set():
             return
         self._closed.set()
-        # If this fails, the next owner finds that this process has ended.
+        # If this fails, the next owner notices that this process has ended.
         with suppress(OutputInUse, StorageFailed), self._transaction() as connection:
             connection.execute("UPDATE runs SET ended_s = ? WHERE run = ?", (self._clock(), self.run))
         self._abandon()
@@ -189,7 +189,7 @@ class BatchDatabase:
         match change:
             case FileStarted():
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
-                values["was_in_flight"] = 0  # set if the try is stopped, or if the next run finds it killed
+                values["was_in_flight"] = 0  # set to 1 if the try is stopped, or if the next run finds it killed
                 values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
             case CopyNoted():
                 values = {"state": state, **dict(zip(_FOUND, change.found, strict=True))}

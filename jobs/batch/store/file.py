@@ -106,7 +106,7 @@ def not_a_batchs(path: Path) -> UsageError:
 
 
 def application_in(connection: sqlite3.Connection) -> int | None:
-    """Return the application id of a file, 0 if it has none; None for an empty file."""
+    """Return the application id of a file: 0 if it has no id, None if it is empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return int(application) if application or tables else None

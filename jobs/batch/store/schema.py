@@ -171,7 +171,7 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again; ``in_flight`` if the try was stopped and may have published."""
+    """A try ended, and the entry waits again; ``in_flight`` says that it was stopped and may have published."""
 
     entry: int
     tries: int

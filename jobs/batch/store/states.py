@@ -39,7 +39,7 @@ _S, _H = EntryState, EntryEvent
 EDGES: Final = {
     # A new run begins.
     (_S.WAITING, _H.LISTED): _S.WAITING,
-    (_S.RUNNING, _H.LISTED): _S.WAITING,  # the entry's run was killed: the job continues from its journal
+    (_S.RUNNING, _H.LISTED): _S.WAITING,  # the entry's run was killed; the job continues from its journal
     (_S.DONE, _H.LISTED): _S.DONE_BEFORE,
     (_S.FAILED, _H.LISTED): _S.FAILED_BEFORE,
     (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before comparing it
