@@ -1,4 +1,4 @@
-"""Work that a user holds, such as a job: it runs by itself until it ends or is cancelled."""
+"""Work that a user holds, such as a job. It runs by itself until it ends or is cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

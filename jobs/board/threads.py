@@ -49,7 +49,7 @@ async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) ->
 
 
 async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call in a thread; if cancelled, wait for its end first, because its files are removed next."""
+    """Run a blocking call in a thread; if cancelled, wait until it ends, because its files are removed next."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))

@@ -86,7 +86,7 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None without one, or if the output cannot count it.
+    """Return the timecode of the output's first picture; None if it has none, or cannot count it.
 
     ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
     picture.

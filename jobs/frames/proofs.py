@@ -1,4 +1,4 @@
-"""The proof that a decoder may begin at an access point that does not reset it."""
+"""The proof that a decoder may begin at an access point that does not reset the decoder."""
 
 import threading
 from contextlib import closing

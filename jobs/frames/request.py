@@ -13,7 +13,8 @@ from ..request.parts import CudaPlace, PixelSize, SourceRange
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
-SEGMENT_S = Fraction(2)  #: Short, since whole segments are decoded ahead into memory; a cut costs little
+#: The length is short, since whole segments are decoded ahead into memory, and a cut costs little
+SEGMENT_S = Fraction(2)
 
 
 class FrameOptions(TypedDict, total=False):

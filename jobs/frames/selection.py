@@ -38,7 +38,7 @@ class PartFrames:
     every: int = 1
 
     def __len__(self) -> int:
-        """Return how many frames there are: every ``every``-th picture."""
+        """Return how many frames there are, when every ``every``-th picture is taken."""
         return len(range(0, len(self.times), self.every))
 
     @cached_property
@@ -74,7 +74,7 @@ class PartFrames:
     def number_at(self, time_s: float | Fraction) -> int:
         """Return the position of the frame on screen at a time, in seconds after the track's first picture.
 
-        Raises NoSuchFrame: the part has no frame then.
+        Raises NoSuchFrame: the part has no frame at that time.
         """
         index = self.ranges.index
         exact = Fraction(time_s) / index.time_base
@@ -162,7 +162,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
     """Chooses frames of a film; nothing is read until the choice is used."""
 
     def at(self, indices: Iterable[int]) -> ChosenT:
-        """Return the selection of frames by number, in that order; negative numbers count from the end."""
+        """Return the selection of the frames with these numbers, in that order; negative numbers count from the end."""
         numbers = [whole_number(each) for each in indices]
         return self._select(lambda part: [part.position(each) for each in numbers])
 

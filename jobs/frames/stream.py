@@ -247,7 +247,7 @@ class FrameStream(FrameChooser[FrameSelection]):
             await self._woken.wait()
 
     async def _open(self) -> FrameReader | GroupReader | StreamReader:
-        # Not a bound method: the threads must not keep this stream alive.
+        # This is not a bound method, because the threads must not keep the stream alive.
         notify = partial(wake, asyncio.get_running_loop(), self._woken)
         if self._stream is not None:
             return await in_thread(StreamReader, self._stream, self._request, notify)
@@ -271,8 +271,8 @@ def frames(
 ) -> FrameStream:
     """Decode a source's frames, for analysis and training: the frames that ``transcode`` takes, at the same times.
 
-    They are decoded in this process, several segments at once: on this process's own GPU if it has one, otherwise in
-    software. Inside a Ray task or actor, that is the GPU that Ray assigned to it.
+    They are decoded in this process, several segments at once: on this process's own GPU if there is one, otherwise in
+    software. Inside a Ray task or actor, that GPU is the one that Ray assigned to the task or actor.
 
     Args:
         source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither is

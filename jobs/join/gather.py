@@ -91,7 +91,7 @@ class Gather:
         first_s = clock.zero_s + first_ticks * clock.tick_s
         sides_s = plan.carry.first_presentation_s
         if sides_s is None or not plan.container.holds_tracks or plan.spec.start_s is not None:
-            sides_s = first_s  # in a part of the film, earlier sound does not move the origin
+            sides_s = first_s  # if a part of the film is encoded, earlier sound does not move the origin
         self._origin_s = min(first_s, sides_s)
         reorder_frames = reorder_depth(plan.encoder, extradata)
         file = TrackFile(

@@ -66,7 +66,7 @@ class OutputTimes:
     _first: int = 0
 
     def to_output(self, ticks: int) -> int:
-        """Return a source time in ticks of the output, rounded to the nearest."""
+        """Return a source time in ticks of the output, rounded to the nearest tick."""
         return round((ticks * self.source_time_base - self.origin_s) / self.output_tick)
 
     def segment(self, pts_ticks: Sequence[int], following: int | None) -> list[PacketTimes]:

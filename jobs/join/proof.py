@@ -105,7 +105,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _shown(path: Path, container: Container, expected: Sequence[int], tick: Fraction) -> tuple[int, bool]:
-    """Return how many pictures a file shows, and whether it shows them at the written times."""
+    """Return how many pictures a file shows, and whether each is shown at the written time."""
     if not container.carries_times:
         return len(expected), True
     try:

@@ -120,7 +120,7 @@ class Pipe(ABC):
 class AudioPipe(Pipe):
     """Copies sound; its output times are in samples."""
 
-    may_hide_start: bool = True  #: whether edit lists hide the part of a first packet before 0
+    may_hide_start: bool = True  #: whether edit lists hide the part of a first packet that lies before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
     #: places packets by samples if the container counts samples (PCM in mp4 and mov)
@@ -228,7 +228,7 @@ class VideoPipe(Pipe):
         yield self._retimed(packet, pts_s, dts_s, duration_s)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Yield the packets of a track without decoding times: each is decoded when it is presented."""
+        """Yield the packets of a track without decoding times; each packet is decoded when it is presented."""
         for packet, pts_s, duration_s in self._waiting:
             yield self._retimed(packet, pts_s, pts_s, duration_s)
         self._waiting.clear()
@@ -330,7 +330,7 @@ def has_ac3_header(payload: bytes) -> bool:
 
 
 def _opus_samples(payload: bytes) -> int:
-    """Return how many samples an Opus packet has, by its table of contents (RFC 6716, 3.1 and 3.2)."""
+    """Return how many samples an Opus packet has, according to its table of contents (RFC 6716, 3.1 and 3.2)."""
     if not payload:
         return 0
     configuration, code = payload[0] >> 3, payload[0] & 3

@@ -120,7 +120,7 @@ class TrackFile:
             self.joined.pts.append(moment.pts)
 
     def mux(self, packet: "Packet[Stream]") -> None:
-        """Write a packet of any stream. Raises StorageFailed; InputUnreadable: a copied packet is refused."""
+        """Write a packet of any stream. Raises StorageFailed; InputUnreadable: the muxer refuses a copied packet."""
         if self._output is None:
             raise WorkError("the output is not open", "Please report it.")
         if self._container.stated_ends:

@@ -77,7 +77,7 @@ class Difference(NamedTuple):
     """Why work does not belong to a job."""
 
     reason: str
-    continued_by: str  #: what lets the job continue; "" if it can only start over
+    continued_by: str  #: the change with which the job could continue; "" if it can only start over
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:

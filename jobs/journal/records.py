@@ -97,13 +97,13 @@ class RecordStream:
 
 
 def framed(content: bytes, before: bytes = _FIRST) -> tuple[bytes, bytes]:
-    """Return the bytes of a record, which follows the record with the checksum ``before``, and the new checksum."""
+    """Return the bytes and the checksum of a record that follows the record with the checksum ``before``."""
     checksum = _checksum(before, content)
     return _LENGTH.pack(len(content)) + checksum + content, checksum
 
 
 def read_stream(data: bytes) -> RecordStream:
-    """Read records up to the first that is incomplete or changed."""
+    """Read records up to the first record that is incomplete or changed."""
     contents: list[bytes] = []
     at, checksum, head = 0, _FIRST, _LENGTH.size + CHECKSUM_BYTES
     while at + head <= len(data):

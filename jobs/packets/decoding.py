@@ -135,7 +135,7 @@ class DecodingSession:
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep the messages of the newest packets for their pictures, as NVDEC does by itself."""
+        """Keep the messages of the newest packets for the pictures of these packets; NVDEC does so by itself."""
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 

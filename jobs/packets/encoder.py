@@ -34,9 +34,9 @@ class Encoder(OwnThread):
                 send(packet.data)
 
     In an event loop use ``async with`` and await ``encode_async``, ``reconfigure_async`` and ``finish_async``. Pictures
-    are those of ``codecfleet.encode``, all of one size and format; the first one opens the encoder. Packets come in
-    decoding order, H.264 and HEVC in Annex B; an encoder may hold back a few pictures. Calls run one after the other in
-    the encoder's own thread. Source: PyNvVideoCodec programming guide, section 2.3.
+    are of the kinds that ``codecfleet.encode`` accepts, all of one size and format; the first picture opens the
+    encoder. Packets come in decoding order, H.264 and HEVC in Annex B; an encoder may hold back a few pictures. Calls
+    run one after the other in the encoder's own thread. Source: PyNvVideoCodec programming guide, section 2.3.
 
     Args:
         codec: h264, hevc, av1 or vp9.

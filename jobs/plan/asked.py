@@ -57,7 +57,7 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
 
 
 def advice(source: VideoFormat, picture: VideoFormat, codec: Codec, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield warnings about unusual requests; each names the usual choice."""
+    """Yield warnings about unusual requests; each warning names the usual choice."""
     for name, rate_bps in (("bitrate", spec.bitrate_bps), ("maximum bitrate", spec.maxrate_bps)):
         if rate_bps is not None and rate_bps < LEAST_USUAL_BPS:
             message = f"the {name} is {rate_bps} bit/s, which is little for video: did you mean {rate_bps}k?"

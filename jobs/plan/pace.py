@@ -34,7 +34,7 @@ class OutputClock:
     def shown_ticks(self, last: int) -> Fraction:
         """Return the duration of the picture at tick ``last``, the last picture that decoded.
 
-        If later pictures fail to decode, a part still ends at its requested end.
+        If later pictures fail to decode, the part still ends where the request says.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:

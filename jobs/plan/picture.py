@@ -106,7 +106,7 @@ def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
 def settle_picture(
     source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing, life: PictureLife = UNCHANGING
 ) -> SettledPicture:
-    """Return the output's picture format and steps, given the framing.
+    """Return the output's picture format and steps, for the given framing.
 
     Raises Unsupported: the encoder does not support the size or format, or the border does not fit.
     """

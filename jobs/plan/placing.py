@@ -310,7 +310,7 @@ def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, 
 
 
 def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
-    """Name a device and its node, or a group of equal devices: 4 x L40S of l40s-1 ... l40s-4."""
+    """Name a device and its node, or a group of equal devices, such as 4 x L40S of l40s-1 ... l40s-4."""
     found = [devices[entry.lane.device] for entry in group]
     model = _model(found[0])
     if len(found) > 1:

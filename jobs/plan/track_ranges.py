@@ -28,7 +28,7 @@ class PlannedSegment:
     segment: int  #: Its number
     start_ticks: int | None
     end_ticks: int | None
-    cut_packet: int  #: The packet of the last access point at or before the start; 0 at the track's start
+    cut_packet: int  #: The packet of the last access point at or before the start; 0 if the segment starts the track
     frames: int  #: How many pictures the index promises
     reason: str  #: Why it starts there
     #: The numbers [first, end) of the output's pictures, if the output has its own frame rate
@@ -53,7 +53,7 @@ class TrackRanges:
         grid: KeyframeGrid | CountedGrid | None = None,
         rate: FrameRate | None = None,
     ) -> Self:
-        """Cut a part of a track into segments of about ``segment_s``; ``grid`` and ``rate`` as in ``choose_cuts``.
+        """Cut a part of a track into segments of about ``segment_s``; ``grid`` and ``rate`` are as in ``choose_cuts``.
 
         Raises InputUnreadable: the track has no visible picture; UsageError: the part has no visible picture.
         """
@@ -131,7 +131,7 @@ class TrackRanges:
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:
-        """Return the access point to decode from; None is the track's start. Parameters as in ``decode``."""
+        """Return the access point to decode from; None is the track's start. The parameters are as in ``decode``."""
         if segment.start_ticks is None:
             return None
         points = self.index.access_points

@@ -133,7 +133,7 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     yield from _of_access(timeline)
     rate = timeline.rate
     if timeline.missing_pts:
-        # Pictures without times leave gaps, so steps do not show the rate.
+        # Pictures without times leave gaps, so that the steps do not show the rate.
         return
     if not rate.constant:
         spread = f"{_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms"
