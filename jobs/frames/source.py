@@ -21,7 +21,7 @@ from .request import FrameRequest
 from .selection import PartFrames
 
 HOST_BYTES: Final = 2 << 30
-DEVICE_SHARE: Final = 4  #: The part of the device's free memory that frames may take is one in this many
+DEVICE_SHARE: Final = 4  #: Frames may take the device's free memory divided by this
 DEVICE_THREADS: Final = 14  #: The number of sessions that fills a large GPU's engines (docs/nvdec.md)
 
 
@@ -129,7 +129,7 @@ def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
 def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held: int, *, whole: bool) -> int:
     """Return how many segments are decoded at once: at most one per thread, and only as many as fit into memory.
 
-    If whole segments are held, as many fit as are decoded at once, except segments that would not fit alone.
+    If whole segments are held, all that are decoded at once fit, unless one would not even fit alone.
     """
     frames = [segment.frames // every for segment in ranges.segments]
     usual = statistics.median_low(frames)

@@ -1,4 +1,4 @@
-"""Ownership of a work folder by one job at a time, so that two jobs never write one output.
+"""Ownership of a work folder by one job at a time, so that two jobs never write the same output.
 
 On one machine a file lock decides; the kernel releases the lock when its holder dies. A shared file system may have no
 locks between machines, so the locked file is also a lease, which the owner renews.
