@@ -1,4 +1,4 @@
-"""Asynchronous forms of the blocking calls: each runs in a thread, which a cancelled caller does not wait for."""
+"""Asynchronous forms of the blocking calls. Each call runs in a thread; a cancelled caller does not wait for it."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps

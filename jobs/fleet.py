@@ -1,4 +1,4 @@
-"""``Fleet``, where jobs are submitted, and the calls that run one job: the public API."""
+"""``Fleet``, to which jobs are submitted, and the calls that run one job: the public API."""
 
 import asyncio
 import os
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-JOBS_AT_ONCE = 4  #: More jobs than this wait, so that open files and memory stay bounded
+JOBS_AT_ONCE = 4  #: Further jobs wait, so that open files and memory stay bounded
 SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
 
 class Fleet:
     """Workers to run jobs on: this machine's, or a cluster's.
 
-    Without ``address`` and ``RAY_ADDRESS``, workers start on this machine, with a private Ray if that pays. Inside an
-    existing Ray driver, worker or job, its connection is used and left unchanged.
+    Without ``address`` and ``RAY_ADDRESS``, workers start on this machine, with a private Ray if that is faster. Inside
+    an existing Ray driver, worker or job, the existing connection is used and left unchanged.
 
     Args:
         address: a Ray cluster's address.
-        workers: how many segments may be in flight; None for as many as the machines can run.
+        workers: the most segments in flight; None is as many as the machines can run.
         jobs_at_once: how many jobs may run at the same time.
-        pool: where to run instead, such as ``codecfleet.testing.LocalPool``.
+        pool: the pool to use instead of these workers, such as ``codecfleet.testing.LocalPool``.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Fleet:
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
         if os.getpid() != self._process:
-            return  # this is a fork; the process that opened the fleet owns its jobs and workers
+            return  # in a fork; the process that opened the fleet owns the jobs and workers
         for batch in list(self._batches):
             await batch.cancel()
         for job in list(self._jobs):
@@ -106,13 +106,13 @@ class Fleet:
             await self._pool.aclose()
 
     async def transcode(self, spec: TranscodeSpec) -> Job:
-        """Submit a job and return at once. Raises UsageError: the fleet is not open."""
+        """Submit a job and return immediately. Raises UsageError: the fleet is not open."""
         return self._submit(spec, self._jobs_at_once)
 
     def batch(self, spec: BatchSpec) -> "Batch":
         """Start a batch and return at once: ``async for result in fleet.batch(spec)``. See docs/batch.md.
 
-        A batch limits its files in flight itself; they do not count as ``jobs_at_once``.
+        A batch itself limits its files in flight; ``jobs_at_once`` does not apply to them.
 
         Raises:
             UsageError: the fleet is not open, or the spec's template is invalid.
@@ -162,7 +162,8 @@ class Fleet:
 
         Args:
             source: path or fsspec URL, which every worker must be able to open.
-            **options: ``start_s``, ``end_s``, ``video_track``, ``every``, ``decoder`` and ``strict``, as of ``frames``.
+            **options: ``start_s``, ``end_s``, ``video_track``, ``every``, ``decoder`` and ``strict``, with the meanings
+                that they have in ``frames``.
 
         Raises UsageError: the fleet is not open, or the source or an option is invalid. Nothing is read yet.
         """
@@ -181,7 +182,7 @@ class Fleet:
 
         Raises:
             UsageError: the fleet is not open.
-            Cancelled: it was closed meanwhile.
+            Cancelled: the fleet was closed meanwhile.
             CodecfleetError: the job failed.
         """
         held = Held(self._take_stills(spec, self._opened(), progress), "codecfleet stills")
@@ -221,7 +222,7 @@ class Fleet:
 def transcode(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file and wait for it. ``options`` are those of ``TranscodeSpec``.
+    """Transcode one file and wait for it. ``options`` are the fields of ``TranscodeSpec``.
 
     Raises:
         UsageError: options are invalid.
@@ -234,7 +235,7 @@ def transcode(
 async def transcode_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> Report:
-    """Transcode one file, as ``transcode``, in an event loop. Cancelling the call cancels the job."""
+    """Run ``transcode`` in an event loop. Cancelling the call cancels the job."""
     spec = _built(TranscodeSpec, source, output, options, "docs/config.md")
     async with Fleet(address, workers=spec.workers) as fleet:
         return await (await fleet.transcode(spec))
@@ -269,7 +270,7 @@ def stills(
 async def stills_async(
     source: str | PathLike[str], output: str | PathLike[str], *, address: str | None = None, **options: object
 ) -> "StillsReport":
-    """Take stills of one file, as ``stills``, in an event loop. Cancelling the call cancels the job."""
+    """Run ``stills`` in an event loop. Cancelling the call cancels the job."""
     return await run_stills(_built(StillsSpec, source, output, options, "docs/stills.md"), address)
 
 

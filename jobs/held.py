@@ -1,4 +1,4 @@
-"""Work that a user holds, such as a job: it runs by itself until it ends or is cancelled."""
+"""Work that a user holds, such as a job. It runs by itself until it ends or is cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,14 +10,14 @@ ResultT = TypeVar("ResultT")
 
 
 class Held(Generic[ResultT]):
-    """A task owned by the user and not by a ``TaskOwner``: its failure ends nothing else; ``result`` raises it."""
+    """A task owned by the user and not by a ``TaskOwner``; its failure ends nothing else, and ``result`` raises it."""
 
     def __init__(self, work: Coroutine[Any, Any, ResultT], name: str) -> None:
         self.task = asyncio.create_task(work, name=name)
         self._is_cancelling = False
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Call ``call`` once the work has ended."""
+        """Have ``call`` called once the work has ended."""
         self.task.add_done_callback(lambda _: call())
 
     async def cancel(self) -> None:
@@ -29,7 +29,7 @@ class Held(Generic[ResultT]):
         await asyncio.wait([self.task])
 
     async def result(self, cancelled: Cancelled) -> ResultT:
-        """Wait for the result; raise ``cancelled`` if the work was cancelled. Cancelling the wait leaves it running."""
+        """Wait for the result; raise ``cancelled`` if the work was cancelled. The work survives a cancelled wait."""
         try:
             return await asyncio.shield(self.task)
         except asyncio.CancelledError:

@@ -17,7 +17,7 @@ from .request.spec import TranscodeSpec
 
 
 class Job:
-    """A submitted job: await it for its report, listen to its events, or cancel it."""
+    """A submitted job. Await it to get the report, listen to its events, or cancel it."""
 
     def __init__(
         self, job: str, spec: TranscodeSpec, run: "Callable[[EventChannel, Callable[[], bool]], Awaitable[Report]]"
@@ -49,7 +49,7 @@ class Job:
             log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
             await self._fail(error)
             raise
-        except Exception as error:  # a defect: logged and reported as the job's end, then raised
+        except Exception as error:  # a defect is logged, reported as the job's end, and raised
             log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
             await self._fail(error)
             raise
@@ -60,28 +60,29 @@ class Job:
         return Cancelled(f"job {self.id} was cancelled")
 
     async def _fail(self, error: BaseException) -> None:
-        """Send the event that ends a job without an output, once."""
+        """Send, only once, the event that ends a job without an output."""
         if not self._channel.is_over:
             at_s = round(time.monotonic() - self._began_s, 3)
             await self._channel.send(Failed.of(self.id, at_s, error))
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
-        """Call ``call`` with this job once it has ended."""
+        """Have ``call`` called with this job once the job has ended."""
         self._held.on_end(lambda: call(self))
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield all events from the start; the last one is ``Done`` or ``Failed``."""
+        """Yield all events from the start; the last event is ``Done`` or ``Failed``."""
         return self._channel.listen()
 
     async def cancel(self, *, keep: bool = False) -> None:
         """Stop the job, remove its files, and return when that is done. Idempotent.
 
-        With ``keep``, finished segments stay in its work folder: the same job, submitted again, continues from them.
+        With ``keep``, finished segments stay in the work folder, and the same job continues from them when submitted
+        again.
         """
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep
         await self._held.cancel()
-        # A task that is cancelled before it begins runs none of its code.
+        # A task that is cancelled before its first step runs none of its code.
         await self._fail(self._was_cancelled())
         await self._channel.close()
 

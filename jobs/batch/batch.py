@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _COMPARED_AT_ONCE: Final = 500
 _FETCHED_AHEAD: Final = 32
-_RESULTS_HELD: Final = 1000  #: While this many results have not been taken, no file starts
+_RESULTS_HELD: Final = 1000  #: No file starts while this many results wait to be taken
 _GO_ON: Final = "Finished files are kept; the same batch continues from there."
 
 
 class Batch:
-    """A running batch: iterate over it for its files' results, ask for its progress, or cancel it.
+    """A running batch: iterate over it to get the results of its files; it tells its progress, and can be cancelled.
 
     The result of a failed file holds its error. While 1,000 results wait to be taken, no further file starts.
     """
@@ -77,7 +77,7 @@ class Batch:
             InputNotFound: an input does not exist; no file was started.
             OutputInUse: another process runs the same batch; no file was started.
             WorkError: no further file can be done; another run continues from there.
-            Cancelled: it was cancelled; another run continues from there.
+            Cancelled: the batch was cancelled; another run continues from there.
         """
         while (result := await self._results.get()) is not None:
             yield result
@@ -85,13 +85,13 @@ class Batch:
 
     @property
     def progress(self) -> BatchProgress:
-        """The batch's current progress; once it has ended, its summary."""
+        """The batch's current progress; after the batch has ended, its final summary."""
         elapsed_s = time.monotonic() - self._began_s
         found = self._tally.progress(list(self._files.values()), elapsed_s=elapsed_s, left_out=self._intake.left_out)
         return replace(found, warm_fleet=self._pool.state.warm_fleet)
 
     def on_end(self, call: "Callable[[Batch], None]") -> None:
-        """Call ``call`` with this batch once it has ended."""
+        """Have ``call`` called with this batch once the batch has ended."""
         self._held.on_end(lambda: call(self))
 
     async def cancel(self) -> None:
@@ -109,7 +109,7 @@ class Batch:
             try:
                 await asyncio.shield(in_thread(self._close))
             finally:
-                self._end_results()  # otherwise iterating would never end
+                self._end_results()  # without this, a loop over the results would never end
 
     def _open(self) -> None:
         self._database.open()
@@ -142,11 +142,11 @@ class Batch:
     async def _start_files(self) -> None:
         while self._tally.waiting and wants_file(
             (file.segments_left for file in self._files.values()),
-            slots=max(1, self._pool.state.slots),  # the first job starts the pool; before, it has no slots
+            slots=max(1, self._pool.state.slots),  # the pool has no slots before the first job starts it
             most=self.spec.files_at_once,
         ):
             if not self._ahead:
-                # An entry that ends while the database is read may be returned in its old state.
+                # If an entry ends while the database is read, it may be returned in its old state.
                 busy = frozenset(self._files)
                 most = len(busy) + _FETCHED_AHEAD
                 found = await in_thread(self._database.entries, EntryState.WAITING, most)
@@ -156,7 +156,7 @@ class Batch:
             self._start(self._ahead.popleft())
 
     def _set_later_demand(self) -> None:
-        """Report the demand of waiting files if it has changed."""
+        """Report the demand of waiting files if the demand has changed."""
         like = next((file.job for file in reversed(self._files.values()) if file.job), "")
         room = self.spec.files_at_once - len(self._files)
         later = self._around.planned.later(like, self._tally.waiting, room)

@@ -1,6 +1,6 @@
 """The figures of a batch's last run, for a page. They are read from its database, also while the batch runs.
 
-Addresses are redacted here, before the page shortens them: a shortened address may consist only of its signature.
+Addresses are redacted here, before the page shortens them: a shortened address might show nothing but a signature.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: A timeline of more segments than this shows sums in ``_BINS`` bins
+_MOST_SPANS: Final = 2000  #: If a timeline has more segments than this, sums in ``_BINS`` bins are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class EngineShare:
     does: str  #: ``decodes`` or ``encodes``
     segments: int
     frames: int
-    busy_s: float  #: the sum of its segments' times
+    busy_s: float  #: the sum of the times of all segments on this engine
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the timeline, in seconds since the run began; ``load`` is how many segments ran on average."""
+    """A bar of the timeline, in seconds since the run began; ``load`` is the mean number of concurrent segments."""
 
     began_s: float
     ended_s: float
@@ -52,7 +52,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLane:
-    """Work of one station without overlap; a station with several slots has several lanes."""
+    """Work of one station, without overlap in time; a station with several slots has several lanes."""
 
     station: str
     bars: tuple[Bar, ...]
@@ -110,10 +110,10 @@ class Span:
 
 
 def read_figures(database: Path) -> Figures:
-    """Return the figures of a database's last run. Raises StorageFailed: it cannot be read."""
+    """Return the figures of a database's last run. Raises StorageFailed: the database cannot be read."""
     try:
         with closing(open_to_read(database)) as connection:
-            connection.execute("BEGIN")  # one snapshot for all queries
+            connection.execute("BEGIN")  # all queries read the same snapshot
             return _read(connection)
     except sqlite3.Error as error:
         message = f"the batch's database {database} cannot be read: {error}"
@@ -187,7 +187,10 @@ def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
 
 
 def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
-    """Return the frames per second in ``bins`` equal parts of a run; a segment's frames count evenly over its time."""
+    """Return the frames per second in ``bins`` equal parts of a run.
+
+    The frames of a segment are spread evenly over its time.
+    """
     if wall_s <= 0:
         return ()
     width_s = wall_s / bins
@@ -195,7 +198,7 @@ def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
 
 
 def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -> list[float]:
-    """Return the sum of the weights in each bin; a span's weight counts evenly over its time."""
+    """Return the sum of the weights in each bin; the weight of a span is spread evenly over its time."""
     sums = [0.0] * bins
     for span, weight in weighted:
         for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
@@ -204,7 +207,10 @@ def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -
 
 
 def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterable[tuple[int, float]]:
-    """Yield each bin that an interval touches, and the part of the interval in it; the last bin takes the rest."""
+    """Yield (bin, part of the interval in it) for each bin that an interval touches.
+
+    The last bin also takes what lies beyond it.
+    """
     first, last = (min(bins - 1, int(at_s / width_s)) for at_s in (began_s, ended_s))
     length_s = ended_s - began_s
     if first == last or length_s <= 0:
@@ -230,7 +236,7 @@ def engine_use(spans: Iterable[Span]) -> tuple[EngineShare, ...]:
 
 
 def lanes(spans: Sequence[Span], wall_s: float, most: int, bins: int) -> tuple[TimelineLane, ...]:
-    """Return when each station worked: its segments one by one without overlap; beyond ``most`` spans, its load."""
+    """Return when each station worked: a bar for each segment, or the load if there are more than ``most`` spans."""
     stations = sorted({span.station for span in spans})
     if len(spans) > most:
         return tuple(_load(station, [s for s in spans if s.station == station], wall_s, bins) for station in stations)

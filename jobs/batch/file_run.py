@@ -1,4 +1,4 @@
-"""One attempt at one entry: checks its input, makes room for its output, runs its job, and records the result."""
+"""One attempt at an entry: checks the input, makes room for the output, runs the job, and records the result."""
 
 import asyncio
 import shutil
@@ -77,12 +77,12 @@ class SubmittedJob(Protocol):
         """The job's name."""
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield its events until it ends."""
+        """Yield the job's events until the job ends."""
 
     def __await__(self) -> Generator[Any, None, Report]: ...
 
     async def cancel(self, *, keep: bool = False) -> None:
-        """Stop the job; with ``keep``, the same job, submitted again, continues from its finished segments."""
+        """Stop the job. With ``keep``, the same job continues from its finished segments when submitted again."""
 
 
 Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
@@ -107,10 +107,10 @@ class FileRun:
 
     entry: BatchEntry
     around: Surroundings
-    segments_left: int | None = None  #: None before its job is planned
+    segments_left: int | None = None  #: None until the job of this try is planned
     frames_done: int = 0
-    frames_total: int = 0  #: 0 before its job is planned
-    job: str = ""  #: "" before its job is planned
+    frames_total: int = 0  #: 0 until the job of this try is planned
+    job: str = ""  #: "" until the job of this try is planned
     _began_s: float = 0.0
     _is_started: bool = False  #: whether this try may have written the file under the output's name
     _seen: SeenInput | None = None
@@ -123,7 +123,7 @@ class FileRun:
         return joined(self.around.batch.output, self.entry.output)
 
     async def run(self) -> tuple[BatchResult | None, BaseException | None]:
-        """Return the file's result, or None if it will be tried again; and the error, if any.
+        """Return the file's result (None if the file will be tried again) and the error, if there was one.
 
         Raises:
             OutputInUse, StorageFailed: the database cannot be written.
@@ -185,12 +185,12 @@ class FileRun:
         return _Published(output, result, size, None)
 
     async def _note_copy(self, output: str, found: tuple[str | None, int | None]) -> None:
-        """Record a copy's name as this batch's; ``_started`` records the output's."""
+        """Record that this try writes a file under a copy's name; ``_started`` records the name of the output."""
         if output != self.entry.output:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
-        """Record once that this try may now write a file under the output's name, and which file has the name now."""
+        """Record once that this try may now write under the output's name, and which file has that name now."""
         if self._is_started:
             return
         entry, found = self.entry, None
@@ -221,7 +221,7 @@ class FileRun:
             return await self._found_done(spec, taken)
 
     async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
-        """Return the report of an output that an earlier try may have published before it was killed.
+        """Return the report of an output that an earlier try may have published before that try was killed.
 
         The output's bytes decide: a job gives the same bytes in every run. Raises ``taken``: the bytes differ, so
         another program wrote the file.
@@ -240,7 +240,7 @@ class FileRun:
         return report.model_copy(update={"output": spec.output})
 
     async def _whole(self, spec: TranscodeSpec) -> Report | None:
-        """Encode a small file in one worker; return None if it needs a separate job."""
+        """Encode a small file in one worker; return None if the file needs a separate job."""
         try:
             done = await self.around.small.encoded(self.entry, spec)
         except (InputUnreadable, NotSmaller, NoVideoTrack):

@@ -36,14 +36,18 @@ from .store.states import EntryEvent, EntryState
 ResultT = TypeVar("ResultT")
 
 DATABASE_NAME: Final = "codecfleet-batch.sqlite"
-COMPARED_IN_THREADS: Final = 16  #: How many entries are compared at once: a store answers in tens of milliseconds
+#: How many entries are compared at once; many, because a store takes tens of milliseconds to answer
+COMPARED_IN_THREADS: Final = 16
 
 _COPY_SUFFIX: Final = ".codecfleet-copy"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def database_path(batch: BatchSpec) -> Path:
-    """Return the path of a batch's database: as requested, else beside the outputs, or in the current folder."""
+    """Return the path of a batch's database: as requested, otherwise in the folder of the outputs.
+
+    If the outputs are remote, the database is in the current folder.
+    """
     if batch.database is not None:
         return Path(batch.database).absolute()
     return (local_path(batch.output) if is_local(batch.output) else Path()).absolute() / DATABASE_NAME
@@ -58,12 +62,12 @@ class SeenInput:
 
 
 def look_at(source: str, *, hashed: bool) -> SeenInput:
-    """Return an input's version and size; the version of a local one is its size and time of change.
+    """Return an input's version and size. The version of a local file is its size and time of change.
 
     Raises:
-        InputNotFound: it does not exist.
-        InputUnreadable: it is a folder, or this user may not read it.
-        StorageFailed: its store does not answer.
+        InputNotFound: the input does not exist.
+        InputUnreadable: the input is a folder, or this user may not read it.
+        StorageFailed: the input's store does not answer.
     """
     size: int | None
     if is_local(source):
@@ -72,12 +76,13 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
         stated, size = remote_state(source)
-        version = json.dumps(stated) if stated is not None else ""  # without a stated version it counts as unchanged
+        # if the store states no version, the input counts as unchanged
+        version = json.dumps(stated) if stated is not None else ""
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 
 def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
-    """Return whether an earlier run's result still holds: the input is the same, and its output exists."""
+    """Return whether an earlier run's result still holds: the input is unchanged, and its output exists."""
     try:
         now = look_at(entry.source, hashed=hashed).content
     except CodecfleetError:
@@ -102,13 +107,13 @@ def compare_all(
 
 
 def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Create the folder of an entry's output, and return whether a file of its name may be replaced.
+    """Create the folder of an entry's output, and return whether a file with the output's name may be replaced.
 
     A file that the batch itself wrote may be replaced: a killed run wrote it, or its input has changed since.
 
     Raises:
         OutputExists: another file has the name, and ``overwrite`` is not given.
-        OutputUnwritable: a link leads the folder out of the root, or it cannot be created.
+        OutputUnwritable: a link leads the folder out of the root, or the folder cannot be created.
     """
     if is_local(root):
         _make_folder(local_path(root), output)
@@ -116,7 +121,7 @@ def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) ->
 
 
 def may_replace(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Return whether a file under an output's name may be replaced. Raises OutputExists: as ``make_place``."""
+    """Return whether a file under an output's name may be replaced. Raises OutputExists: as in ``make_place``."""
     if overwrite or (entry.was_in_flight and output == entry.output):
         return True
     there = output_bytes(root, output)
@@ -143,7 +148,7 @@ def _make_folder(root: Path, output: str) -> None:
 
 
 def output_bytes(root: str, output: str) -> int | None:
-    """Return the size of the file under an output's name: None if there is nothing, -1 if it is not a file."""
+    """Return the size of the file under an output's name: None if nothing is there, -1 if it is not a file."""
     place = joined(root, output)
     if is_local(place):
         path = local_path(place)
@@ -156,7 +161,7 @@ def output_bytes(root: str, output: str) -> int | None:
         return int(store.info(path_there)["size"])
     except FileNotFoundError:
         return None
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise StorageFailed(f"{place} cannot be examined: {error}", "Check the connection.") from error
 
 
@@ -182,7 +187,7 @@ def joined(root: str, output: str) -> str:
 
 
 def with_suffix_of(source: str, output: str) -> str:
-    """Return an output's name with its input's extension, which a copy keeps."""
+    """Return an output's name with the extension of the input, which a copy keeps."""
     suffix = posixpath.splitext(without_query(source))[1]
     stem, own = posixpath.splitext(output)
     return output if own.lower() == suffix.lower() else f"{stem}{suffix}"
@@ -192,15 +197,16 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
     """Copy a file atomically, and return its size.
 
     Raises:
-        InputError: it cannot be read.
-        StorageFailed: its store does not answer, or there is no room for the copy.
-        OutputExists, OutputUnwritable: as ``publish``.
+        InputError: the file cannot be read.
+        StorageFailed: the file's store does not answer, or there is no room for the copy.
+        OutputExists, OutputUnwritable: as in ``publish``.
     """
-    # Every try uses the same name, and so removes the leftovers of earlier ones.
+    # Every try uses the same name, and so removes the leftovers of earlier tries.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # A new file: it follows no link that another user left in the temporary folder, and only this user can read it.
+        # This creates a new file, so that it follows no link that another user left in the temporary folder. Only this
+        # user can read the file.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
@@ -246,7 +252,7 @@ def _reading(source: str) -> Iterator[None]:
 
 
 def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
-    """Return what ``read`` returns for the store and path of a remote source, retrying transient errors.
+    """Call ``read`` with the store and path of a remote source, retry transient errors, and return the result.
 
     Raises:
         InputNotFound, InputUnreadable: the source is missing or unreadable.
@@ -261,7 +267,7 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
         return try_again(tried)
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise
         message = f"{source} could not be read: {reason(error)}"

@@ -1,6 +1,6 @@
-"""A dry run: what a batch would do with each file, and estimates of its time and size from a few samples.
+"""A dry run: shows what a batch would do with each file, and estimates time and size from a few samples.
 
-It runs the code of a real run on a copy of the batch's database, and writes nothing else.
+A dry run executes the code of a real run on a copy of the batch's database, and writes nothing else.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ class Intent(Enum):
     ENCODE = "encode"
     COPY = "copy"
     LEAVE_DONE = "done"
-    LEAVE_FAILED = "failed"  #: it failed in an earlier run, and nothing has changed since
-    REFUSE = "refuse"  #: it would fail: its options conflict, its input is missing, or its output's name is taken
+    LEAVE_FAILED = "failed"  #: the file failed in an earlier run, and nothing has changed since
+    REFUSE = "refuse"  #: the file would fail: options conflict, the input is missing, or the output's name is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Intended:
     intent: Intent
     source: str
     output: str
-    error: CodecfleetError | None = None  #: why it failed or would fail
+    error: CodecfleetError | None = None  #: why the file failed or would fail
 
 
 @dataclass(frozen=True, slots=True)
 class SampleFile:
-    """The cost of a whole input, estimated from two encoded seconds of it."""
+    """The cost of a whole input, estimated from two encoded seconds of that input."""
 
     source_bytes: int
     output_bytes: float
@@ -69,7 +69,7 @@ class SampleFile:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The time and size of the encoding, estimated from ``samples`` inputs."""
+    """The time and size of the encoding, estimated from samples of the inputs."""
 
     samples: int
     wall_s: float
@@ -83,13 +83,13 @@ class Preview:
 
     counts: dict[Intent, int]
     left_out: int  #: files found without a video extension
-    estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
-    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would fail in a run too
+    estimate: Estimate | None  #: None if nothing is to be encoded, or no sample could be encoded
+    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would also fail in a run
     exit_code: int = 0  #: the exit code that a run would have, given the known failures
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return the cost of inputs of ``source_bytes`` with ``slots`` kept busy, assuming that the samples are typical."""
+    """Return the cost of inputs with ``source_bytes`` while all ``slots`` are busy, if the samples are typical."""
     sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None
@@ -110,11 +110,11 @@ async def preview_batch(
 ) -> Preview:
     """Show what a batch would do with each file, then encode samples of the inputs to estimate the rest.
 
-    ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, after jobs
-    have run. ``show`` is called for each file, in a thread.
+    ``batch`` has absolute paths. ``transcode`` runs a job. ``slots`` returns how many segments run at once, and is
+    called after jobs have run. ``show`` is called for each file, in a thread.
 
     Raises:
-        UsageError, InputNotFound: as a run would.
+        UsageError, InputNotFound: as in a run.
         StorageFailed: the database cannot be read, or the temporary folder is full.
     """
     with tempfile.TemporaryDirectory(prefix="codecfleet-dry-run-") as name:
@@ -180,13 +180,13 @@ class _DryRun:
             return list(zip(entries, threads.map(self._refusal, entries), strict=True))
 
     def _refusal(self, entry: BatchEntry) -> CodecfleetError | None:
-        """Return why a run would fail at an entry, as far as known without reading its input."""
+        """Return why a run would fail at an entry, as far as that is known without reading the input."""
         is_copy = entry.action is EntryAction.COPY
         misfit = None if is_copy else self._misfit(entry.overrides, Path(entry.output).suffix)
         if misfit is not None:
             return misfit
         try:
-            if entry.source_bytes is None:  # a size comes from a listing, which proves that the input exists
+            if entry.source_bytes is None:  # the size comes from a listing, which proves that the input exists
                 look_at(entry.source, hashed=False)
             may_replace(entry, self._batch.output, entry.output, overwrite=self._batch.overwrite)
         except CodecfleetError as error:
@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note the failure if a run would have it too; a worker's death or a full disk does not count."""
+        """Note a failure that a run would have too; a worker's death or a full disk does not count."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))
@@ -249,7 +249,7 @@ class _DryRun:
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
-    """Return a job for the middle two seconds of what a spec encodes, or for all of it if that lasts at most four."""
+    """Return a job for the middle two seconds of what a spec encodes, or for all of it if it is up to four seconds."""
     fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
     if duration_s > 2 * _SAMPLE_S:
         begin_s = (spec.start_s or 0) + (duration_s - _SAMPLE_S) / 2
@@ -258,12 +258,12 @@ def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
 
 
 def _copy(real: Path, copy: Path) -> None:
-    """Copy a batch's database, if there is one, and mark its last run as ended so that the copy can be opened."""
+    """Copy a batch's database, if it exists, and mark the last run as ended, so that the copy can be opened."""
     if not real.exists():
         return
     try:
         if application_of(real) is None:
-            return  # empty, as after a run on a full disk
+            return  # the database is empty, as after a run on a full disk
         with closing(open_to_read(real)) as source, closing(sqlite3.connect(copy)) as new:
             source.backup(new)
             new.execute("UPDATE runs SET ended_s = began_s WHERE ended_s IS NULL")

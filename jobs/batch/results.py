@@ -1,4 +1,4 @@
-"""The results of a batch's files, and the batch's progress."""
+"""The results of a batch's files, and the progress of the batch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,13 @@ class BatchResult:
     """The result of one file of a batch."""
 
     source: str
-    output: str  #: path or URL of the output; it exists only without an error
+    output: str  #: path or URL of the output, which exists only without an error
     result: FileResult | None
-    error: BaseException | None  #: None if it has an output
-    report: Report | None  #: None if no job ran: the file failed before that, or was copied
+    error: BaseException | None  #: None if the file has an output
+    report: Report | None  #: None if no job ran, because the file failed before that or was copied
     source_bytes: int | None
     output_bytes: int | None
-    tries: int  #: 0 if it failed in an earlier run
+    tries: int  #: 0 if the file failed in an earlier run
     wall_s: float
 
     @property
@@ -74,7 +74,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
 
 
 def error_of(fault: FileFault | None) -> CodecfleetError | None:
-    """Return the error of a stored fault; for a defect, its class precedes the message."""
+    """Return the error of a stored fault; for a defect, the message begins with the class."""
     if fault is None:
         return None
     kind = getattr(errors, fault.error, None)
@@ -99,7 +99,7 @@ class BatchProgress:
     elapsed_s: float
     files: int
     done: int  #: including those ``skipped``
-    skipped: int  #: done by an earlier run
+    skipped: int  #: files that an earlier run has done
     failed: int
     waiting: int
     running: tuple[FileProgress, ...]
@@ -110,9 +110,11 @@ class BatchProgress:
     output_bytes: int
     left_out: int  #: files found without a video extension
     failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
-    failed_files: tuple[tuple[str, FileFault], ...]  #: (input, fault) of a few, earlier runs' too; set at the end
+    #: (input, fault) of a few failed files, also of earlier runs; set at the end
+    failed_files: tuple[tuple[str, FileFault], ...]
     exit_code: int  #: the command's exit code, given the failures so far
-    warm_fleet: int | None = None  #: process id of the warm fleet; None if it runs on its own workers or a cluster
+    #: process id of the warm fleet; None if the batch runs on its own workers or a cluster
+    warm_fleet: int | None = None
 
     @property
     def saved_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """Small files of a batch: a worker does each as a whole (``whole_file``), and the pool sees all of them as one job.
 
-A file then costs the batch's own process, the bottleneck, only one message in each direction. Unless the file itself is
-at fault, a failed one is repeated as a separate job, with its own retries, demand and error.
+A file then costs the batch's own process, the bottleneck, only one message in each direction. A failed file is repeated
+as a separate job, with its own retries, demand and error, unless the file is at fault.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ..request.spec import BatchSpec, TranscodeSpec
 from .store.schema import BatchEntry, EntryAction
 from .whole_file import WholeFile, WholeFileDone
 
-MOST_BYTES: Final = 4 << 20  #: Larger files may have several segments, and their jobs' overhead hardly counts
+MOST_BYTES: Final = 4 << 20  #: Larger files may have several segments, and for them the overhead of a job hardly counts
 MANY: Final = 32
 """With this many waiting files, some run in separate processes, since half of a small file's time is spent holding the
 GIL. Starting such a process takes as long as that many files; it is kept for the next ones."""
@@ -35,7 +35,7 @@ _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
-    """Return whether a worker may do a file as a whole, as far as known without reading it.
+    """Return whether a worker may do a file as a whole, as far as that is known without reading the file.
 
     A file that was tried before may have a journal, from which only a job continues.
     """
@@ -48,15 +48,18 @@ def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_
 
 
 def goes_alone(alone: int, waiting: int) -> bool:
-    """Return whether the next file runs in a separate process; ``alone`` files do now, and ``waiting`` files follow."""
+    """Return whether the next file runs in a separate process.
+
+    ``alone`` files run in separate processes now, and ``waiting`` files come after the next one.
+    """
     return alone < LONE_MAX and waiting >= MANY
 
 
 class SmallFiles:
-    """The small files in flight; ``waiting()`` files of the batch follow. Used from one event loop.
+    """The small files in flight; ``waiting`` returns how many files of the batch follow. Used from one event loop.
 
-    Only for pools that run all work in software in child processes: these see the same files with the same rights, and
-    no GPU is left unused.
+    Used only with pools that run all work in software in child processes: such processes see the same files with the
+    same rights, and no GPU is left unused.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
@@ -70,7 +73,7 @@ class SmallFiles:
         self._alone = 0
 
     async def encoded(self, entry: BatchEntry, spec: TranscodeSpec) -> WholeFileDone | None:
-        """Encode a whole file; return None if this pool cannot. Raises CodecfleetError: a separate job may succeed."""
+        """Encode a whole file; return None if no worker can. Raises CodecfleetError: a separate job may succeed."""
         if not await self._possible():
             return None
         alone = goes_alone(self._alone, self._waiting())
@@ -107,7 +110,7 @@ class SmallFiles:
         return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
-        """Change the count of files, and demand as many slots as its maximum, or none when it is 0."""
+        """Change the number of files in flight; demand a slot for each file at the peak, and none without files."""
         self._running += change
         if not self._running:
             self._most = 0

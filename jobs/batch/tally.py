@@ -11,7 +11,7 @@ from .store.database import BatchDatabase
 from .store.schema import BatchEntry, FileFault
 from .store.states import EntryEvent, EntryState, exit_code_of
 
-FAILED_FILES: Final = 10  #: How many failed files a summary names at most
+FAILED_FILES: Final = 10  #: The most failed files that a summary names
 
 
 class Tally:
@@ -38,7 +38,7 @@ class Tally:
         self._left_bytes = database.bytes_in(EntryState.WAITING)[0]
 
     def end(self, database: BatchDatabase) -> None:
-        """Take the final counts from the database, with earlier runs' failures."""
+        """Take the final counts from the database, including the failures of earlier runs."""
         self._files = Counter(database.counts())
         self._source_bytes, self._output_bytes = database.bytes_in(EntryState.DONE)
         self._failures = Counter({(error, code): count for error, code, count in database.failures()})
@@ -49,7 +49,7 @@ class Tally:
         self._move(EntryState.WAITING, EntryState.RUNNING)
 
     def ended(self, entry: BatchEntry, result: BatchResult | None) -> None:
-        """Count a try's end; without a result its file waits again."""
+        """Count the end of a try; the file waits again if there is no result."""
         if result is None:
             self._move(EntryState.RUNNING, EntryState.WAITING)
             return

@@ -1,6 +1,7 @@
 """A small file as one work item: a worker plans, encodes, joins, proves and publishes it in one thread.
 
-It is an ordinary job without a journal: only request and report cross processes, and an interrupted file starts over.
+It is an ordinary job without a journal: only the request and the report pass between processes, and an interrupted file
+starts over.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class WholeFile(Work[WholeFileDone]):
         """Run in the calling thread; afterwards the output's name has the complete file, or is unchanged.
 
         Raises:
-            WorkError: the file has more than one segment, or its pictures are too large; or its job raised this error.
+            WorkError: the file has more than one segment, its pictures are too large, or its job raised this error.
             CodecfleetError: its job raised another error.
             Cancelled: the work was cancelled.
         """
@@ -71,7 +72,7 @@ class WholeFile(Work[WholeFileDone]):
 
 @dataclass(slots=True)
 class _OneThread(Pool):
-    """Runs each work item at once, in the job's own thread."""
+    """Runs each work item immediately, in the job's own thread."""
 
     context: WorkContext
     job: asyncio.Task[Report] | None = None

@@ -10,18 +10,19 @@ Every run has a number, its *attempt*. A late segment may run twice at once (DOU
 withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
 
 Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
-the next segment. A segment that met damage must also have been decoded from a sound entry, because a decoder's output
-for damaged data depends on the pictures it holds. None of a *void* segment's source pictures can be decoded, but the
-output's frame rate requires pictures there: it merges into its left neighbour, or absorbs its right one if it is the
-first. Segments are joined in order and only once both their seams agree, so nothing joined is ever undone.
+the next segment. A segment whose source is damaged must also have been decoded from a sound entry, because a decoder's
+output for damaged data depends on the pictures it holds. No source picture of a *void* segment can be decoded, but the
+output's frame rate requires pictures there. Such a segment merges into its left neighbour, or absorbs its right
+neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
+joined is ever undone.
 
 ``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts; the
 first suspect runs before the rest, since a stream that breaks its decoder may do so in any segment. Once a segment has
 broken a device while alone, the rest of the job is decoded in software.
 
-A *streaming* board hands segments over while they run. A segment opens once its first pictures equal those past the end
-of the previous one, and ends when its reader has taken all of it (``Delivered``). If its seam differs, its output is
-dropped and it is decoded from further back. Nothing is merged, and no failure is retried.
+A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
+the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
+segment's output is dropped, and the segment is decoded from further back. Nothing is merged, and no failure is retried.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,10 +38,10 @@ from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join,
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
-# Both are multiples of the number of concurrent runs, and the best pair of those tried (docs/speed.md).
+# Both values count for each concurrent run, and are the fastest pair of those tried (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The part of the cores that may stay idle; rounding up may use it
+_IDLE_PART: Final = Fraction(1, 10)  #: The fraction of the cores that may stay idle, unless rounding up uses them
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -51,8 +52,9 @@ class Board:
     segments: tuple[BoardSegment, ...]
     streams: bool = False  #: whether segments are handed over while they run
     may_fall_back: bool = True  #: whether software may decode when a device fails
-    software: str = ""  #: why software decodes the rest of the job; "" if it does not
-    is_cleared: bool = False  #: whether a suspect has run alone without breaking its device, while others are left
+    software: str = ""  #: why software decodes the rest of the job; "" if devices may still decode it
+    #: whether a suspect has run alone without breaking its device, while other suspects are left
+    is_cleared: bool = False
 
     @classmethod
     def of(cls, frames: Sequence[int], *, streams: bool = False, may_fall_back: bool = True) -> "Board":
@@ -111,9 +113,10 @@ class Board:
 
 
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
-    """Start segments until ``at_once`` run, within a window after the oldest unfinished one.
+    """Start segments until ``at_once`` run, but only within a window after the oldest unfinished segment.
 
-    ``in_starting_order`` orders them. A streaming board starts the earliest first, with at most ``at_once`` in memory.
+    ``in_starting_order`` gives their order. A streaming board starts the earliest segments first, with at most
+    ``at_once`` in memory.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
     window = live[: at_once * (1 if board.streams else WINDOW_PER_WORKER)]
@@ -150,7 +153,7 @@ def _run(segment: BoardSegment, *, is_second: bool = False) -> Run:
 
 
 def double(board: Board, number: int, percent: int = 100) -> tuple[Board, list[Run]]:
-    """Start a second run of a late segment: once for each segment, and for at most ``percent`` of all segments."""
+    """Start a second run of a late segment, only once for each segment and for at most ``percent`` of all segments."""
     segment = board.segments[number]
     doubled_most = ceil(len(board.segments) * percent / 100)
     is_spent = segment.was_doubled or board.doubled >= doubled_most or segment.constraints.alone
@@ -200,7 +203,8 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
     """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
 
-    One side may have fewer pictures, since a packet may hold none; but either both sides have pictures or neither has.
+    One side may have fewer pictures, since a packet may hold no picture; but if one side has pictures, so has the
+    other.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -224,13 +228,13 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
     if step is None and waiting.state is SegmentState.WAITING:
         return board, [Fail(given_up(segment.number, history, event.error))]
     if attempt.fault is FaultKind.GUILTY and waiting.constraints.software:
-        # The rest of the file may break the device too, and kill other jobs' workers.
+        # The rest of the file may also break the device, and so kill the workers of other jobs.
         board = _acquitted(replace(board, software=board.software or reason(attempt)), waiting)
     return board, []
 
 
 def _acquitted(board: Board, culprit: BoardSegment) -> Board:
-    """Decode the other suspects in software, beside other work: the culprit is known."""
+    """Decode the other suspects in software, beside other work, since the culprit is known."""
     for each in board.segments:
         if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
             board = board.put(replace(each, constraints=Constraints(software=board.software)))
@@ -262,14 +266,14 @@ def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
-    # If the left neighbour is running, its result will not count: that run ends too early.
+    # If the left neighbour is running, that run will not count, because it ends too early.
     if left.state is SegmentState.ENCODED:
         grown = grown.to(SegmentState.WAITING)
     return board.put(segment.to(SegmentState.MERGED), grown)
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
-    """Join the segments at the front whose seams agree on both sides."""
+    """Join the frontmost segments whose seams agree on both sides."""
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
@@ -295,7 +299,7 @@ def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
 
 
 def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
-    """Open the first unfinished segment once its beginning agrees with the end of the one before."""
+    """Open the first unfinished segment once its beginning agrees with the end of the previous segment."""
     segment = next((each for each in board.segments if not each.state.is_final), None)
     if segment is None or segment.is_open or segment.is_stale or segment.state is SegmentState.WAITING:
         return board, []
@@ -316,7 +320,7 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
 
 
 def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:
-    """Return a fresh board with an earlier run's results applied as if they came now, and the segments to join.
+    """Return a fresh board with an earlier run's results applied as if they came now; also return the segments to join.
 
     Of two results for one part of the track, the one whose segment begins first counts.
     """
@@ -331,7 +335,7 @@ def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Boa
 
 
 def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
-    """Return the board as it was while the run was in flight."""
+    """Return the board as it was before the run ended."""
     frames = sum(each.frames for each in part)
     first = replace(
         part[0],
@@ -357,7 +361,8 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    That is the larger of an equal share and a share in proportion to its frames; ``frames_left`` include them.
+    That is an equal share, or a share in proportion to the segment's frames, if that is larger; ``frames_left``
+    includes the segment's frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -1,9 +1,9 @@
 """Finds running work that hangs or is late, from samples taken a few times a second. Pure.
 
-Only time in which this process was awake counts: a late sample counts as a few seconds, so that a suspended laptop or a
-loaded machine ends no work. The *deadline* of work is a multiple of the time it should take, at least half a minute
-(``WaitOptions``). Each twentieth of its frames restarts the deadline, so slow work continues; only work without
-progress counts as hung.
+Only time in which this process was awake counts: a late sample counts as a few seconds, so that no work is ended
+because a laptop was suspended or a machine was loaded. The *deadline* of work is a multiple of the time it should take,
+at least half a minute (``WaitOptions``). The deadline restarts after each twentieth of the frames, so slow work
+continues; only work without progress counts as hung.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: How often running work is sampled
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
-STEPS = 20  #: Work has made progress once it has done one in this many of its frames
+STEPS = 20  #: Work makes progress in steps: this many equal parts of its frames
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run must be expected to take this many times less time than the first needs to end
-SETTLED = 0.5  #: The part of the usual time after which a run's own speed counts; the run opens and seeks first
+GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long to end
+SETTLED = 0.5  #: After this part of the usual time, a run's own speed counts; until then the run opens and seeks
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A sample of running work: its station, and the frames done there when its worker last answered."""
+    """A sample of running work: the station, and the frames done there when the worker last answered."""
 
     station: StationId
     frames: int
@@ -38,7 +38,7 @@ class WorkPace:
     label: str
     total: int  #: its frames; 0 if unknown
     station: StationId = NO_WORKER.station
-    awake_s: float = 0.0  #: the time since the work was first seen at its station
+    awake_s: float = 0.0  #: the time since the work was first seen at this station
     frames: int = 0  #: the frames done
     mark_frames: int = 0  #: the frames done when the deadline last started
     mark_s: float = 0.0  #: when the deadline last started
@@ -56,7 +56,7 @@ class WorkPace:
     def seen(self, seen: Seen | None, passed_s: float) -> "WorkPace":
         """Return the pace after another sample, ``passed_s`` after the previous one.
 
-        None: the work waits for a slot.
+        ``seen`` is None while the work waits for a slot.
         """
         if seen is None:
             return WorkPace(self.label, self.total)
@@ -64,7 +64,7 @@ class WorkPace:
             return WorkPace(self.label, self.total, seen.station)
         later = replace(self, awake_s=self.awake_s + passed_s)
         has_stepped = seen.frames - self.mark_frames >= max(1, ceil(self.total / STEPS))
-        # When another decoder replaces a failed one, it starts over with fewer frames.
+        # When another decoder replaces a failed decoder, the work starts over with fewer frames.
         if has_stepped or seen.frames < self.mark_frames:
             return replace(later, frames=seen.frames, mark_frames=seen.frames, mark_s=later.awake_s)
         return replace(later, frames=seen.frames)
@@ -75,7 +75,8 @@ class Paces:
     """The running work of one job, and the speeds of its stations."""
 
     patience: WaitOptions
-    start_fps: float = 0.0  #: placement's speed of one session, used until the first result; 0 if unknown
+    #: the speed of one session that placement expects, used until the first result; 0 if unknown
+    start_fps: float = 0.0
     running: Mapping[int, WorkPace] = field(default_factory=dict)  #: the running work, by numbers that are never reused
     fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)  #: speeds of the newest results
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run
@@ -85,7 +86,7 @@ class Paces:
         return replace(self, running={**self.running, number: WorkPace(label, total)})
 
     def ended(self, number: int, *, delivered: bool, withdrawn: bool = False) -> "Paces":
-        """Return the paces without work that ended; delivered work counts towards its station's speed."""
+        """Return the paces without work that has ended; delivered work counts towards its station's speed."""
         pace = self.running[number]
         rest = replace(self, running={other: each for other, each in self.running.items() if other != number})
         if withdrawn and self._gain(pace) > GAIN:
@@ -126,10 +127,10 @@ class Paces:
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that stopped is late once its silence has lasted as long as the whole work should take.
+        # Fast work that has stopped is late after as long a silence as the whole work should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:
-        """Return a station's speed; without results there, that of the slowest station."""
+        """Return a station's speed; without results there, the speed of the slowest station."""
         rates: Iterable[Sequence[float]] = [self.fps_at[station]] if station in self.fps_at else self.fps_at.values()
         return min((median(each) for each in rates), default=self.start_fps)

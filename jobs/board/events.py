@@ -14,12 +14,12 @@ class Finished:
     """A run delivered its segment."""
 
     segment: int
-    until: int  #: the last planned segment that it covers
+    until: int  #: the last planned segment that the result covers
     seam_before: tuple[PictureHash, ...]  #: its first pictures
-    seam_after: tuple[PictureHash, ...]  #: the first pictures past its end
-    at_start: bool  #: whether it was decoded from the track's first packet
+    seam_after: tuple[PictureHash, ...]  #: the first pictures past the end of the segment
+    at_start: bool  #: whether the segment was decoded from the track's first packet
     sound: bool = True  #: whether a decoder from the track's start would have decoded any damage to the same pictures
-    is_void: bool = False  #: whether none of its source pictures could be decoded, so a neighbour must supply pictures
+    is_void: bool = False  #: whether no source picture of it could be decoded, so that a neighbour must supply pictures
     attempt: int = field(kw_only=True)
 
 
@@ -34,7 +34,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A streaming segment has decoded its first pictures, which are compared at its seam."""
+    """A streaming segment has decoded its first pictures; they are compared with the end of the previous segment."""
 
     segment: int
     seam_before: tuple[PictureHash, ...]
@@ -54,13 +54,13 @@ class Run:
     """Have a worker encode a segment."""
 
     segment: int
-    until: int  #: the last planned segment to cover
-    entry_moves: int  #: how often its access point has moved back
+    until: int  #: the last planned segment that the run covers
+    entry_moves: int  #: how often the segment's access point has moved back
     attempt: int
     constraints: Constraints = UNCONSTRAINED
     history: tuple[Attempt, ...] = ()  #: the failed attempts
-    is_second: bool = False  #: whether it runs at the same time as a late run, on another station
-    cores: int = 1  #: how many cores its encoder may use
+    is_second: bool = False  #: whether this run is a second one, beside a late run on another station
+    cores: int = 1  #: how many cores the run's encoder may use
 
     @property
     def label(self) -> str:
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Cancel a run: another one delivered the segment first."""
+    """Cancel a run, because another run delivered the segment first."""
 
     segment: int
     attempt: int

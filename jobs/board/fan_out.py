@@ -31,8 +31,8 @@ async def fan_out(
     """Do the work of all segments of ``demand``, and return which runs were repeated, and why.
 
     Args:
-        reach: the pool, and the source, which must not change.
-        demand: of the whole round; its segments are the ranges.
+        reach: the pool and the source; the source must not change.
+        demand: the demand of the whole round; its segments are the ranges.
         waits: how long to wait for workers, and for running work.
         work: returns the work of a run.
         end: returns the board's event for a run's result.

@@ -7,7 +7,7 @@
 
 When a device fails, all work in its process fails, and the work that reports the failure first need not be its cause.
 So all of that work is suspect, and only work that ran alone is blamed. A worker's silent death may have an outside
-cause: the first one is ignored, and after the second its work runs alone too. A fault in the input or the request is
+cause: the first death is ignored, and after the second the work runs alone too. A fault in the input or the request is
 the same everywhere: it ends the job at once, and no device is blamed.
 """
 
@@ -30,24 +30,26 @@ from ...errors import (
     WorkerLost,
 )
 
-ATTEMPTS: Final = 3  #: How often work may fail in the same way; software is one more attempt after a device's failures
+#: How often work may fail in the same way; after failures of a device, software is one more attempt
+ATTEMPTS: Final = 3
 FAILURES_ALONE: Final = 2  #: How often work may fail alone if software can decode it
-LOSSES: Final = 8  #: How often its workers may die silently; a supervisor closes a failing station before that
-SHARED_LOSSES: Final = 2  #: From this silent death on, work runs alone: it may be killing its workers
+#: How often the workers of one piece of work may die silently; a supervisor closes a failing station before that
+LOSSES: Final = 8
+SHARED_LOSSES: Final = 2  #: From this silent death on, the work runs alone, because it may be killing its workers
 
 
 class FaultKind(Enum):
-    """What a failed attempt says about the work."""
+    """The meaning of a failed attempt for the work."""
 
-    REFUSED = "refused"  #: the input or the request is at fault: it fails the same way everywhere
-    FAILED = "failed"  #: its process is sound; another attempt may succeed
-    FULL = "full"  #: its device had no room for it
-    UNFIT = "unfit"  #: its device cannot do it; another may
-    HUNG = "hung"  #: it made no progress, and its worker was replaced
-    LOST = "lost"  #: its worker died from an unknown cause
-    SUSPECT = "suspect"  #: its device failed while other work ran there too
-    GUILTY = "guilty"  #: it was alone, and its device failed
-    KILLED = "killed"  #: it was alone, and its process died
+    REFUSED = "refused"  #: the input or the request is at fault, so the work fails everywhere in the same way
+    FAILED = "failed"  #: the work's process is sound; another attempt may succeed
+    FULL = "full"  #: the device had no room for the work
+    UNFIT = "unfit"  #: the device cannot do the work; another device may
+    HUNG = "hung"  #: the work made no progress, and its worker was replaced
+    LOST = "lost"  #: the worker died from an unknown cause
+    SUSPECT = "suspect"  #: the device failed while it also ran other work
+    GUILTY = "guilty"  #: the device failed while this work ran alone
+    KILLED = "killed"  #: the process died while this work ran alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Attempt:
 
 
 def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
-    """Return what an error says about the work that it ended."""
+    """Return the meaning of an error for the work that it ended."""
     if error.retry is Retry.NEVER:
         return FaultKind.REFUSED
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
@@ -97,7 +99,7 @@ _FAULTS: Final = {
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
-    """Return how to run work again after these attempts, or None; ``software``: software may decode it."""
+    """Return how to run work again after these attempts, or None; ``software`` says that software may decode it."""
     last = history[-1]
     match last.fault:
         case FaultKind.REFUSED:
@@ -137,7 +139,7 @@ def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constrain
     last = history[-1]
     failures = [attempt for attempt in history if attempt.fault in _SOUND]
     if len(failures) < ATTEMPTS:
-        # A fresh session on the same device; then, or at once if that device cannot do it, another device.
+        # First a fresh session on the same device; then, or immediately if that device is unfit, another device.
         is_elsewhere = len(failures) > 1 or last.fault in (FaultKind.UNFIT, FaultKind.HUNG)
         return _elsewhere(history) if is_elsewhere else last.constraints
     if last.fault in (FaultKind.FULL, FaultKind.UNFIT) and software and not last.constraints.software:

@@ -20,12 +20,12 @@ from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25
-WAITING_S = 5.0  #: How long a job waits for a worker before it reports why, and between reports
+WAITING_S = 5.0  #: How long a job without a worker waits before each report of the reason
 ResultT = TypeVar("ResultT")
 
 
 class Capacity:
-    """How many runs there may be at once: here, a fixed number."""
+    """How many runs there may be at the same time: here, a fixed number."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -44,7 +44,7 @@ class Capacity:
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until ``at_once`` may return more; forever if it never does.
+        """Wait until ``at_once`` may return a larger number; wait forever if it never does.
 
         Raises CodecfleetError: there will never be a worker.
         """
@@ -76,7 +76,7 @@ class WorkerWait:
         self._waited_s = 0.0
 
     async def goes_on(self, waited_s: float) -> None:
-        """Count ``waited_s`` more, and report the reason. Raises FleetUnavailable: the job has waited too long."""
+        """Add ``waited_s`` to the wait, and report the reason. Raises FleetUnavailable: the job has waited too long."""
         reason = self._pool.state.of(self._job).waits_for
         if self._on_waiting is not None:
             await self._on_waiting(reason)
@@ -98,7 +98,7 @@ class WorkerWait:
 
 
 class PoolCapacity(Capacity):
-    """The slots that a pool gives a job, at most ``workers``, for the rest of its ``demand``."""
+    """The slots that a pool gives a job for the rest of its ``demand``: at most ``workers``."""
 
     def __init__(self, pool: Pool, demand: Demand, workers: int | None, wait: WorkerWait) -> None:
         super().__init__(0)
@@ -134,11 +134,11 @@ class PoolCapacity(Capacity):
         await more_slots(self._pool, self._demand.job, self._at_once)
 
     async def waiting(self) -> None:
-        """Report why the job waits; fail after its limit."""
+        """Report why the job waits; fail once the job has waited too long."""
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Halve the number of runs, once for each dead worker: its runs all report the same message."""
+        """Halve the number of runs, once for each dead worker, whose runs all report the same message."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)
@@ -151,8 +151,9 @@ class PoolCapacity(Capacity):
 class BoardLoop(Generic[ResultT]):
     """Runs the segments of one job until all are joined. Used once.
 
-    ``work`` runs a segment, ``accept`` returns the board's event for its result, ``join`` receives the joined segments
-    in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots are free.
+    ``work`` runs a segment, ``accept`` returns the board's event for the result of a run, ``join`` receives the joined
+    segments in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots
+    are free.
     """
 
     def __init__(
@@ -209,9 +210,9 @@ class BoardLoop(Generic[ResultT]):
                 while not self.board.is_done:
                     self._start_next()
                     for task in await self._ended():
-                        await self._take_posted()  # a run's own events come before its end
+                        await self._take_posted()  # the events of a run come before its end
                         run = self._runs.pop(task)
-                        # Another run may have delivered its segment.
+                        # Another run may have delivered the same segment.
                         if self.board.awaits(run.segment, run.attempt):
                             await self._take(await self._fact(run, task))
                     await self._take_posted()

@@ -26,21 +26,21 @@ class SegmentState(Enum):
 
 
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
-    # A run starts; or the segment is merged into its left neighbour.
+    # A run starts, or the segment is merged into its left neighbour.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
     # The run delivered, was lost, or ended too early because the right neighbour was merged into the segment; or a
-    # second run starts because it is late.
+    # second run starts because the first is late.
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),
-    # One of the two runs delivered, or was lost.
+    # One of the two runs delivered the segment, or was lost.
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
     # Both seams agree; or a seam differs or has a void side, and the segment is decoded again or merged.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
-    # On a streaming board: the pictures it gave before it failed differ from the end of the previous segment.
+    # On a streaming board: the pictures given before the failure differ from the end of the previous segment.
     SegmentState.FAILED: frozenset({SegmentState.WAITING}),
     SegmentState.JOINED: frozenset(),  # written to the output
-    SegmentState.MERGED: frozenset(),  # its frames belong to the segment on its left
+    SegmentState.MERGED: frozenset(),  # the segment's frames belong to the segment on its left
 }
 
 
@@ -49,22 +49,23 @@ class BoardSegment:
     """A planned segment, with the right neighbours merged into it."""
 
     number: int
-    until: int  #: the last planned segment it covers; ``number`` unless neighbours were merged into it
+    until: int  #: the last planned segment that this one covers; ``number`` unless neighbours were merged into it
     frames: int
     state: SegmentState = SegmentState.WAITING
-    entry_moves: int = 0  #: how often its access point moved back
-    at_start: bool = False  #: whether it was decoded from the track's start: no access point lies further back
-    is_void: bool = False  #: whether none of its source pictures could be decoded, so a neighbour must supply pictures
+    entry_moves: int = 0  #: how often the segment's access point moved back
+    #: whether the segment was decoded from the track's start, so that no access point lies further back
+    at_start: bool = False
+    is_void: bool = False  #: whether no source picture of it could be decoded, so that a neighbour must supply pictures
     history: tuple[Attempt, ...] = ()  #: the failed attempts
     constraints: Constraints = UNCONSTRAINED  #: of the next attempt
     running_as: Constraints = UNCONSTRAINED  #: of the newest run
     runs: int = 0  #: how many runs have started; the newest run's number
     in_flight: frozenset[int] = frozenset()  #: the runs that have not ended
-    was_doubled: bool = False  #: whether it has had a second run at the same time
+    was_doubled: bool = False  #: whether the segment has had a second run at the same time
     seam_before: tuple[PictureHash, ...] = ()  #: its first pictures
-    seam_after: tuple[PictureHash, ...] = ()  #: the first pictures past its end
-    is_open: bool = False  #: streaming board: handed over while it runs
-    is_stale: bool = False  #: streaming board: its run's result is no longer wanted
+    seam_after: tuple[PictureHash, ...] = ()  #: the first pictures past the end of the segment
+    is_open: bool = False  #: on a streaming board: handed over while the run continues
+    is_stale: bool = False  #: on a streaming board: the result of the run is no longer wanted
 
     def to(self, state: SegmentState) -> "BoardSegment":
         """Return the segment in ``state``. Raises ValueError: no such transition exists."""

@@ -1,4 +1,4 @@
-"""Running blocking calls in threads, with three ways to treat a cancellation."""
+"""Runs blocking calls in threads, with three ways to treat a cancellation."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
 
 @contextmanager
 def in_place() -> Iterator[None]:
-    """Run the calls of this module in the caller's thread, for an event loop with nothing else to do.
+    """Run the calls of this module in the caller's thread, if the event loop has nothing else to do.
 
     A thread for each call would cost more than most calls do. No call is cancelled while it runs.
     """
@@ -35,7 +35,7 @@ def in_place_context() -> Context:
 
 
 def is_in_loop() -> bool:
-    """Return whether an event loop, which a blocking call would stop, runs in this thread."""
+    """Return whether an event loop runs in this thread; a blocking call would stop the loop."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is not None
     return False
@@ -49,7 +49,7 @@ async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) ->
 
 
 async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call in a thread; if cancelled, wait for its end first, because its files are removed next."""
+    """Run a blocking call in a thread; if cancelled, wait until it ends, because its files are removed next."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))

@@ -27,7 +27,7 @@ class WorkWatch:
         pool: where the work runs.
         patience: when work counts as hung.
         start_fps: the expected speed of one session, used until the first result; 0 if unknown.
-        on_hang: called with a message for each hang.
+        on_hang: called with a message when work hangs.
         on_loss: called with the label of work whose worker died, and the error.
         bind: called for each submission; returns the work to submit.
         clock: returns seconds.
@@ -59,9 +59,9 @@ class WorkWatch:
         self._sleep = sleep
 
     async def submit(self, work: Work[ResultT], frames: int = 0) -> ResultT:
-        """Run ``work`` of that many frames (0: unknown) on the pool, under watch.
+        """Run ``work`` of ``frames`` frames (0 if unknown) on the pool, under watch.
 
-        Raises DeadlineMissed: it hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
+        Raises DeadlineMissed: the work hung, and its worker was replaced; CodecfleetError: see ``Pool.submit``.
         """
         if self._bind is not None:
             work = await self._bind(work)
@@ -98,7 +98,7 @@ class WorkWatch:
                 self._origins[work.label] = run.origin
 
     def progress(self) -> Mapping[str, int]:
-        """Return the frames done by running work, by label."""
+        """Return the frames done by running work, for each label."""
         return {label: run.progress.frames for label, run in self._runs.values() if run.progress.worker}
 
     def origin(self, label: str) -> ResultOrigin:
@@ -136,7 +136,7 @@ async def with_retries(
 ) -> ResultT:
     """Submit work until it succeeds or its retry ladder ends; then raise the last error.
 
-    ``may_fall_back``: software may decode when a device fails.
+    With ``may_fall_back``, software may decode when a device fails.
     """
     history: tuple[Attempt, ...] = ()
     while True:

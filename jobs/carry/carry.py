@@ -1,4 +1,4 @@
-"""Plans everything except the encoded video track: copied, converted, encoded or lost, and why. Pure."""
+"""Plans whether everything except the encoded video track is copied, converted, encoded or lost, and why. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from .track_plan import Action, PictureTimes, TrackPlan, content_checks, label_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryPlan:
-    """The plan for all tracks but the encoded one, and for tags, chapters and timecode."""
+    """The plan for all tracks except the encoded one, and for tags, chapters and timecode."""
 
     container: Container
     video: Track | None  #: the encoded track, whose tags and disposition are carried too
@@ -63,7 +63,7 @@ class CarryPlan:
 
     @property
     def changes(self) -> tuple[Warning_, ...]:
-        """Kept sound whose format changes in mid-stream."""
+        """Warnings about kept sound whose format changes in mid-stream."""
         return tuple(
             Warning_(code=code, message=message, checks=changed_checks(self.tracks, plan))
             for plan in self.tracks
@@ -123,7 +123,7 @@ class CarryPlan:
         return self.video.disposition if self.video is not None and self.container.dispositions else 0
 
     def muxer_options(self, video_tick: Fraction) -> dict[str, str]:
-        """Return the muxer's options, including those that these tags need."""
+        """Return the muxer's options, including the options that these tags need."""
         options = self.container.options(video_tick)
         if self.free_keys:
             options["movflags"] += "+use_metadata_tags"
@@ -144,7 +144,7 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Plan everything except the video track with stream index ``encoded_index``, by default the spec's.
+    """Plan everything except the video track with stream index ``encoded_index``, which is by default that of the spec.
 
     Raises Unsupported: the requested audio does not fit the container, or a selected track does not exist.
     """
@@ -224,11 +224,11 @@ def _track_losses(plan: CarryPlan, track: TrackPlan) -> Iterator[Warning_]:
 
 
 def _label_losses(plan: CarryPlan, track: Track) -> Iterator[Warning_]:
-    """Yield what the container cannot state about a track that it holds."""
+    """Yield warnings about labels of a kept track that the container cannot state."""
     name, language = plan.container.name, track.language
 
     def checks(label: str) -> tuple[str, ...]:
-        """Return the checks that detect the loss; ``verify`` checks no labels of the encoded track."""
+        """Return the checks that detect the loss of a label; the labels of the encoded track have no checks."""
         return () if track is plan.video else label_checks(plan.tracks, track.index, label)
 
     if language is not None and plan.container.language(language) is None:

@@ -1,4 +1,4 @@
-"""Pictures whose format changes in mid-stream: what is converted to the output's format, and what is lost. Pure."""
+"""Pictures whose format changes in mid-stream: converts them to the output's format, and states losses. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format for which tone mapping is chosen: the source's, or that of the first run in HDR."""
+    """Return the format for which tone mapping is chosen: that of the source, or of the first run in HDR."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)
@@ -62,7 +62,7 @@ def change_losses(
 ) -> tuple[Warning_, ...]:
     """Return a warning for each change that the output cannot show.
 
-    ``codes_fields``: the output is coded as interlaced.
+    ``codes_fields`` says that the output is coded as interlaced.
     """
     found = [*_colours_lost(life, source, index, tone), *_shapes_lost(life, index)]
     found += _scans_lost(life, index) if codes_fields else ()
@@ -110,7 +110,8 @@ def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
 def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if not life.runs:
         return
-    wanted = _shape(base_run(life.whole or life.runs, index))  # a part of a film has the size of the whole track
+    # if only a part is encoded, its size is that of the whole track
+    wanted = _shape(base_run(life.whole or life.runs, index))
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"
         yield "aspect-changes", message, "metadata.aspect", "pictures.aspect"

@@ -1,4 +1,7 @@
-"""The output's chapters. Pure. In mp4 and mov they are a text track without holes: gaps become untitled chapters."""
+"""The output's chapters. Pure.
+
+In mp4 and mov, chapters are a text track without holes, so gaps become untitled chapters.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,13 +13,13 @@ from ..report.report import Warning_
 from ..source.tracks import Chapter
 from .containers import Container
 
-_SAME_S = Fraction(1, 1000)  #: Times this close are equal: containers round
+_SAME_S = Fraction(1, 1000)  #: Times this close are equal, because containers round times
 
 
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, clipped to it; by default from the beginning, or to the end."""
+    """Return the chapters of a part of the film, clipped to it; without limits, the part is the whole film."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 
@@ -31,7 +34,7 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
     """Return chapters end to end from ``begin_s`` to at most ``end_s``, the film's end.
 
-    A chapter that overlaps the next, or has no length, ends where the next begins.
+    A chapter that overlaps the next one, or has no length, ends where the next one begins.
     """
     found: list[Chapter] = []
     at_s = begin_s

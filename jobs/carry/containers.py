@@ -1,7 +1,7 @@
-"""What each output container can hold and how it is written: one frozen value per file extension.
+"""The contents that each output container can hold, and how it is written: one frozen value per file extension.
 
-The tables list what players can be expected to read, which is less than FFmpeg's muxers accept; a test writes and reads
-every entry. docs/containers.md shows the same table.
+The tables list only what players can be expected to read; FFmpeg's muxers accept more. In tests, every entry is written
+and read. docs/containers.md shows the same table.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,8 @@ _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
 )
-_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())  #: FFmpeg's name by other ISO 639-2 code
+#: FFmpeg's code for a language, by the other ISO 639-2 code of that language
+_MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())
 
 
 def _in_quicktime(language: str) -> str | None:
@@ -38,7 +39,7 @@ def _in_quicktime(language: str) -> str | None:
 
 
 def _iso_code(language: str) -> str | None:
-    """Return a code of three letters, or None."""
+    """Return a language that is a code of three letters, otherwise None."""
     is_code = len(language) == len("eng") and language.isascii() and language.isalpha() and language.islower()
     return language if is_code else None
 
@@ -56,7 +57,7 @@ class SampleShape(Enum):
 
 
 class SoundChanges(Enum):
-    """How copied sound may change its format in mid-stream."""
+    """How the format of copied sound may change in mid-stream."""
 
     NEVER = "not at all: the header describes one format"
     DESCRIPTIONS = "one sample description after another"
@@ -65,41 +66,45 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file; no other module asks which container it is. Codecs have FFmpeg's names."""
+    """One way to write an output file; no other module asks which container it is. Codecs are named as in FFmpeg."""
 
-    name: str  #: the file's extension, without its dot
+    name: str  #: the file's extension, without the dot
     muxer: str  #: FFmpeg's name
-    own_options: Mapping[str, str] = field(default_factory=dict)  #: muxer options in addition to those of ``options``
-    fragment_flags: str = ""  #: the muxer's flags for fragments; "" if it cannot be fragmented
+    #: muxer options in addition to the common ones in ``options``
+    own_options: Mapping[str, str] = field(default_factory=dict)
+    fragment_flags: str = ""  #: the muxer's flags for fragments; "" if the container cannot be fragmented
     fragmented: bool = False  #: whether fragments are written
 
     # Pictures
     default_codec: Codec
     video_codecs: frozenset[Codec]
     carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
-    tick_s: Fraction | None = None  #: the tick of all times; None if it is the source's, or each track has its own
+    #: the tick of all times; None if the source's tick is used, or if each track has its own
+    tick_s: Fraction | None = None
     least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
-    clock_s: Fraction | None = None  #: the time after which its clock wraps
+    clock_s: Fraction | None = None  #: the time after which the container's clock wraps
     counts_decoding: bool = False  #: whether decoding times are sums of durations
     has_header: bool = False  #: whether a header states parameter sets, colours, HDR and orientation
     sample_shape: SampleShape = SampleShape.BITSTREAM
-    dolby_vision: bool = False  #: whether it can state Dolby Vision's configuration
+    dolby_vision: bool = False  #: whether the container can state Dolby Vision's configuration
     hevc_tag: str = ""  #: the four-character code by which players recognize HEVC
 
     # Sound
     audio_codecs: frozenset[str] = frozenset()
     audio_fallback: str | None = None  #: the codec for tracks that do not fit; None if no audio fits
-    counted_audio: frozenset[str] = frozenset()  #: codecs without times: samples are counted, gaps become silence
-    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet its end
-    codec_delay: bool = False  #: whether it states priming as a delay that all times include
-    stated_ends: bool = False  #: whether it states when each track ends
-    empty_tracks: bool = True  #: whether it can hold a track without packets
-    describes_ac3: bool = False  #: whether its header repeats values of AC-3's packets
+    #: codecs whose packets get no times: samples are counted, and gaps become silence
+    counted_audio: frozenset[str] = frozenset()
+    edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet hides the end
+    codec_delay: bool = False  #: whether the container states priming as a delay that all times include
+    stated_ends: bool = False  #: whether the container states when each track ends
+    empty_tracks: bool = True  #: whether the container can hold a track without packets
+    describes_ac3: bool = False  #: whether the header repeats values of AC-3's packets
     sound_changes: SoundChanges = SoundChanges.NEVER
-    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: layouts read wrongly, by codec
+    #: for each codec, the layouts that are read back wrongly
+    unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unnamed_refused: frozenset[str] = frozenset()  #: codecs whose decoders refuse channels without names
     pcm_needs_names: bool = False  #: whether PCM channels must have names
-    channels_alone: frozenset[str] = frozenset()  #: codecs whose channels it counts without naming speakers
+    channels_alone: frozenset[str] = frozenset()  #: codecs whose channels the container counts without naming speakers
 
     # Everything else
     subtitle_codecs: frozenset[str] = frozenset()
@@ -114,13 +119,13 @@ class Container:
     tags: bool = False
     tag_boxes: frozenset[str] | None = None  #: tags whose boxes every player knows; None if all tags are stored alike
     spaced_tags: bool = True  #: whether names of tags may have spaces
-    any_timecode: bool = False  #: whether a timecode is text, of any rate
+    any_timecode: bool = False  #: whether a timecode is stored as text, so that any rate is possible
     language: Callable[[str], str | None] = _nameless  #: returns the container's spelling of a language, or None
-    language_tags: LanguageForm | None = None  #: how it states languages by BCP 47
+    language_tags: LanguageForm | None = None  #: how the container states language tags (BCP 47)
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
     """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
-    holds_more: str = ".mkv"  #: the container that holds what this one refuses; "" for none
+    holds_more: str = ".mkv"  #: the container that holds what this container refuses; "" for none
 
     @property
     def holds_tracks(self) -> bool:
@@ -146,13 +151,13 @@ class Container:
         """Return the muxer's options: no date, no random id, index in front, times exact to ``video_tick``."""
         options = {"fflags": "+bitexact", **self.own_options}
         if self.least_timescale:
-            # Start offsets use the movie's timescale, whose default of 1000 would round them.
+            # Start offsets use the movie's timescale, and its default of 1000 would round them.
             timescale = str(video_tick.denominator)
             options |= {"movie_timescale": timescale, "video_track_timescale": timescale}
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Check that ``codec`` fits. Raises Unsupported: it does not; the next step names those that do."""
+        """Check that ``codec`` fits. Raises Unsupported: it does not fit; the next step names codecs that fit."""
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))
@@ -160,7 +165,10 @@ class Container:
 
 
 def container_for(output: str, *, fragmented: bool = False) -> Container:
-    """Return the container for a path's or address's extension. Raises Unsupported: unknown, or never fragmented."""
+    """Return the container for a path's or address's extension.
+
+    Raises Unsupported: the extension is unknown, or the container is never fragmented.
+    """
     path = output.split("://", 1)[-1].split("?", 1)[0] if "://" in output else output
     extension = PurePosixPath(path).suffix.lower().removeprefix(".")
     container = _BY_EXTENSION.get(extension)
@@ -195,7 +203,7 @@ _MP4 = Container(
     name="mp4",
     muxer="mp4",
     own_options={"strict": "unofficial", "movflags": "+faststart"},
-    # With delay_moov the header waits for the first packets: without it, edit lists are off by the reorder delay.
+    # With delay_moov, the header waits for the first packets; without it, edit lists are off by the reorder delay.
     fragment_flags="+frag_keyframe+empty_moov+delay_moov+default_base_moof",
     default_codec=Codec.H264,
     video_codecs=frozenset(Codec),
@@ -222,7 +230,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # measured by writing and reading each tag, as for QuickTime
+    tag_boxes=COMMON_TAGS,  # found by writing and reading each tag, as for QuickTime
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,
@@ -234,7 +242,7 @@ _MOV = replace(
     muxer="mov",
     video_codecs=frozenset({Codec.H264, Codec.HEVC}),
     dolby_vision=False,
-    # Only FFmpeg reads Opus and FLAC in QuickTime, and its muxer refuses to write them.
+    # Only FFmpeg reads Opus and FLAC in QuickTime, and even its muxer refuses to write them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | _PCM_MOV,
     counted_audio=_PCM_ISO | _PCM_MOV,
     pcm_needs_names=False,
@@ -276,7 +284,7 @@ _MKV = Container(
     tags=True,
     spaced_tags=False,
     any_timecode=True,
-    language=str,  # any text, as it is
+    language=str,  # any text is kept as it is
     language_tags=LanguageForm.MATROSKA,
     dispositions=True,
     held_dispositions={None: _SPOKEN | _D.forced | _D.original, TrackKind.SUBTITLE: _D.descriptions},

@@ -1,7 +1,7 @@
 """Finds out what a container's header can state about the pictures, by writing one into memory and reading it back.
 
-Muxers have too many special cases for a table: Matroska states a turn but no stretch, QuickTime no cube map, WebM
-refuses some stereo arrangements. The trial takes well under a millisecond.
+Muxers have too many special cases for a table: Matroska states a turn but no stretch, QuickTime states no cube map, and
+WebM refuses some stereo arrangements. The trial takes well under a millisecond.
 """
 
 import io
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 _MATRIX = Struct("=9i")
 _ONE = 1 << 16
 _SKEW = 1 / 256  #: How far the axes of a rotation may be from a right angle
-_SHAPE = 1 / 100  #: How far a matrix's sample shape may be from the stated one
+_SHAPE = 1 / 100  #: How far the sample shape in a matrix may be from the stated shape
 _TICK = Fraction(1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the container's header states about the pictures, and what is lost."""
+    """The statements of the container's header about the pictures, and the losses."""
 
     picture: VideoFormat
-    extras: StreamExtras  #: properties of the pictures besides their format
+    extras: StreamExtras  #: properties of the pictures that are not part of their format
     side: Mapping[str, bytes]  #: the side data that is written, by FFmpeg's kinds
     losses: tuple[Warning_, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of side data: its name, and the check of ``verify`` for it."""
+    """One kind of side data: its name, and the name of the check in ``verify``."""
 
     code: str
     name: str
@@ -72,7 +72,7 @@ _HDR_KINDS = {
 def settle_orientation(
     source: VideoFormat, output: VideoFormat, extras: StreamExtras, container: Container
 ) -> tuple[VideoFormat, StreamExtras]:
-    """Return the output's format and extras with a display matrix that its container can state.
+    """Return the output's format and extras with a display matrix that the output's container can state.
 
     FFmpeg also reads a stretching matrix as the samples' shape. In mp4 and mov the matrix stays and no shape is stated.
     Elsewhere, or if the source's shape and matrix differ, the shape is stated and the matrix only turns and flips.
@@ -86,7 +86,7 @@ def settle_orientation(
 
 
 def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool:
-    """Return whether a display matrix stretches samples into that shape, so that nothing else has to state it."""
+    """Return whether a display matrix stretches samples into that shape, so that the shape is stated."""
     across, down = axis_scales(matrix)
     return stretches(matrix) and abs(float(sample_aspect_ratio) * down / across - 1) < _SHAPE
 
@@ -100,7 +100,7 @@ def settle_header(output: VideoFormat, extras: StreamExtras, container: Containe
     if not wanted or not container.has_header:
         return Header(output, extras, {}, tuple(_losses(_KINDS, wanted, {}, container)))
     kinds = _KINDS | _HDR_KINDS
-    # Dolby Vision's configuration needs the encoder's bitstream, so it is not tried here.
+    # Dolby Vision's configuration needs the encoder's bitstream, so this trial leaves it out.
     taken = {
         kind: data
         for kind, data in wanted.items()

@@ -1,4 +1,4 @@
-"""Which speakers and rates sound keeps: what can be copied, the layout of encoded sound, and what is mixed. Pure."""
+"""Which speakers and rates sound keeps: which tracks are copied or mixed, and the layout of encoded sound. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +11,10 @@ from ..source.tracks import Track
 from .containers import Container, SoundChanges
 from .track_plan import Action, TrackPlan, content_checks
 
-_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})  #: Their packets state the channels
-_GIVES_DESCRIPTIONS = ("mov", "flv")  #: Formats that can change AAC's configuration, which they hold beside the packets
+#: Codecs whose packets state the channels
+_SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
+#: Formats that can change the configuration of AAC, because they hold it beside the packets
+_GIVES_DESCRIPTIONS = ("mov", "flv")
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
 """FLAC's layouts by number of channels, if nothing else states one (RFC 9639, 9.1.3)."""
 SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail if the speakers differ
@@ -21,7 +23,7 @@ _MOST_NAMED_SILENTLY = 8
 
 
 def mixed_to(track: Track, wanted: str) -> int | None:
-    """Return the number of channels that a track is mixed to, None if it is not mixed; ``wanted`` may be "keep"."""
+    """Return the number of channels to which a track is mixed, or None for no mixing; ``wanted`` may be "keep"."""
     channels = next((count for count, layout in MIXED.items() if layout == wanted), None)
     return None if all(len(speakers(layout)) == channels for layout in layouts(track)) else channels
 
@@ -34,7 +36,7 @@ def layouts(track: Track) -> tuple[str, ...]:
 
 
 def later_formats(track: Track) -> tuple[tuple[str, int], ...]:
-    """Return the layouts and rates of a track whose format changes; empty if it does not."""
+    """Return the layouts and rates of a track whose format changes; empty if the format never changes."""
     return tuple(dict.fromkeys((found.layout, found.sample_rate) for found in track.formats))
 
 
@@ -45,9 +47,9 @@ def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
 
 
 def output_layout(track: Track, codec: str, channels: int | None, container: Container) -> str:
-    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps as many as possible.
+    """Return the layout in which a track is encoded, mixed to ``channels``; None keeps as many channels as possible.
 
-    Raises Unsupported: some of its channels are not speakers in a room, so they cannot be mixed.
+    Raises Unsupported: some of its channels are not speakers in a room, so these cannot be mixed.
     """
     stated = stated_layouts(codec, container)
     target = encoded_layout(layouts(track), stated) if channels is None else MIXED[channels]
@@ -57,7 +59,7 @@ def output_layout(track: Track, codec: str, channels: int | None, container: Con
 
 
 def copy_obstacle(track: Track, container: Container, source_format: str) -> str | None:
-    """Return why a track cannot be copied although the container holds its codec; None if it can."""
+    """Return why a track cannot be copied although the container holds its codec; None if a copy is possible."""
     if track.formats and not _holds_changes(track, container, source_format):
         return (
             f"its format changes ({in_words(track.formats)}), and .{container.name} states only one for {track.codec}"
@@ -78,7 +80,7 @@ def _holds_changes(track: Track, container: Container, source_format: str) -> bo
     if track.codec in _SELF_DESCRIBING:
         return changes is SoundChanges.PACKETS or len({found.sample_rate for found in track.formats}) == 1
     is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
-    # FFmpeg writes another sample description, or headers in packets, only if the source has them.
+    # FFmpeg writes a second sample description, or headers in packets, only if the source has them.
     return track.codec == "aac" and changes is (SoundChanges.DESCRIPTIONS if is_given else SoundChanges.PACKETS)
 
 
@@ -87,7 +89,7 @@ def _needs_names(track: Track, container: Container) -> bool:
 
 
 def held_layout(track: Track, container: Container) -> str | None:
-    """Return the layout with which a copy is labelled instead of the source's; None keeps the source's."""
+    """Return the layout with which a copy is labelled; None keeps the label of the source."""
     layout = "" if track.audio is None else track.audio.layout
     count = len(speakers(layout)) if layout else 0
     if is_unnamed(layout) and (count <= _MOST_NAMED_SILENTLY or _needs_names(track, container)):
@@ -111,13 +113,13 @@ def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, 
 
 
 def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, ...]) -> str:
-    """Return the message that a layout is mixed to one without the speakers ``mixed``."""
+    """Return the message that a layout is mixed to a layout without the speakers ``mixed``."""
     which = "" if is_unnamed(usual_layout(layout)) else f", which has no separate speaker for {', '.join(mixed)}"
     return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
 
 
 def changed_checks(tracks: Sequence[TrackPlan], plan: TrackPlan) -> tuple[str, ...]:
-    """Return the checks that may fail for a copy whose format changes: its container states a single format."""
+    """Return the checks that may fail for a copy whose format changes, since its container states only one."""
     return content_checks(tracks, plan.track.index, "layout", "rate") if plan.action is Action.COPY else ()
 
 

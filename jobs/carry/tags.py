@@ -26,7 +26,7 @@ def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}
     if of_track:
         kept = _track_tags(kept, container)
-    # Matroska's keys are in capitals; muxers look for the common ones in lower case.
+    # Keys in Matroska are in capitals; muxers look for the common keys in lower case.
     common = (*COMMON_TAGS, "handler_name", "language")
     return {
         key.lower() if key.lower() in common else key: value for key, value in kept.items() if not _repeats(key, kept)
@@ -50,7 +50,7 @@ def unheld_tags(tags: Iterable[tuple[str, str]], container: Container, *, free_k
 
 
 def _track_tags(tags: dict[str, str], container: Container) -> dict[str, str]:
-    # FFmpeg's mp4 demuxer calls a track's title its name; only containers with boxes have handlers.
+    # FFmpeg's mp4 demuxer calls the title of a track "name"; only containers with boxes have handlers.
     named = {("title" if key.lower() == "name" else key): value for key, value in tags.items()}
     unwanted = {"handler_name"} if container.tag_boxes is None else set()
     kept = {key: value for key, value in named.items() if key.lower() not in {"language", *unwanted}}

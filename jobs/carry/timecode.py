@@ -27,12 +27,12 @@ class Timecode:
     """The timecode of one picture."""
 
     picture: int  #: counted from 00:00:00:00
-    per_second: int  #: pictures counted per second: 30 for 29.97
+    per_second: int  #: pictures counted per second, such as 30 for 29.97
     drops: bool  #: whether numbers are skipped
 
     @classmethod
     def parse(cls, text: str, rate: Fraction) -> Self | None:
-        """Read a timecode of pictures at ``rate``; None if it is invalid for that rate."""
+        """Read a timecode of pictures at ``rate``; return None if it is invalid for that rate."""
         found = _WRITTEN.fullmatch(text.strip())
         per_second = floor(rate + _HALF)
         if found is None or per_second <= 0:
@@ -47,7 +47,7 @@ class Timecode:
         return cls(named - left_out, per_second, drops)
 
     def moved(self, pictures: int) -> Self:
-        """Return the timecode ``pictures`` later; it wraps after a day."""
+        """Return the timecode that is ``pictures`` later; it wraps after a day."""
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:
@@ -71,7 +71,7 @@ class Timecode:
             dropped = _left_out(self.per_second)
             of_ten = 10 * minute - 9 * dropped
             tens, rest = divmod(self.picture, of_ten)
-            # The first minute of ten is complete; the others begin two numbers late.
+            # The first minute of ten is complete; each of the others begins two numbers late.
             named += dropped * (9 * tens + max(0, rest - dropped) // (minute - dropped))
         seconds, pictures = divmod(named, self.per_second)
         minutes, seconds = divmod(seconds, _SECONDS)
@@ -86,9 +86,10 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None if there is none, or the output cannot count it.
+    """Return the timecode of the output's first picture; None if it has none, or cannot count it.
 
-    ``rate`` is in pictures per second; ``skipped_s`` is from the source's first picture to the output's.
+    ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
+    picture.
     """
     if source.timecode is None or not container.tags or rate is None or spec.fps is not None:
         return None

@@ -1,4 +1,4 @@
-"""The plan for one track of the source, and the checks of ``verify`` for it."""
+"""The plan for one track of the source, and the checks of ``verify`` that cover the track."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ class Action(Enum):
 class PictureTimes:
     """Times of the encoded track's pictures, from the index."""
 
-    rate: Fraction | None = None  #: pictures per second; None if only the container states it
-    skipped_s: Fraction = Fraction(0)  #: the time from the source's first picture to the output's
-    end_s: Fraction = Fraction(0)  #: when the source's pictures end, on its clock
+    rate: Fraction | None = None  #: pictures per second; None if only the container states the rate
+    skipped_s: Fraction = Fraction(0)  #: the time from the source's first picture to the output's first picture
+    end_s: Fraction = Fraction(0)  #: when the source's pictures end, on the source's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class TrackPlan:
     codec: str | None  #: the output's codec; None if the track is dropped
     reason: str
     loss: str | None = None  #: a stable code for an unrequested loss, if any
-    asked: bool = False  #: whether dropping it was requested
+    asked: bool = False  #: whether the request drops the track
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
-    channels: int | None = None  #: the number to which encoded sound is mixed; None to keep all
-    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep the source's
+    channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
+    loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep that of the source
 
     @property
     def kept(self) -> bool:
-        """Whether the output has a track for it."""
+        """Whether the output has this track."""
         return self.action is not Action.DROP and self.codec not in ("timecode", "chapters")
 
     @property
@@ -76,7 +76,7 @@ _LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds 
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
-    """Return the names of the content checks of the track with this stream index: only ``words``, or all."""
+    """Return the names of a track's content checks: the checks in ``words``, or all; ``index`` is the stream index."""
     if (found := _numbered(tracks, index)) is None:
         return ()
     name = ".".join(found)
@@ -90,7 +90,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 
 
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
-    """Return a track's label and its number as ``verify`` counts: among requested, decodable tracks of its kind."""
+    """Return a track's label and its number among the requested, decodable tracks of its kind, as ``verify`` counts."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)
@@ -98,7 +98,7 @@ def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None
 
 
 def missed_checks(track: TrackPlan) -> tuple[str, ...]:
-    """Return the checks that fail without a track; none if it is kept."""
+    """Return the checks that fail if a track is missing; none if the track is kept."""
     if track.action is not Action.DROP:
         return ()
     return ("metadata.timecode",) if track.track.tag == "tmcd" else (_TRACK_CHECKS[track.track.kind],)

@@ -1,4 +1,4 @@
-"""Which clips of which films a loader reads, and in which order: pure, from its shard, seed and epoch."""
+"""Decides which clips of which films a loader reads, and in which order, from its shard, seed and epoch. Pure."""
 
 import hashlib
 import random
@@ -12,21 +12,21 @@ class FilmPart:
     """Clips of one film."""
 
     film: int  #: the film's number among the sources
-    clips: range | None  #: the numbers of its clips; None for all of them
+    clips: range | None  #: the numbers of the film's clips; None for all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipOrder:
-    """The order of all clips in each epoch, and its division into shards: each clip is in exactly one.
+    """The order of all clips in each epoch, and its division into shards: each clip is in exactly one shard.
 
-    A shard takes neighbours in that order, so that few films are read by two shards.
+    A shard takes clips that follow each other in that order, so that few films are read by two shards.
     """
 
     films: int  #: how many films
     clips_per_film: int | None  #: None if films have different numbers, so that a shard takes whole films
     seed: int  #: decides the order, and which clips are chosen
     shuffle: bool  #: whether films and their clips are in random order
-    films_open: int  #: how many films' clips are mixed
+    films_open: int  #: how many films have their clips mixed
     even: bool  #: whether all shards have equally many clips; leftover clips are in no shard
 
     def count(self, shards: range, of: int) -> int:
@@ -34,7 +34,7 @@ class ClipOrder:
         return sum(len(self._span(shard, of)) for shard in shards)
 
     def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:
-        """Return the parts that shard ``shard`` of ``of`` reads, in blocks of films to open at once."""
+        """Return the parts that shard ``shard`` of ``of`` shards reads, in blocks of films to open together."""
         order = list(range(self.films))
         if self.shuffle:
             self._random(epoch, "films").shuffle(order)
@@ -47,7 +47,10 @@ class ClipOrder:
         return [tuple(parts[begin : begin + self.films_open]) for begin in range(0, len(parts), self.films_open)]
 
     def mixed(self, epoch: int, block: Sequence[FilmPart], counts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return a block's clips as (place of the part, number of the clip), if its films have ``counts`` clips."""
+        """Return a block's clips as (place of the part, number of the clip).
+
+        ``counts`` has the number of clips of each film in the block.
+        """
         clips = [
             (place, number)
             for place, (part, count) in enumerate(zip(block, counts, strict=True))

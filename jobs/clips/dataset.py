@@ -23,7 +23,7 @@ from ..request.values import location
 from .clip_order import ClipOrder, FilmPart
 
 Sampler = Callable[..., Sequence[Sequence[int]]]
-_FILMS_KEPT: Final = 64  #: How many films keep their index; each is an idle object without a decoder
+_FILMS_KEPT: Final = 64  #: How many films keep their index; each of them is an idle object without a decoder
 _UNREADABLE: Final = (InputError, NoVideoTrack, Unsupported)
 _INHERITED: Final[list[object]] = []
 """Films that the parent opened before a fork: never used, and never closed, since their threads are in the parent."""
@@ -34,10 +34,10 @@ class FilmClip(NamedTuple):
     """One clip. PyTorch's default collation makes a batch of several."""
 
     data: Any  #: the tensor: (frames, channels, rows, columns), or as ``format`` says
-    indices: NDArray[np.int64]  #: the frames' numbers in their film
+    indices: NDArray[np.int64]  #: the numbers of the frames in their film
     times_s: NDArray[np.float64]  #: when each frame is shown, in seconds after the film's first picture
     source: int  #: the film's number among the sources
-    clip: int  #: the clip's number among those of its film
+    clip: int  #: the clip's number in its film
 
 
 class ClipDataset:
@@ -47,19 +47,20 @@ class ClipDataset:
         for clip in dataset:
             train(clip.data)
 
-    Each clip of an epoch is in exactly one shard: a worker process of a rank. It pickles, and opens films only when
-    they are read, never before a fork. A subclass that is also a ``torch.utils.data.IterableDataset`` works with
-    ``DataLoader``; it then finds its worker's part.
+    Each clip of an epoch is in exactly one shard: a worker process of a rank. A data set can be pickled. It opens films
+    only when they are read, never before a fork. A subclass that is also a ``torch.utils.data.IterableDataset`` works
+    with ``DataLoader``; it then finds the part of its worker.
 
     Args:
         sources: paths or fsspec URLs.
         clips: chooses a film's clips: a function of the times of its frames that returns lists of frame numbers, all of
-            one length. If it has a parameter ``seed``, it gets one that differs by film and epoch.
-        clips_per_film: how many clips it returns for each film; None if that differs: a shard then has whole films.
+            one length. If this function has a parameter ``seed``, it gets a seed that differs by film and epoch.
+        clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
+            whole films.
         format: the tensor of a clip.
         seed: decides order and seeds.
         shuffle: whether films and clips come in random order.
-        films_open: how many films are read at once, their clips mixed.
+        films_open: how many films are read at once, with their clips mixed.
         rank: this process's number among those that train.
         world_size: how many processes train.
         even: leave out the last clips of an epoch that would give some shards one more.
@@ -87,7 +88,7 @@ class ClipDataset:
         **options: Unpack[FrameOptions],
     ) -> None:
         self.sources = tuple(location("source", each) for each in sources)
-        self.epoch = 0  #: the epoch that the next iteration reads; each complete iteration adds 1
+        self.epoch = 0  #: the epoch that the next iteration reads; 1 is added at the end of each iteration
         self._clips = clips
         self._format = format or TensorFormat()
         self._rank, self._world_size, self._on_error, self._options = rank, world_size, on_error, options
@@ -99,14 +100,14 @@ class ClipDataset:
             films_open=films_open,
             even=even,
         )
-        self._place = (0, 0)  # the block of films, and how many of its clips were handed out
+        self._place = (0, 0)  # the block of films, and how many clips of the block were handed out
         self._resumes = False  # whether the next iteration begins at ``_place``
         self._pid = os.getpid()
         self._films: OrderedDict[int, FrameStream] = OrderedDict()
         self._check()
 
     def __len__(self) -> int:
-        """Return how many clips this rank has in an epoch. ``TypeError`` if films have different numbers of clips."""
+        """Return how many clips this rank has in an epoch. Raises TypeError if films have unequal numbers of them."""
         if self._order.clips_per_film is None:
             raise TypeError("the number of clips is unknown: clips_per_film is None")
         _, workers = _worker()
@@ -118,12 +119,12 @@ class ClipDataset:
         self.epoch, self._place, self._resumes = epoch, (0, 0), False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this process's position: after the clip that was handed out last."""
+        """Return this process's position, which is after the clip that was handed out last."""
         shard, of = self._shard()
         return {"epoch": self.epoch, "block": self._place[0], "clips": self._place[1], "shard": shard, "shards": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue at ``state``. ``UsageError`` if it is the state of another shard."""
+        """Let the next iteration continue at ``state``. Raises UsageError if it is the state of another shard."""
         shard, of = self._shard()
         if (state["shard"], state["shards"]) != (shard, of):
             message = f"the state is that of shard {state['shard']} of {state['shards']}, and this is {shard} of {of}"
@@ -134,8 +135,8 @@ class ClipDataset:
         """Yield this shard's clips, blocking for each.
 
         Raises:
-            CodecfleetError: a clip cannot be read; the message begins with its film and number. The next iteration
-                begins the epoch again; call ``load_state_dict(state_dict())`` to continue after that clip.
+            CodecfleetError: a clip cannot be read; the message begins with the film and the clip's number. The next
+                iteration begins the epoch again; call ``load_state_dict(state_dict())`` to continue after that clip.
         """
         shard, of = self._shard()
         begin, done = self._place if self._resumes else (0, 0)
@@ -192,7 +193,7 @@ class ClipDataset:
                 yield FilmClip(batch.data, np.array(batch.indices), times, film, clip)
 
     def _chosen(self, film: int) -> Sequence[Sequence[int]] | None:
-        """Return the frames of each clip of a film; None if it cannot be read and is skipped."""
+        """Return the frames of each clip of a film; None if the film cannot be read and is skipped."""
         source = self.sources[film]
         try:
             times_s = self._film(film).times_s
@@ -236,7 +237,7 @@ class ClipDataset:
 
 
 class _ClipReader:
-    """Reads clips of one film in order, decoded ahead; after an error it continues with the next clip."""
+    """Reads clips of one film in order, decoded ahead; after an error, reading continues with the next clip."""
 
     def __init__(self, film: FrameStream, clips: Sequence[Sequence[int]], format_: TensorFormat) -> None:
         self._film = film
@@ -245,14 +246,14 @@ class _ClipReader:
         self._batches: Generator[FrameBatch] | None = None
 
     def take(self) -> FrameBatch:
-        """Return the next clip. Raises CodecfleetError: it cannot be read."""
+        """Return the next clip. Raises CodecfleetError: the clip cannot be read."""
         if self._batches is None:
             self._batches = self._read(tuple(self._left))
         clip = self._left.popleft()
         try:
             return next(self._batches)
         except _UNREADABLE:
-            # Another clip, decoded ahead together with this one, may be the reason.
+            # The reason may be another clip that is decoded ahead together with this one.
             self.close()
             return next(self._read((clip,)))
 

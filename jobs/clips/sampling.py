@@ -31,13 +31,13 @@ def clips_at_random_indices(
     sampling_range_end: int | None = None,
     policy: Policy = "repeat_last",
 ) -> list[list[int]]:
-    """Return clips that begin at random frames; the same clips for the same seed.
+    """Return clips that begin at random frames; equal seeds give equal clips.
 
     Args:
-        film: the number of frames, or something whose length it is.
+        film: the number of frames, or an object whose length is that number.
         seed: chooses the clips.
         num_clips: how many clips.
-        num_frames_per_clip: how many frames each has.
+        num_frames_per_clip: how many frames each clip has.
         num_indices_between_frames: the step from each frame of a clip to its next one.
         sampling_range_start: the first frame at which a clip may begin; a negative number counts from the end.
         sampling_range_end: the frame before which clips begin; a negative number counts from the end. By default no
@@ -68,8 +68,8 @@ def clips_at_regular_indices(
 ) -> list[list[int]]:
     """Return clips that begin at equal distances, from the first to the last frame at which one may begin.
 
-    Options and errors are those of ``clips_at_random_indices``. If there are fewer such frames than clips, several
-    clips begin at the same frame.
+    Options and errors are those of ``clips_at_random_indices``. If there are fewer frames at which a clip may begin
+    than clips, several clips begin at the same frame.
     """
     frames = _counted(film)
     span = _span(num_frames_per_clip, num_indices_between_frames)
@@ -96,9 +96,9 @@ def clips_at_random_times(
         times_s: when each frame is shown, in order, such as ``film.times_s``.
         seed: chooses the clips.
         num_clips: how many clips.
-        num_frames_per_clip: how many frames each has.
-        seconds_between_frames: from each time of a clip to its next one; by default a frame's mean duration.
-        sampling_range_start: the first time at which a clip may begin; by default that of the first frame.
+        num_frames_per_clip: how many frames each clip has.
+        seconds_between_frames: the step from each time of a clip to the next; by default the mean duration of a frame.
+        sampling_range_start: the first time at which a clip may begin; by default the time of the first frame.
         sampling_range_end: the time before which clips begin. By default no clip exceeds the film.
         end_s: when the last frame ends; by default it lasts as long as the frame before it.
         policy: as for ``clips_at_random_indices``.
@@ -124,7 +124,7 @@ def clips_at_regular_times(
     end_s: Seconds | None = None,
     policy: Policy = "repeat_last",
 ) -> list[list[int]]:
-    """Return clips that begin every ``seconds_between_clip_starts``.
+    """Return clips whose beginnings are ``seconds_between_clip_starts`` apart.
 
     Other options and errors are those of ``clips_at_random_times``.
     """
@@ -147,7 +147,7 @@ def _counted(film: int | Sized) -> int:
 
 
 def _span(frames: int, step: int) -> int:
-    """Return how many frames of the film a clip covers, from its first to its last."""
+    """Return how many frames of the film a clip covers, from the clip's first frame to its last."""
     return _positive("num_indices_between_frames", step) * (_positive("num_frames_per_clip", frames) - 1) + 1
 
 
@@ -175,7 +175,7 @@ def _clip(start: int, count: int, step: int, frames: int, policy: Policy) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The times of a film's frames, and of a clip's."""
+    """The times of the frames of a film, and of the frames of a clip."""
 
     times: list[Fraction]
     end: Fraction  #: of the last frame
@@ -209,7 +209,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: those of a clip that are inside the film, and replacements for the rest."""
+    """Return ``count`` places: the places of a clip that are inside the film, and replacements for the rest."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

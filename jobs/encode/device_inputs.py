@@ -1,4 +1,4 @@
-"""A caller's arrays on the GPU: NVENC reads them in place, or they are packed on the GPU or copied to the host.
+"""A caller's arrays on the GPU: read in place by NVENC, packed on the GPU, or copied to the host.
 
 Sources: CUDA Array Interface 3, "Synchronization"; Python array API standard, ``__dlpack__``; PyNvVideoCodec
 programming guide 2.3, "Encode" (b: objects whose ``cuda()`` returns planes).
@@ -50,7 +50,7 @@ class DeviceInput:
     """A picture on the device: one array, or its planes."""
 
     planes: tuple[DeviceTensor, ...]
-    pix_fmt: str  #: its layout, if the planes determine it; else ""
+    pix_fmt: str  #: the picture's layout if the planes determine it, otherwise ""
 
     @property
     def streams(self) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ class DeviceInput:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The array's shape; for several planes, that of all their rows stacked."""
+        """The array's shape; for several planes, the shape of all their rows stacked."""
         first = self.planes[0].shape
         return first if len(self.planes) == 1 else (sum(prod(each.shape) for each in self.planes) // first[1], first[1])
 
@@ -77,7 +77,7 @@ class DeviceInput:
 def find_tensor(item: object) -> DeviceInput | None:
     """Return a picture on the device, without leading axes of length 1; None if it is not on a device.
 
-    Raises UsageError: it does not state its address, is empty, or has samples that are not integers.
+    Raises UsageError: the picture does not state its address, is empty, or has samples that are not integers.
     """
     try:
         found = _found(item)
@@ -93,7 +93,7 @@ def find_tensor(item: object) -> DeviceInput | None:
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Return whether a layout is one of NVENC's, as rows of all planes."""
+    """Return whether a layout is one that NVENC reads, as rows of all planes."""
     return pix_fmt in _PLANAR
 
 
@@ -133,7 +133,7 @@ def device_picture(picture: StridedPicture) -> DevicePicture:
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
-    """Return (width, height) of stacked planes in one of NVENC's layouts. Raises UsageError: the shape does not fit."""
+    """Return (width, height) of stacked planes in a layout of NVENC. Raises UsageError: the shape does not fit."""
     format_ = surface_format(_PLANAR.get(pix_fmt, pix_fmt))
     rows, columns = shape if len(shape) == ROWS_AND_COLUMNS else (0, 0)
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
@@ -194,7 +194,7 @@ def _of_planes(
     luma, *chroma = (StridedChannel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:
         pairs = planes[1]
-        is_paired = pairs.shape[2:] == (2,)  # otherwise both alternate along a row
+        is_paired = pairs.shape[2:] == (2,)  # otherwise blue and red differences alternate along a row
         deep = strides_of(pairs)[2 if is_paired else 1]
         blue = chroma[0] if is_paired else chroma[0]._replace(column_bytes=2 * deep)
         return (luma, blue, blue._replace(address=blue.address + deep)), (width, height)
@@ -235,19 +235,19 @@ def _found(item: object) -> DeviceInput | None:
 
 
 def _planes(item: object) -> list[DeviceTensor]:
-    """Return the planes of an object whose ``cuda()`` returns them; PyTorch's ``cuda()`` does something else."""
+    """Return the planes of an object whose ``cuda()`` returns them; the ``cuda()`` of PyTorch does something else."""
     cuda = getattr(item, "cuda", None)
     if hasattr(item, "__cuda_array_interface__") or not callable(cuda):
         return []
     try:
         given = cuda()
-    except Exception as error:  # a user's class may raise anything
+    except Exception as error:  # a user's class may raise any error
         raise UsageError(f"cuda() of a {type(item).__name__} gives no planes: {error}", ADVICE) from error
     return [array_tensor(plane) for plane in (given if isinstance(given, Sequence) else [given])]
 
 
 def _named(planes: list[DeviceTensor]) -> str:
-    """Return FFmpeg's name of planes of (rows, columns, components); "" if their number does not determine it."""
+    """Return FFmpeg's name for planes of (rows, columns, components); "" if their shapes do not determine it."""
     match [prod(plane.shape[:1]) for plane in planes]:
         case [luma, in_pairs]:
             return _IN_PAIRS.get((luma // max(1, in_pairs), planes[0].item_bytes), "")

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from .inputs import Offered
 
 
-PEEK_FRAMES: Final = 2  #: How many frames are read before opening the encoder: two times give the rate
+#: How many frames are read before the encoder is opened, since the times of two frames give the rate
+PEEK_FRAMES: Final = 2
 
 
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    It holds one group of pictures in memory. All groups are closed: each is shown before the next one begins.
+    One group of pictures is in memory. All groups are closed: each group is shown before the next one begins.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class _FrameFile:
         self.joined = self._file.joined
 
     def write(self, packets: Iterable[EncodedPacket]) -> None:
-        """Take the next packets. Raises ProofFailed: a time does not fit; StorageFailed: they cannot be written."""
+        """Take the next packets. Raises ProofFailed: a time does not fit; StorageFailed: the disk or store failed."""
         for packet in packets:
             if packet.is_keyframe and self._group:
                 # Groups are closed, so no earlier packet is shown after this one.
@@ -77,7 +78,7 @@ class _FrameFile:
             self._group.append(packet)
 
     def finish(self) -> None:
-        """Write the last group, and close the file. Raises ProofFailed, StorageFailed: as ``write``."""
+        """Write the last group, and close the file. Raises ProofFailed, StorageFailed: as in ``write``."""
         if self._group:
             self._flush(None)
         self._file.close()
@@ -144,7 +145,7 @@ class FrameEncoder(FrameSink):
         self._file: _FrameFile | None = None
 
     def add(self, item: object) -> None:
-        """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: encoding failed."""
+        """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: failure."""
         offered = self._pictures.read(item)
         if self._file is not None:
             self._file.write(self._pictures.encode(offered))
@@ -154,7 +155,7 @@ class FrameEncoder(FrameSink):
             self._begin()
 
     def finish(self) -> None:
-        """Flush the encoder and close the file. Raises UsageError: there was no frame; CodecfleetError: it failed."""
+        """Flush the encoder and close the file. Raises UsageError: there was no frame; CodecfleetError: failure."""
         file = self._file or self._begin()
         file.write(self._pictures.session.finish())
         file.finish()
@@ -168,7 +169,7 @@ class FrameEncoder(FrameSink):
         self._pictures.close()
 
     def report(self, began: float) -> EncodeReport:
-        """Read the file back and report; ``began`` is a ``time.monotonic``. Raises ProofFailed: a frame is missing."""
+        """Read the file back and report; ``began`` is by ``time.monotonic``. Raises ProofFailed: a frame is missing."""
         if self._file is None:
             raise ProofFailed("nothing was encoded", "Give at least one frame.")
         pictures, settings = self._pictures, self._pictures.settings

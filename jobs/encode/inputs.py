@@ -1,4 +1,4 @@
-"""Reads every kind of picture that ``encode`` accepts as one type, with its place and its time."""
+"""Reads all kinds of pictures that ``encode`` accepts as one type, with place and time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,12 +45,12 @@ class Offered:
     """One picture to encode."""
 
     pixels: VideoFrame | DevicePicture
-    format: VideoFormat  #: its frame rate is the picture's own if ``states_rate``
+    format: VideoFormat  #: the frame rate is the picture's own if ``states_rate``
     time_s: Fraction | None
-    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if given in ticks
+    ticks: tuple[int, Fraction] | None = None  #: ``time_s`` in ticks, and the time base, if the caller gave ticks
     streams: tuple[int, ...] | None = None  #: CUDA streams that write a caller's GPU memory; None for other memory
     from_gpu: bool = False
-    device: int | None = None  #: the GPU it came from, if known
+    device: int | None = None  #: the GPU from which the picture came, if known
     asked: EncodeFrame | None = None  #: the caller's requests for this picture
     states_rate: bool = False
 
@@ -77,7 +77,10 @@ class InputReader:
     rgb: Colour | None = None  #: the colour to which the device converts RGB; None if the host converts it
 
     def read(self, item: object) -> Offered:
-        """Read a picture, (picture, seconds), or an ``EncodeFrame``. Raises UsageError: it is not one; DeviceError."""
+        """Read a picture, (picture, seconds), or an ``EncodeFrame``.
+
+        Raises UsageError: the item is none of these; DeviceError.
+        """
         if isinstance(item, EncodeFrame):
             offered = replace(self.read(item.picture), asked=item)
             return offered if item.time_s is None else replace(offered, time_s=item.time_s, ticks=None)
@@ -155,7 +158,7 @@ class InputReader:
                 raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
-        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV knows few such formats
+        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV supports few formats of this sort
             return _raw(array, name, picture_size(array.shape, name))
         return _framed(array, name)
 
@@ -200,7 +203,7 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
 
 
 class HostConverter:
-    """Converts software frames of one format to the encoder's, if they differ."""
+    """Converts software frames of one format to the encoder's format if the two differ."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target

@@ -40,7 +40,7 @@ async def encode(
 
     Args:
         frames: pictures in presentation order: those of ``frames``, PyAV's ``VideoFrame``s, NumPy arrays, raw bytes,
-            DLPack tensors, ``EglImage``s, objects with the CUDA array interface or ``cuda()``; or (picture, seconds);
+            DLPack tensors, ``EglImage``s, objects with the CUDA array interface or ``cuda()``; also (picture, seconds),
             or an ``EncodeFrame``, which may also ask for a keyframe, SEI messages or new rates. A plain iterable is
             consumed in a thread.
         output: path or fsspec URL; its extension names the container.
@@ -49,7 +49,7 @@ async def encode(
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
         **options: how to encode, and how to read arrays.
 
-            - ``quality``: on the encoder's own scale, lower is better; or ``bitrate_bps``, an average.
+            - ``quality``: on the encoder's own scale, lower is better; or ``bitrate_bps``, the average.
             - ``preset``: 1 is fastest, 7 slowest; 4 by default.
             - ``encoder``: ``"software"`` or ``"nvenc"``; ``"auto"`` (default) is NVENC for frames on the GPU.
             - ``encoder_options``: the encoder's options, by its own names: ``(("tune", "film"),)``.
@@ -63,13 +63,13 @@ async def encode(
             - ``overwrite``: replace an existing output.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
             - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
-            - ``stream``: the handle of the CUDA stream that writes your frames; NVENC reads them after it.
+            - ``stream``: the handle of the CUDA stream that writes your frames; NVENC waits for it.
 
     Raises:
         UsageError: options are invalid; an item is not a frame, does not fit the others, or has no time; there are no
             frames; or the output is the file that they come from.
         RequestError: the output cannot be made as requested.
-        DeviceError: the GPU failed, or NVENC is required and cannot do it.
+        DeviceError: the GPU failed, or NVENC is required and cannot encode them.
         WorkError: encoding or writing failed.
     """
     fields = {"output": location("output", output), "codec": codec, "fps": fps, **options}
@@ -85,7 +85,7 @@ async def _encode(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # Only the frames of a stream have a source; for others, use a name that no file has.
+    # Only the frames of a stream have a source; for other frames, use a name that no file has.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output), output)
@@ -119,7 +119,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             else:
                 await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
             await loop.run_in_executor(thread, encoder.finish)
-        except BaseException:  # also a cancellation: the session is closed in its thread
+        except BaseException:  # also after a cancellation: the session is closed in the thread that opened it
             encoder.cancel()
             await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
             if isinstance(frames, FrameStream):

@@ -23,7 +23,7 @@ _ANY_RATE: Final = Fraction(25)
 class PresentReport:
     """The result of ``present``."""
 
-    frames: int  #: the frames presented; a mailbox may have replaced some before the consumer took them
+    frames: int  #: the number of frames presented; a mailbox may have replaced some before the consumer took them
     width: int
     height: int
     pix_fmt: str  #: FFmpeg's name
@@ -46,12 +46,12 @@ async def present(
     Args:
         frames: pictures as for ``encode``, all of one size and format; their times are not used.
         stream: the stream.
-        memory: ``"pitch"`` reaches consumers on any GPU; ``"array"`` those on the same.
+        memory: ``"pitch"`` reaches consumers on any GPU; ``"array"`` reaches only consumers on the same GPU.
         input_pix_fmt: the layout of arrays, as for ``encode``.
         size: (width, height) of raw bytes.
 
     Raises:
-        UsageError: an item is not a picture or does not fit the others, there is none, or the stream has a producer.
+        UsageError: an item is not a picture or does not fit the others, there is no item, or the stream has a producer.
         Unsupported: EGL has no such frames.
         DeadlineMissed: the consumer did not connect, or took nothing, within the stream's ``wait_s``.
         EngineUnfit: this machine has no EGL, no CUDA, or no streams.

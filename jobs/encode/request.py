@@ -28,8 +28,8 @@ class EncodeFrame:
         picture: anything ``encode`` accepts as a picture.
         time_s: its presentation time in seconds; by default the picture's own, if it has one.
         keyframe: make it an IDR picture.
-        sei_messages: written with it; NVENC only.
-        rates: new rates from this frame on; NVENC only.
+        sei_messages: messages to write with the picture; NVENC only.
+        rates: the rates from this frame on; NVENC only.
 
     Raises:
         UsageError: ``time_s`` is not a number, ``sei_messages`` are not messages, or ``rates`` is not a change.
@@ -57,7 +57,7 @@ class EncodeFrame:
 
 
 class PictureOptions(TypedDict, total=False):
-    """The options of a ``PictureRequest``, before it checks them."""
+    """The options of a ``PictureRequest`` before they are checked."""
 
     quality: int | None
     bitrate_bps: int | str | None
@@ -95,7 +95,7 @@ class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
 
     encoder: EncoderChoice = "auto"
     fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
-    time_base: Ratio | None = None  #: the time base of the frames' own times; None finds one
+    time_base: Ratio | None = None  #: the time base of the frames' own times; if None, one is found
     input_pix_fmt: str | None = None  #: the layout of arrays that state none
     size: PixelSize | None = None  #: (width, height) of raw bytes
     pix_fmt: str | None = None  #: the format to encode
@@ -147,7 +147,7 @@ class EncodeReport:
     codec: str
     encoder: str  #: FFmpeg's name of the software encoder, or ``h264_nvenc`` and so on
     from_device: bool  #: whether the encoder read frames from GPU memory, without a copy through the host
-    fallback: str  #: why software encoded frames that were on a GPU; "" if it did not
+    fallback: str  #: why software encoded frames that were on a GPU; "" if software encoded none
     width: int
     height: int
     pix_fmt: str
@@ -157,4 +157,4 @@ class EncodeReport:
     output_bytes: int
     output_sha256: str
     wall_s: float
-    substitute: str = ""  #: why the file's pixel format differs from the pictures' (yuv420p for RGB); "" if it does not
+    substitute: str = ""  #: why the file's pixel format is not that of the pictures (yuv420p for RGB); "" if it is

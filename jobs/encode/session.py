@@ -1,4 +1,4 @@
-"""Encodes a caller's pictures into packets: the settings, one encoder session, and how pictures reach it."""
+"""Encodes a caller's pictures into packets: settings, one encoder session, and the transfer of pictures to it."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -36,13 +36,13 @@ _NOTHING_ASKED: Final = EncodeFrame(None)
 
 
 class PictureSession:
-    """One encoder for pictures of one size and format: ``read``, ``open``, ``encode``, all in one thread."""
+    """One encoder for pictures of one size and format; call ``read``, ``open`` and ``encode`` in one thread."""
 
     settings: EncoderSettings  #: set by ``open``, like all fields below
     session: EncoderSession[Any]
     clock: FrameClock
     from_device: bool  #: whether the encoder reads pictures from GPU memory
-    fallback: str  #: why software encodes pictures that are on a GPU; "" if it does not
+    fallback: str  #: why software encodes pictures that are on a GPU; "" if a GPU encodes
 
     def __init__(self, request: PictureRequest, codec: Codec, *, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -65,10 +65,10 @@ class PictureSession:
         self._converter: HostConverter
         self._read = 0
         self.taken = 0
-        self.substitute = ""  #: why the file's pixel format differs from the pictures'; "" if it does not
+        self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if it is
 
     def read(self, item: object) -> Offered:
-        """Read a picture. Raises UsageError: it is not a picture, or does not fit earlier ones."""
+        """Read a picture. Raises UsageError: ``item`` is not a picture, or does not fit."""
         offered = self._reader.read(item)
         self._check_device(offered.device)
         if self._shape is None:
@@ -84,7 +84,7 @@ class PictureSession:
         return offered
 
     def open(self, first: Offered, clock: FrameClock, rate: Fraction) -> None:
-        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder can do it."""
+        """Open the encoder for pictures like the first one. Raises CodecfleetError: no encoder fits."""
         source = replace(first.format, frame_rate=rate, interlaced=False)
         on_device = isinstance(first.pixels, DevicePicture)
         choice = self._request.encoder
@@ -107,7 +107,8 @@ class PictureSession:
         picture = self._fit(offered, ticks)
         packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
         if offered.streams is not None and self.from_device:
-            # The package copies the picture asynchronously; its owner may overwrite it once this returns.
+            # The package copies the picture asynchronously; the owner may overwrite the picture once this function
+            # returns.
             self._open_mover().wait_for((self._request.stream or DEFAULT_STREAM,))
         return packets
 
@@ -143,7 +144,7 @@ class PictureSession:
         return self._mover
 
     def _wait_for(self, device: int | None, streams: Iterable[int]) -> PictureMover:
-        """Wait for the streams that write a caller's memory on the encoder's GPU; return the mover to read it with."""
+        """Wait for the streams that write a caller's memory on the encoder's GPU; return the mover for that memory."""
         self._check_device(device)
         mover, stream = self._open_mover(), self._request.stream
         mover.wait_for(streams if stream is None else {*streams, stream})
@@ -168,7 +169,7 @@ class PictureSession:
     def _session(
         self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool
     ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
-        """Return the settings, an open session, and why it is not on the frames' GPU."""
+        """Return the settings, an open session, and why the session is not on the frames' GPU."""
         request, fallback = self._request, ""
         if hard:
             try:
@@ -203,7 +204,7 @@ class PictureSession:
         return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
-        """Return the format to which pictures on the host are converted: their own, if the encoder supports it."""
+        """Return the format to which pictures on the host are converted: their own if the encoder supports that."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
         pix_fmt, reason = choose_pix_fmt(
@@ -217,7 +218,7 @@ class PictureSession:
         if _is_rgb(source.pix_fmt) and not _is_rgb(pix_fmt):
             colour = self._request.colour_of_rgb
         elif source.pix_fmt.startswith("yuvj"):
-            # The names of these old formats say that they are full-range.
+            # The full range of these old formats is stated by their names.
             colour = replace(colour, range=_FULL_RANGE)
         shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
         return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)

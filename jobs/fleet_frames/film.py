@@ -22,7 +22,7 @@ from .run import batches_of
 
 
 class FleetFrameOptions(TypedDict, total=False):
-    """The options of ``Fleet.frames``: those of ``frames`` that apply on any machine."""
+    """The options of ``Fleet.frames``: the options of ``frames`` that apply on any machine."""
 
     start_s: Fraction | int | str | None
     end_s: Fraction | int | str | None
@@ -44,16 +44,16 @@ class FleetSelection:
         frames: int,
         format: TensorFormat | None = None,  # noqa: A002 - the name in ``FrameSelection``
     ) -> AsyncGenerator[FrameBatch]:
-        """Iterate over the frames in tensors of that many each, on the host; the last may have fewer.
+        """Iterate over the frames in tensors of ``frames`` each, on the host; the last may have fewer.
 
-        Workers make several at once, a bounded number ahead. Close the iterator (``contextlib.aclosing``) if you stop
-        early: that ends their work.
+        Workers make several tensors at once, and a bounded number ahead. Close the iterator (``contextlib.aclosing``)
+        if you stop early, which ends the work on workers.
 
         Raises:
             UsageError: the number is below 1.
 
-        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding.
-        Errors of a frame come after the batches before it.
+        Iterating raises UsageError if a batch has more than 64 MiB, NoSuchFrame, and the errors of decoding. Errors of
+        a frame come after the batches before it.
         """
         if frames < 1:
             raise UsageError(f"a batch needs at least one frame: {frames}", "Give 1 or more.")
@@ -61,12 +61,12 @@ class FleetSelection:
 
 
 class FleetFrames(FrameChooser[FleetSelection]):
-    """The frames of a source, in batches that a fleet's workers make: of all frames, or of chosen ones.
+    """The frames of a source, in batches that a fleet's workers make, of all frames or of chosen frames.
 
         film = fleet.frames("s3://bucket/film.mp4")
         async for batch in film[::10].batches(16, TensorFormat(size=(224, 224))): ...
 
-    The source's index is read once, with the first use, in this process.
+    The source's index is read once in this process, at the first use.
     """
 
     def __init__(self, request: FrameRequest, pool: Pool) -> None:
@@ -88,7 +88,7 @@ class FleetFrames(FrameChooser[FleetSelection]):
         return self[:].batches(frames, format)
 
     async def count(self) -> int:
-        """Return how many frames the film has by its index."""
+        """Return how many frames the film has according to its index."""
         return len((await in_thread(lambda: self._film.source)).part)
 
     def batches_of(
@@ -120,7 +120,7 @@ class FleetFrames(FrameChooser[FleetSelection]):
 def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest:
     """Return the request for a fleet's frames.
 
-    Raises UsageError: workers cannot open such a source, an option does not apply to a fleet, or one is invalid.
+    Raises UsageError: workers cannot open such a source, an option does not apply to a fleet or is invalid.
     """
     path = fspath(source) if isinstance(source, PathLike) else source
     if not isinstance(path, str):

@@ -17,8 +17,8 @@ from ..frames.source import FrameSource
 from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from .work import AHEAD_BYTES, MakeBatches
 
-MOST_BYTES: Final = 64 << 20  #: The size of one result: a batch, or several that are made together
-WASTE: Final = 4  #: A new piece may decode again at most one in this many of the previous piece's pictures
+MOST_BYTES: Final = 64 << 20  #: The largest size of one result: a batch, or several batches that are made together
+WASTE: Final = 4  #: A new piece may decode one picture again for this many pictures of the previous piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class BatchPiece:
 
     begin: int
     end: int
-    pictures: int  #: how many pictures are decoded for them
+    pictures: int  #: how many pictures are decoded for these batches
 
 
 def pieces_of(
     numbers: NDArray[np.int64], group_of: NDArray[np.int64], *, frames: int, most: int, whole: bool
 ) -> Iterator[BatchPiece]:
-    """Divide batches of ``frames`` of these frames into pieces, each of at most ``most`` frames or one batch.
+    """Divide batches of ``frames`` frames into pieces; a piece has at most ``most`` frames, or a single batch.
 
-    Batches that share a group of pictures are made together, unless decoding its beginning again is cheap. ``group_of``
-    has the group of each frame of the film; ``whole`` groups are decoded to their end.
+    Batches that share a group of pictures are made together, unless it is cheap to decode the group's beginning again.
+    ``group_of`` has the group of each frame of the film; ``whole`` groups are decoded to their end.
     """
     _, firsts, counts = np.unique(group_of, return_index=True, return_counts=True)
     begin, decoded = 0, dict[int, int]()
@@ -57,10 +57,10 @@ def pieces_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchPlan:
-    """The batches of a selection: the work of each piece, and the demand of all."""
+    """The batches of a selection: the work of each piece, and the demand of all pieces."""
 
     job: str
-    film: str  #: the film's name on workers
+    film: str  #: the film's name for workers
     request: FrameRequest
     source: FrameSource
     positions: Sequence[int]

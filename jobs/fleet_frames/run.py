@@ -1,4 +1,4 @@
-"""Makes a selection's batches on a pool: several pieces at once, a few ahead of their consumer, in order."""
+"""Makes a selection's batches on a pool, in order: several pieces at once, and a few ahead of the consumer."""
 
 import asyncio
 import sys
@@ -22,13 +22,14 @@ from ..request.running import WaitOptions
 from .plan import BatchPiece, BatchPlan
 from .work import MadeBatches
 
-MADE_BYTES: Final = 512 << 20  #: The size of the pieces that are being made or wait for their consumer
-AHEAD_PER_SLOT: Final = 2  #: How many pieces there are for each slot, so that none idles while the first piece is late
-AHEAD_LEAST: Final = 16  #: How many pieces there are at least; the pool grants slots for them
+MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or wait for the consumer
+#: Pieces per slot: enough that no slot idles while the consumer waits for the next piece in order
+AHEAD_PER_SLOT: Final = 2
+AHEAD_LEAST: Final = 16  #: The least number of pieces; the pool grants slots for them
 
 
 class _BatchRun:
-    """One iteration over the batches; ``made`` gets the pieces in order, then None, or the error that ended it."""
+    """One iteration over the batches; ``made`` gets the pieces in order, then None, or the final error."""
 
     def __init__(self, pool: Pool, plan: BatchPlan) -> None:
         self.made: asyncio.Queue[tuple[FrameBatch, ...] | Exception | None] = asyncio.Queue(1)
@@ -36,7 +37,7 @@ class _BatchRun:
         self._plan = plan
         self._watch = WorkWatch(pool, WaitOptions())
         self._wait = WorkerWait(pool, plan.job, WaitOptions())
-        self._unfinished: dict[int, int] = {}  # the pictures of each piece that is being made
+        self._unfinished: dict[int, int] = {}  # the pictures of each unfinished piece
 
     async def run(self) -> None:
         """Make all pieces; used once."""
@@ -52,7 +53,7 @@ class _BatchRun:
     async def _make_all(self) -> None:
         ahead = deque[tuple[BatchPiece, asyncio.Task[MadeBatches]]]()
         pieces = self._plan.pieces()
-        following = await in_thread(next, pieces, None)  # the first piece takes a pass over the whole index
+        following = await in_thread(next, pieces, None)  # making the first piece needs a pass over the whole index
         async with TaskOwner() as owner:
             owner.start(self._watch.run(), "watch")
             owner.start(more_slots(self._pool, self._plan.job, sys.maxsize), "the pool's refusal")
@@ -82,7 +83,7 @@ class _BatchRun:
         return first.result()
 
     async def _make(self, piece: BatchPiece) -> MadeBatches:
-        """Return a piece's batches; its error counts once all batches before it are taken."""
+        """Return a piece's batches; an error counts once all batches before it are taken."""
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"
@@ -101,7 +102,7 @@ class _BatchRun:
             self._tell()
 
     def _tell(self) -> None:
-        """Report the demand: none while a slow consumer leaves workers to other jobs."""
+        """Report the demand, which is 0 while a slow consumer leaves the workers to other jobs."""
         pictures = tuple(self._unfinished.values())
         self._pool.set_demand(self._plan.job, self._plan.demand(pictures) if pictures else None)
 
@@ -117,7 +118,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
     try:
         while (made := await run.made.get()) is not None:
             if isinstance(made, Exception):
-                await in_thread(planned.source.stamp.explain, made)  # a changed source explains any other error
+                await in_thread(planned.source.stamp.explain, made)  # any other error may come from a changed source
                 raise made
             for batch in made:
                 yield batch
@@ -126,7 +127,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
 
 
 async def _check_nvdec(pool: Pool, plan: BatchPlan) -> None:
-    """Raise Unsupported if NVDEC has to decode, and no worker will ever have one."""
+    """Raise Unsupported if NVDEC has to decode but no worker will ever have NVDEC."""
     demand = plan.demand((len(plan.positions),))
     if demand.needs_gpu and (reason := (await pool.preview(demand)).never):
         raise Unsupported(f'decoder="nvdec" is not possible: {reason}', 'Use decoder="auto".')

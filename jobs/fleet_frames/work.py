@@ -26,9 +26,10 @@ from ..frames.request import FrameRequest
 from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
-FILMS_KEPT: Final = 16  #: How many films are kept, each with its index and without a decoder
-AHEAD_BYTES: Final = 256 << 20  #: The size of the pictures decoded ahead for one piece; more on a large GPU
-FRAMES_AT_ONCE: Final = 8  #: How many pictures of a batch are in memory while it is made
+FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has its index and no decoder
+#: The size of the pictures decoded ahead for one piece; on a large GPU the size is larger
+AHEAD_BYTES: Final = 256 << 20
+FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
 
 
@@ -41,7 +42,7 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film of a key, kept or made; None if it is not kept, and ``make`` is None."""
+        """Return the film of a key, made if it is not kept; None if it is not kept and ``make`` is None."""
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:
@@ -58,7 +59,7 @@ KEPT_FILMS: Final = KeptFilms()
 
 @dataclass(frozen=True, slots=True)
 class MadeBatches:
-    """Batches, and the error that prevents those that follow."""
+    """Batches, and the error that prevents further batches."""
 
     batches: tuple[FrameBatch, ...]
     error: CodecfleetError | None = None
@@ -66,14 +67,15 @@ class MadeBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeBatches(Work[MadeBatches | None]):
-    """Make tensors, on the host, of ``frames`` frames each; the last one may have fewer.
+    """Make tensors of ``frames`` frames each on the host; the last tensor may have fewer.
 
-    The result is None if this worker does not know the film: then submit the work again with the film's ``reading``.
+    The result is None if this worker does not know the film; in that case, submit the work again with the film's
+    ``reading``.
     """
 
     film: str  # the film's name, unique among all clients' films
     request: FrameRequest
-    version: Hashable | None  # the source's version, the same on every node; None for any
+    version: Hashable | None  # the source's version, the same on every node; None for any version
     positions: tuple[int, ...]  # the frames' positions in the requested part, in the order requested
     frames: int
     format: TensorFormat
@@ -89,7 +91,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
         Raises:
             InputError: the source cannot be read here, has changed, or a frame cannot be decoded (FrameDamaged).
-            Unsupported: a frame's samples or its matrix have no formula.
+            Unsupported: there is no formula for a frame's samples or matrix.
             UsageError: the crop exceeds a frame, or sizes differ.
             DeviceError: the device is lost; software decodes what the device cannot.
             Cancelled: the work was cancelled.
@@ -104,7 +106,7 @@ class MakeBatches(Work[MadeBatches | None]):
         try:
             with _filling(source, self.format) as fill, closing(iter(selection)) as frames:
                 for count in counts:
-                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - an error keeps earlier ones
+                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - after an error, earlier ones stay
         except _OF_FRAMES as error:
             if not made:
                 raise
@@ -121,7 +123,7 @@ class MakeBatches(Work[MadeBatches | None]):
         return KEPT_FILMS.film(key, None if reading is None else lambda: _opened(request, device, reading))
 
     def _batch(self, frames: Iterator[Frame], count: int, fill: "_Fill") -> FrameBatch:
-        """Return the batch of the next ``count`` frames; few of their pictures are in memory at once."""
+        """Return the batch of the next ``count`` frames; only a few decoded pictures are in memory at a time."""
         first = next(frames)
         rest = chain((first,), frames)
         target = host_target(None, self.format, self.format.shape(count, common_size((first,), self.format)))
@@ -141,7 +143,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
 
 def _opened(request: FrameRequest, device: WorkerDevice | None, reading: SourceReading) -> Film:
-    """Return a film whose pieces, several at once, take a bounded part of the memory."""
+    """Return a film whose pieces, several of which are made at once, each take a bounded part of the memory."""
     if device is None or request.decoder == "software":
         return Film(request.model_copy(update={"memory_bytes": AHEAD_BYTES}), own_gpu, reading)  # opens no GPU
     memory_bytes = max(AHEAD_BYTES, device.free_bytes() // (DEVICE_SHARE * DEVICE_THREADS))

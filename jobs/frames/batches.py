@@ -36,7 +36,8 @@ class FrameBatches:
 
         for batch in film.batches(16, TensorFormat(size=(224, 224))): ...
 
-    It may be read many times, until the film is closed. With ``out`` every tensor is written there, one after another.
+    It may be read many times, until the film is closed. With ``out``, every tensor is written into it, one after
+    another.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class FrameBatches:
         self._out: Any = out
 
     def __len__(self) -> int:
-        """Return how many batches there are; raises as the selection's length does."""
+        """Return how many batches there are; raises the same errors as the selection's length."""
         return (len(self._selection) + self._frames - 1) // self._frames
 
     def __bool__(self) -> bool:
-        """Return True, even if there are no batches; ``len`` tells that."""
+        """Return True, even if there are no batches; ``len`` tells whether there are any."""
         return True
 
     def __iter__(self) -> Generator[FrameBatch]:
@@ -94,7 +95,7 @@ class FrameBatches:
 
 
 class _Group:
-    """The next ``count`` frames of an iteration. It keeps none of them, so that decoders use their memory again."""
+    """The next ``count`` frames of an iteration. It keeps no frame, so that decoders use the memory again."""
 
     def __init__(self, frames: Iterator[Frame], count: int) -> None:
         self._frames = frames

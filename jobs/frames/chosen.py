@@ -27,8 +27,8 @@ from .source import FrameSource, open_frame_source
 class Film:
     """The state kept between reads of one source: its index and its decoders' proofs. Thread-safe.
 
-    Closing it, or forgetting it, releases the bytes or the file of a ``HeldSource``. A ``reading`` of the source by
-    another process is used instead of reading it again.
+    When this object is closed or deleted, the bytes or the file of a ``HeldSource`` are released. A ``reading`` of the
+    source by another process is used instead of reading it again.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Film:
 
     @property
     def source(self) -> FrameSource:
-        """The source, opened at the first use, even after ``close``; raises as ``open_frame_source``."""
+        """The source, opened at the first use, even after ``close``; raises the errors of ``open_frame_source``."""
         return self._open()[0]
 
     @property
     def is_open(self) -> bool:
-        """Whether its index has been read."""
+        """Whether the source's index has been read."""
         return self._opened is not None
 
     def reader(
@@ -80,7 +80,7 @@ class Film:
             self._readers.discard(reader)
 
     def stop(self) -> None:
-        """Refuse further reads and let those under way end soon. Idempotent."""
+        """Refuse further reads and let the running ones end soon. Idempotent."""
         with self._lock:
             self._is_closed = True
             readers = tuple(self._readers)
@@ -106,15 +106,14 @@ class Film:
 
 
 class FrameSelection:
-    """Chosen frames of a film, in the order asked for; nothing is read before the first is needed.
+    """Chosen frames of a film, in the order asked for; nothing is read before the first frame is needed.
 
         for frame in film[100:200:10]: ...
         frames = await film.at([7, 3, 7])
 
-    Only groups of pictures with a chosen frame are read. A frame that cannot be decoded raises FrameDamaged in its
-    place. A selection may be read many times, until the film is closed. Decoding threads call ``seen`` after each
-    picture;
-    its exceptions end the read.
+    Only groups of pictures with a chosen frame are read. Instead of a frame that cannot be decoded, FrameDamaged is
+    raised. A selection may be read many times, until the film is closed. Decoding threads call ``seen`` after each
+    picture; its exceptions end the read.
     """
 
     def __init__(
@@ -126,11 +125,11 @@ class FrameSelection:
         self.report = FramesReport()  #: the totals of all reads of this selection
 
     def __len__(self) -> int:
-        """Return how many frames it has. Raises NoSuchFrame, and the errors of opening the film."""
+        """Return how many frames are chosen. Raises NoSuchFrame, and the errors of opening the film."""
         return len(self._positions())
 
     def __bool__(self) -> bool:
-        """Return True, even if it is empty; ``len`` tells that."""
+        """Return True, even if no frame is chosen; ``len`` tells whether any is."""
         return True
 
     def __iter__(self) -> Generator[Frame]:
@@ -139,7 +138,7 @@ class FrameSelection:
         return self._frames()
 
     def read(self) -> list[Frame]:
-        """Return all frames. Raises as iterating does."""
+        """Return all frames. Raises the same errors as iterating."""
         return list(iter(self))
 
     def batches(
@@ -149,7 +148,7 @@ class FrameSelection:
         *,
         out: object = None,
     ) -> FrameBatches:
-        """Return the frames in tensors of that many each, by default of 8-bit R'G'B', (frames, 3, rows, columns)."""
+        """Return the frames in tensors of ``frames`` each, by default 8-bit R'G'B': (frames, 3, rows, columns)."""
         return FrameBatches(self, frames, format, out)
 
     def opened(self) -> FrameSource:
@@ -176,7 +175,7 @@ class FrameSelection:
         except FramesEnd:
             return
         except CodecfleetError:
-            await in_thread(self._film.source.stamp.check)  # a changed source explains any other error
+            await in_thread(self._film.source.stamp.check)  # any other error may come from a changed source
             raise
         finally:
             reader.stop()
@@ -210,12 +209,12 @@ class FrameSelection:
 
 
 def refuse_in_loop(word: str, remedy: str) -> None:
-    """Raise UsageError if an event loop runs in this thread, which ``word`` would block."""
+    """Raise UsageError if an event loop runs in this thread; ``word`` would block the loop."""
     if is_in_loop():
         raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", remedy)
 
 
 def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
     """Set an event of a loop, from any thread."""
-    with suppress(RuntimeError):  # the loop is closed: nothing waits
+    with suppress(RuntimeError):  # the loop is closed, so nothing waits
         loop.call_soon_threadsafe(woken.set)

@@ -1,4 +1,4 @@
-"""Decodes chosen frames in threads, in the order asked for: each group of pictures at once, with bounded memory."""
+"""Decodes chosen frames in threads, in the order asked for: each group of pictures in one go, with bounded memory."""
 
 import threading
 from collections import Counter
@@ -31,7 +31,7 @@ class _Stopped(Exception):
 
 
 class _Again(Exception):
-    """Damage was met: the read is decoded again, without skipping or from further back."""
+    """Damage was found: the read is decoded again, without skipping or from further back."""
 
     def __init__(self, *, moves: int) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class _Held:
     """The frames of one read."""
 
     uses: Counter[int] = field(default_factory=Counter)  #: how many more times each number is handed out
-    frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: frames by number, with their bytes
+    frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: for each number, the frame and its bytes
     held_bytes: int = 0
-    is_done: bool = False  #: after this, a number without a frame has none
+    is_done: bool = False  #: from then on, a number without a frame stays without one
     error: BaseException | None = None
 
 
@@ -53,8 +53,8 @@ class GroupReader:
     """Decodes the frames of some ``numbers`` of a source's part, in that order, from ``start`` to ``close``.
 
     ``wake`` is called, from any thread, when a poll may succeed again after it returned None. With ``leaves_out``,
-    frames that cannot be decoded are left out; else they are errors. ``seen`` is called by the decoding threads after
-    each picture; its exceptions end the read.
+    frames that cannot be decoded are left out; without it, they are errors. ``seen`` is called by the decoding threads
+    after each picture; its exceptions end the read.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupReader:
         self._paths = Paths(source)
         self._changed = threading.Condition()
         self._next_read = 0
-        self._first_needed = 0  #: the reads before it need no memory any more
+        self._first_needed = 0  #: all reads before this one need no more memory
         self._position = 0
         self._is_stopped = False
         self._is_starved = False
@@ -100,7 +100,7 @@ class GroupReader:
             thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None: then ``wake`` is called later.
+        """Return the next frame; None means that ``wake`` is called later.
 
         Raises FramesEnd, FrameDamaged, or a read's error.
         """
@@ -108,7 +108,7 @@ class GroupReader:
             return self._poll()
 
     def take(self) -> Frame:
-        """Return the next frame, and wait for it; raises as ``poll``."""
+        """Wait for the next frame, and return it; raises the errors of ``poll``."""
         with self._changed:
             while (frame := self._poll()) is None:
                 self._changed.wait()
@@ -153,7 +153,7 @@ class GroupReader:
                 return found[0]
             if not self._leaves_out:
                 raise self._undecodable(number)
-        # Each read counts itself in the report after its last frame.
+        # Each read adds its counts to the report after its last frame.
         if not self._is_stopped and not all(each.is_done or each.error for each in self._held):
             self._is_starved = True
             return None
@@ -189,7 +189,8 @@ class GroupReader:
                 while self._first_needed < place and not self._needed_bytes(self._first_needed):
                     self._first_needed += 1
                 needed = sum(self._needed_bytes(each) for each in range(self._first_needed, place + 1))
-                # Padding may make frames held for later larger than planned; they must not block the next frame.
+                # Padding may make frames that are held for later larger than planned; this must not block the next
+                # frame.
                 is_ahead = self._plan.ascends and place - self._first_needed > self._source.threads
                 if self._is_next(place) or needed <= self._source.limit_bytes // (AHEAD_SHARE if is_ahead else 1):
                     self._next_read += 1
@@ -197,7 +198,7 @@ class GroupReader:
                 self._changed.wait()
 
     def _is_next(self, place: int) -> bool:
-        """Return whether the next frame is one of a read that has not begun."""
+        """Return whether the next frame belongs to a read that has not begun."""
         slots = self._plan.slots
         return self._position < len(slots) and slots[self._position][0] == place
 
@@ -210,7 +211,7 @@ class GroupReader:
         return min(self._source.limit_bytes, frames * self._source.frame_bytes)
 
     def _decode(self, read: GroupRead, held: _Held, path: DecodePath[Any], fallback: str) -> None:
-        """Decode a read; again without skipping if it meets damage, and from further back if its entry is unsound."""
+        """Decode a read; again without skipping if damage is found, and from further back if the entry is unsound."""
         moves, skips = self._proofs.moves(read.group, path, fallback), self._source.ranges.index.has_whole_pictures
         done: set[int] = set()
         while True:
@@ -240,7 +241,7 @@ class GroupReader:
         """Add a frame once there is room for it. Raises _Stopped."""
         limit_bytes = self._source.limit_bytes
         with self._changed:
-            # In any other order the plan bounds memory, and frames must not wait: a later one may be needed first.
+            # In any other order the plan bounds memory, and no frame may wait: a later frame may be needed first.
             while self._plan.ascends and held.frames and held.held_bytes + size_bytes > limit_bytes:
                 self.check()
                 self._changed.wait()
@@ -317,7 +318,8 @@ class _Attempt:
     def decode(self) -> SegmentTally:
         """Decode the read, and return its tally.
 
-        Raises _Again: decode again; _Stopped: no longer wanted; CodecfleetError: it failed.
+        Raises _Again: the read must be decoded again; _Stopped: the frames are no longer wanted; CodecfleetError:
+        decoding failed.
         """
         found: list[tuple[int, Frame, int]] = []
         try:

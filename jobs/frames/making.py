@@ -49,7 +49,7 @@ class FrameMaker:
             self._chain.close()
 
     def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return a frame with its own picture's colours, if the source's change; on the host a chain converts them."""
+        """Return a frame with its own picture's colours if the colours change; on the host, a chain converts them."""
         if not self._by_colours or (self._chain is not None and self._path.device is None):
             return frame
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
@@ -96,14 +96,14 @@ class Paths:
         self._lost_device = ""
 
     def decode(self, frames: int, decode: Callable[[DecodePath[Any], str], ResultT]) -> ResultT:
-        """Return the result of ``decode`` for a segment of ``frames`` frames; called as by ``decode_on_first``."""
+        """Return the result of ``decode`` for a segment of ``frames`` frames; arguments as in ``decode_on_first``."""
         paths = self._source.paths_of(frames)
         software = [path for path in paths if path.decoder is SOFTWARE]
         if not self._lost_device or not software:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # The device's frames of this segment were held back until all of them were decoded.
+                # The device's frames of this segment were held back until the whole segment was decoded.
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 with self._lock:

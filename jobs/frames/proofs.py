@@ -1,4 +1,4 @@
-"""The proof that a decoder may begin at an access point that does not reset it."""
+"""The proof that a decoder may begin at an access point that does not reset the decoder."""
 
 import threading
 from contextlib import closing
@@ -15,9 +15,9 @@ from .source import FrameSource
 
 
 class EntryProofs:
-    """Proves once for each group, and remembers, how far back its entry must be. Thread-safe.
+    """Proves how far back the entry of a group must be, once for each group, and remembers the result. Thread-safe.
 
-    An entry is proven if the group's first pictures are the same when decoded from further back, as at the cuts
+    An entry is proven if the group's first pictures are the same when decoded from further back, as is done at the cuts
     between segments.
     """
 
@@ -28,7 +28,7 @@ class EntryProofs:
         self._is_intra = _is_intra_only(source.ranges.index.codec)
 
     def moves(self, group: int, path: DecodePath[Any], fallback: str) -> int:
-        """Return how many steps back from its usual entry a group is decoded; raises as ``SegmentWalk.results``."""
+        """Return how many steps back from its usual entry a group is decoded; raises like ``SegmentWalk.results``."""
         key = (group, path.decoder.name)
         with self._lock:
             known = self._proven.get(key)

@@ -32,7 +32,7 @@ class FramesEnd(Exception):
 
 
 class _Unsound(Exception):
-    """A decoder met damage, and its state differs from that of a decoder started at the track's beginning."""
+    """A decoder found damage, and its state differs from that of a decoder started at the track's beginning."""
 
 
 class FrameReader:
@@ -71,7 +71,7 @@ class FrameReader:
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None: then ``wake`` is called later. Raises FramesEnd, or a segment's error."""
+        """Return the next frame; None means that ``wake`` is called later. Raises FramesEnd, or a segment's error."""
         if self._task is not None and self._task.done():
             if self._task.cancelled():
                 message = "the event loop in which these frames were first requested has ended"
@@ -88,7 +88,7 @@ class FrameReader:
         """Let the threads end soon, without waiting for them; callable from any thread. Idempotent."""
         self._window.stop()
         if self._task is not None:
-            with suppress(RuntimeError):  # the loop is closed, and has cancelled it
+            with suppress(RuntimeError):  # the loop is closed, and has cancelled this task
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class FrameReader:
             self._loop.call_soon(self._wake)
 
     async def _work(self, run: Run) -> Finished | Lost:
-        """Decode a segment in a daemon thread, which may be blocked until its frames are taken."""
+        """Decode a segment in a daemon thread; the thread may be blocked until its frames are taken."""
         ended: asyncio.Future[Finished | Lost] = self._loop.create_future()
         queue = self._window.queue(run.segment)
         name = f"codecfleet-frames-{run.segment}"
@@ -137,7 +137,7 @@ class FrameReader:
         self._call_in_loop(_settle, ended, result)
 
     def _call_in_loop(self, call: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nothing waits
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
             self._loop.call_soon_threadsafe(call, *args)
 
     def _decode(self, run: Run, queue: FrameQueue) -> Finished:
@@ -145,7 +145,7 @@ class FrameReader:
         return self._paths.decode(frames, partial(self._decode_soundly, run, queue))
 
     def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
-        """Decode a segment, from further back each time that it meets damage in an unsound state."""
+        """Decode a segment, from further back each time damage is found in an unsound state."""
         moves, past = run.entry_moves, None
         while True:
             began = partial(self._began, run.segment, moves)
@@ -166,7 +166,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment, for its pictures after ``past``; ``began`` is called with the first pictures."""
+    """One attempt at a segment's pictures after ``past``; ``began`` is called with the first pictures."""
 
     def __init__(
         self,
@@ -207,7 +207,8 @@ class _Attempt:
     def decode(self) -> SegmentTally:
         """Decode the range into the queue, and return its tally.
 
-        Raises _Unsound: decode from further back; Superseded: no longer wanted; CodecfleetError: it failed.
+        Raises _Unsound: it must be decoded from further back; Superseded: it is no longer wanted; CodecfleetError: it
+        failed.
         """
         self._queue.begin(whole=self._path.whole)
         self._tell_beginning(())
@@ -248,8 +249,8 @@ class _Attempt:
     def _numbers(self) -> Callable[[int], int]:
         """Return a function that numbers the segment's pictures, to be called once for each, in order.
 
-        Numbers come from the index's times, so that lost pictures shift no others; if times are unreliable, pictures
-        are counted.
+        Numbers come from the times in the index, so that a lost picture does not shift the later ones. If times are
+        unreliable, pictures are counted.
         """
         ranges = self._source.ranges
         first = ranges.segments[0].start_ticks

@@ -22,7 +22,7 @@ _Key: TypeAlias = tuple[SourceStamp, int, InputLimits]
 class Readings:
     """Keeps readings of files, the longest unused dropped first. Thread-safe.
 
-    Held bytes and remote sources are read each time: the former are new objects, the latter may hide a change.
+    Held bytes and remote sources are read each time: held bytes are new objects, and a remote source may hide a change.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Readings:
         self._packets = 0
 
     def read(self, stamp: SourceStamp, track: int) -> SourceReading:
-        """Return the reading of a source's ``track``-th video track; raises as ``read_source``."""
+        """Return the reading of a source's ``track``-th video track; raises like ``read_source``."""
         if not self._is_settled(stamp):
             return self._read(stamp.source, track)
         key = (stamp, track, InputLimits.of(os.environ))

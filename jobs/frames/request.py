@@ -13,7 +13,8 @@ from ..request.parts import CudaPlace, PixelSize, SourceRange
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
-SEGMENT_S = Fraction(2)  #: Short, since whole segments are decoded ahead into memory; a cut costs little
+#: The length is short, since whole segments are decoded ahead into memory, and a cut costs little
+SEGMENT_S = Fraction(2)
 
 
 class FrameOptions(TypedDict, total=False):
@@ -42,11 +43,11 @@ class FrameRequest(SourceRange, CudaPlace):
     source: InstanceOf[str]  #: or its subclass ``HeldSource``
     place: Place = "host"
     decoder: Decoder = "auto"
-    every: Annotated[int, Field(ge=1)] = 1  #: N takes the pictures 0, N, 2N ... of that part
-    size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from software's
+    every: Annotated[int, Field(ge=1)] = 1  #: with N, the pictures 0, N, 2N ... of the part are taken
+    size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from those of software
     pix_fmt: str | None = None
     threads: Annotated[int, Field(ge=1)] | None = None  #: how many segments are decoded at once; None chooses
-    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: how much is decoded ahead at most; None chooses
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: the most that is decoded ahead; None chooses
     segment_s: Fraction = SEGMENT_S
     strict: bool = False  #: whether damage is an error
     nvdec: InstanceOf[NvdecOptions] = PLAIN
@@ -83,7 +84,7 @@ class FramesReport:
     segments: int = 0  #: segments handed out; for chosen frames, groups decoded
     decoded: int = 0  #: pictures decoded for chosen frames, on all tries
     on_device: bool = False
-    gpu_refusal: str = ""  #: why no GPU is used; "" if one is
+    gpu_refusal: str = ""  #: why no GPU is used; "" if a GPU is used
     decoded_by: dict[str, int] = field(default_factory=dict)  #: segments, by decoder
     fallbacks: list[str] = field(default_factory=list)  #: why segments were not decoded by NVDEC
     failed_packets: int = 0
@@ -94,6 +95,6 @@ class FramesReport:
 
 
 def count_held(report: FramesReport, size_bytes: int) -> None:
-    """Count bytes that are decoded ahead; released ones are negative."""
+    """Count bytes that are decoded ahead; a negative number counts released bytes."""
     report.held_bytes += size_bytes
     report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)

@@ -1,7 +1,7 @@
 """Plans the reads for wanted frames from a track's index. Pure.
 
-A *group* is what is decoded from one entry: the pictures up to the next access point, or a whole segment if the track's
-times are unreliable, since its pictures are then counted.
+A *group* is decoded from one entry. It has the pictures up to the next access point; if the track's times are
+unreliable, it is a whole segment, in which pictures are counted.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ MERGED_FRAMES: Final = 32
 MERGED_GAP: Final = 2
 """Neighbouring groups are read at once if together they span at most ``MERGED_FRAMES`` frames, and the next wanted
 frame is at most ``MERGED_GAP`` pictures or fields after the last one."""
-_FLOAT_BITS: Final = 50  #: A float's time counts as the nearest tick if only rounding separates them
+_FLOAT_BITS: Final = 50  #: A time given as float counts as the nearest tick if only rounding separates the two
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,12 @@ class PartFrames:
     every: int = 1
 
     def __len__(self) -> int:
-        """Return how many frames there are: every ``every``-th picture."""
+        """Return how many frames there are, when every ``every``-th picture is taken."""
         return len(range(0, len(self.times), self.every))
 
     @cached_property
     def is_counted(self) -> bool:
-        """Whether pictures are numbered by counting, since times are missing, repeated or jump back."""
+        """Whether pictures are numbered by counting, because times are missing, repeated or jump back."""
         return bool(len(self.ranges.index.unreliable))
 
     @cached_property
@@ -66,7 +66,7 @@ class PartFrames:
         return frozenset(int(pts[point.packet]) for point in self.ranges.index.access_points)
 
     def duration(self, ticks: int) -> Fraction:
-        """Return how many ticks the picture shown at ``ticks`` is on screen: until the track's next picture."""
+        """Return how many ticks the picture shown at ``ticks`` stays on screen, until the track's next picture."""
         times = self.ranges.index.times
         place = int(np.searchsorted(times, ticks, side="right"))
         return self.ranges.index.shown_ticks(None) if place >= len(times) else Fraction(int(times[place]) - ticks)
@@ -74,7 +74,7 @@ class PartFrames:
     def number_at(self, time_s: float | Fraction) -> int:
         """Return the position of the frame on screen at a time, in seconds after the track's first picture.
 
-        Raises NoSuchFrame: the part has no frame then.
+        Raises NoSuchFrame: the part has no frame at that time.
         """
         index = self.ranges.index
         exact = Fraction(time_s) / index.time_base
@@ -90,7 +90,7 @@ class PartFrames:
         return (int(np.searchsorted(self.times, int(ticks // 1), side="right")) - 1) // self.every
 
     def between(self, start_s: Fraction | float, end_s: Fraction | float) -> range:
-        """Return the positions of the frames that begin in [``start_s``, ``end_s``), in seconds as ``number_at``."""
+        """Return the positions of the frames that begin in [``start_s``, ``end_s``), in seconds as in ``number_at``."""
         index = self.ranges.index
         low, high = (
             int(np.searchsorted(self.times, index.tick_at(Fraction(each)))) for each in (start_s, max(start_s, end_s))
@@ -98,7 +98,7 @@ class PartFrames:
         return range(-(-low // self.every), -(-high // self.every))
 
     def position(self, index: int) -> int:
-        """Return a position counted from the front; a negative one counts from the end. Raises NoSuchFrame."""
+        """Return a position counted from the front; a negative position counts from the end. Raises NoSuchFrame."""
         count = len(self)
         if not -count <= index < count:
             raise NoSuchFrame(f"there is no frame {index}", f"The frames are 0 to {count - 1}.", index)
@@ -130,7 +130,7 @@ class PartFrames:
         return tuple(times[place : place + count].tolist())
 
     def last_packet(self, ticks: Sequence[int]) -> int:
-        """Return the last packet, in demux order, of pictures of the track; only if times are reliable."""
+        """Return the last packet, in demux order, that holds pictures of the track; only if times are reliable."""
         return int(self._ordered[np.searchsorted(self.ranges.index.times, np.array(ticks))].max())
 
     @cached_property
@@ -141,7 +141,7 @@ class PartFrames:
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """The packet of the last access point that each picture follows in both orders; -1 is the track's start."""
+        """For each picture, the packet of the last access point before it in both orders; -1 is the track's start."""
         index = self.ranges.index
         packets = self._ordered[self.first : self.first + len(self.times)]
         points = np.array([p.packet for p in index.access_points if index.pts[p.packet] != MISSING], dtype=np.int64)
@@ -162,7 +162,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
     """Chooses frames of a film; nothing is read until the choice is used."""
 
     def at(self, indices: Iterable[int]) -> ChosenT:
-        """Return the selection of frames by number, in that order; negative ones count from the end."""
+        """Return the selection of the frames with these numbers, in that order; negative numbers count from the end."""
         numbers = [whole_number(each) for each in indices]
         return self._select(lambda part: [part.position(each) for each in numbers])
 
@@ -181,7 +181,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
 
 
 def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
-    """Return the times, with repeated ones spread up to the next time (rule R4)."""
+    """Return the times, with equal times spread up to the next time (rule R4)."""
     distinct, counts = np.unique(times, return_counts=True)
     found: list[int] = []
     for place, (time, count) in enumerate(zip(distinct.tolist(), counts.tolist(), strict=True)):
@@ -192,7 +192,7 @@ def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRead:
-    """What one decoder reads in one go: pictures from ``group`` on."""
+    """The pictures that one decoder reads in one go, from ``group`` on."""
 
     group: int
     numbers: tuple[int, ...]  #: ascending, each once
@@ -200,11 +200,11 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, by first need; and each frame's (read, number), in the order requested."""
+    """The reads for some frames, by first need; also the (read, number) of each frame, in the order requested."""
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]
-    ascends: bool  #: whether the order requested is that of the film
+    ascends: bool  #: whether the requested order is the order in the film
 
     @classmethod
     def of(
@@ -213,10 +213,10 @@ class ReadPlan:
         """Plan the reads of ``numbers``, each in the group that ``group_of`` states, with at most ``most`` in memory.
 
         Ascending numbers are handed out while they are decoded, so that each group is read once. In other orders the
-        frames of a window of ``most`` wait for each other, and a group is read once in each window. If a read's
-        frames only count once all of it is decoded (``whole``), no read has more than ``most``.
+        frames of a window of ``most`` wait for each other, and a group is read once in each window. If the frames of a
+        read count only once the whole read is decoded (``whole``), no read has more than ``most``.
 
-        ``merge`` reads small neighbouring groups at once.
+        With ``merge``, small neighbouring groups are read in one go.
         """
         reads: list[GroupRead] = []
         slots: list[tuple[int, int]] = []
@@ -243,7 +243,7 @@ def _windows(numbers: Sequence[int], most: int) -> Iterable[Sequence[int]]:
 def _reads(
     window: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], most: int | None, *, merge: bool
 ) -> list[GroupRead]:
-    """Return the reads of a window, by first need."""
+    """Return the reads of a window, ordered by first need."""
     parts: list[list[int]] = []
     for number in sorted(set(window)):
         part = parts[-1] if parts else None

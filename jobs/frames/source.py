@@ -1,4 +1,4 @@
-"""Everything decided before a source's first frame: its segments, its formats, and its decoders."""
+"""Everything that is decided before a source's first frame: the segments, the formats, and the decoders."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -35,18 +35,18 @@ class FrameSource:
     ranges: TrackRanges
     part: PartFrames  #: the frames of ``ranges``, by number
     format: VideoFormat  #: as decoded
-    output: VideoFormat | None  #: the format to which frames are converted; None if they are not
+    output: VideoFormat | None  #: the format to which frames are converted; None for no conversion
     device: WorkerDevice | None
     on_device: bool  #: whether frames are in the device's memory
-    gpu_refusal: str  #: why no GPU is used; "" if one is
+    gpu_refusal: str  #: why no GPU is used; "" if a GPU is used
     paths: tuple[DecodePath[Any], ...]  #: the ways to decode, best first
-    threads: int  #: how many segments are decoded at once at most
-    limit_bytes: int  #: how much is decoded ahead at most
+    threads: int  #: the most segments decoded at once
+    limit_bytes: int  #: the most that is decoded ahead
     segments_at_once: int  #: how many segments fit into ``limit_bytes``
-    segment_bytes: int  #: how much of each segment is decoded ahead at most
+    segment_bytes: int  #: the most that is decoded ahead of each segment
 
     def frames_of(self, pictures: int) -> int:
-        """Return how many frames a number of pictures gives."""
+        """Return how many frames come from a number of pictures."""
         return pictures // self.request.every
 
     @property
@@ -60,7 +60,7 @@ class FrameSource:
         return max(1, self.limit_bytes // self.frame_bytes)
 
     def paths_of(self, frames: int) -> tuple[DecodePath[Any], ...]:
-        """Return the paths for a segment of ``frames`` frames, best first. Raises Unsupported: too little memory."""
+        """Return the paths for a segment of ``frames`` frames, best first. Raises Unsupported: memory is too small."""
         fitting = tuple(path for path in self.paths if not path.whole or frames <= self.frames_held)
         if not fitting:
             message = f"{frames} pictures without an access point between them do not fit into the memory for frames"
@@ -78,9 +78,9 @@ def open_frame_source(request: FrameRequest, device: WorkerDevice, reading: Sour
 
     Raises:
         InputError: the source cannot be read or decoded.
-        RequestError: it has no such track, or its frames cannot have that form.
+        RequestError: the source has no such track, or its frames cannot have the requested form.
         EngineUnfit: the device is required, and cannot be used here.
-        DeviceError: it failed.
+        DeviceError: the device failed.
     """
     source = request.absolute_source
     stamp = SourceStamp.of(source)
@@ -129,7 +129,7 @@ def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
 def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held: int, *, whole: bool) -> int:
     """Return how many segments are decoded at once: at most one per thread, and only as many as fit into memory.
 
-    Segments that are held as a whole all fit, except those that would not fit alone.
+    If whole segments are held, all that are decoded at once fit, unless one would not even fit alone.
     """
     frames = [segment.frames // every for segment in ranges.segments]
     usual = statistics.median_low(frames)
@@ -160,7 +160,7 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
 
 
 def _check_surface(picture: VideoFormat) -> None:
-    """Check that the device can hold such pictures. Raises Unsupported: it cannot."""
+    """Check that the device can hold such pictures. Raises Unsupported: the device cannot."""
     surface = surface_format(picture.pix_fmt)
     if surface is None or not surface.holds(picture.width, picture.height):
         message = f"frames on the device cannot be {picture.width}x{picture.height} {picture.pix_fmt}"
@@ -168,7 +168,7 @@ def _check_surface(picture: VideoFormat) -> None:
 
 
 def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
-    """Return why the device is not used, after trying to open it; "" if it is."""
+    """Return why the device is not used, after trying to open it; "" if it is used."""
     wanted = request.decoder == "nvdec" or request.place == "device"
     if not wanted and request.decoder == "software":
         return "software was requested"

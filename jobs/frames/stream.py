@@ -1,4 +1,4 @@
-"""``frames``: a source's frames, to iterate over or to choose from, around the threads that decode them."""
+"""``frames``: a source's frames, to iterate over or to choose from; threads decode them."""
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ TURN_FRAMES: Final = 16  #: How many ready frames are handed out before other ta
 
 
 class FrameStream(FrameChooser[FrameSelection]):
-    """The frames of a source: iterate over all of them once, in order, or choose some, as often as you like.
+    """The frames of a source: iterate over all of them once, in order, or choose some of them, as often as you like.
 
         async with codecfleet.frames("film.mkv") as frames:
             async for frame in frames:
@@ -42,9 +42,10 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     Without an event loop, use ``with`` and ``for``, and ``frames[-1]``, ``frames[10:20]``, ``len(frames)``.
 
-    Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave its
-    loop, its threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also end all
-    selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one of them.
+    Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave the
+    loop of an iteration, the threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also
+    end all selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one
+    of them.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._film.close()
 
     def __bool__(self) -> bool:
-        """Return True: frames without a picture are refused."""
+        """Return True, since a source without pictures is refused."""
         return True
 
     def __len__(self) -> int:
-        """Return how many frames the index promises; reads the index. Raises as the first frame does."""
+        """Read the index, and return how many frames it promises. Raises the same errors as the first frame."""
         if self._stream is not None:
             raise TypeError("the number of a stream's frames is unknown")
         refuse_in_loop("len(...)", "Use `await film.count()`.")
@@ -119,11 +120,11 @@ class FrameStream(FrameChooser[FrameSelection]):
     @overload
     def __getitem__(self, chosen: slice, /) -> FrameSelection: ...
     def __getitem__(self, chosen: int | slice, /) -> Frame | FrameSelection:
-        """Return one frame, counted from the end if negative; or the selection of a slice.
+        """Return one frame, or the selection of a slice; a negative number counts from the end.
 
         Raises:
-            NoSuchFrame: there is no such frame. It is an IndexError too.
-            FrameDamaged: it cannot be decoded.
+            NoSuchFrame: there is no such frame. NoSuchFrame is also an IndexError.
+            FrameDamaged: the frame cannot be decoded.
             UsageError: an event loop is running here.
         """
         if isinstance(chosen, slice):
@@ -140,7 +141,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         *,
         out: object = None,
     ) -> FrameBatches:
-        """Return all frames in tensors of that many each; see ``FrameSelection.batches``."""
+        """Return all frames in tensors of ``frames`` each; see ``FrameSelection.batches``."""
         return self[:].batches(frames, format, out=out)
 
     def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FrameSelection:
@@ -153,7 +154,8 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
-        # A slow store can be interrupted only from another thread; for a short clip on disk, threads cost the most.
+        # A slow store can be interrupted only from another thread; for a short clip on disk, threads would take most of
+        # the time.
         context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
             while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
@@ -169,7 +171,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
             return None
         frame = None
-        with suppress(Exception):  # the loop meets the same error, and ends the stream
+        with suppress(Exception):  # the loop raises the same error, and ends the stream
             frame = self._reader.poll()
         self._in_a_row += frame is not None
         return frame
@@ -178,7 +180,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         return self
 
     async def __anext__(self) -> Frame:
-        """Return the next frame. Raises CodecfleetError: it could not be decoded; the stream is closed."""
+        """Return the next frame. Raises CodecfleetError: decoding the frame failed, which closes the stream."""
         async with self._turn:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -245,7 +247,7 @@ class FrameStream(FrameChooser[FrameSelection]):
             await self._woken.wait()
 
     async def _open(self) -> FrameReader | GroupReader | StreamReader:
-        # Not a bound method: the threads must not keep this stream alive.
+        # This is not a bound method, because the threads must not keep the stream alive.
         notify = partial(wake, asyncio.get_running_loop(), self._woken)
         if self._stream is not None:
             return await in_thread(StreamReader, self._stream, self._request, notify)
@@ -258,7 +260,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     async def _end(self) -> None:
         await self._end_reading()
         if isinstance(self._reader, FrameReader | GroupReader):
-            await in_thread(self._reader.source.stamp.check)  # a changed source explains any other error
+            await in_thread(self._reader.source.stamp.check)  # any other error may come from a changed source
 
 
 def frames(
@@ -269,20 +271,20 @@ def frames(
 ) -> FrameStream:
     """Decode a source's frames, for analysis and training: the frames that ``transcode`` takes, at the same times.
 
-    They are decoded in this process, several segments at once: on its own GPU if it has one, else in software. Inside
-    a Ray task or actor, that is the GPU that Ray assigned to it.
+    They are decoded in this process, several segments at once: on this process's own GPU if there is one, otherwise in
+    software. Inside a Ray task or actor, that GPU is the one that Ray assigned to the task or actor.
 
     Args:
-        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither
-            is copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
+        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither is
+            copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
             this becomes with the first frame requested. Its only options are ``place`` and ``every``.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: what to decode, and to what.
+        **options: what to decode, and into which form.
 
-            - ``place``: where frames are: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``, on the GPU
+            - ``place``: where frames are: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``: on the GPU
               if it decodes this source.
-            - ``decoder``: ``"auto"`` (default) is NVDEC if it decodes the source exactly, else software;
-              ``"software"`` or ``"nvdec"`` is one of them only.
+            - ``decoder``: ``"auto"`` (default) is NVDEC if it decodes the source exactly, otherwise
+              software; ``"software"`` and ``"nvdec"`` each allow only one of them.
             - ``start_s``, ``end_s``: the part [start, end), in seconds after the source's first picture.
             - ``video_track``: counted among the video tracks, from 0.
             - ``every``: take the frames 0, ``every``, 2 ``every`` ... of that part.
@@ -290,12 +292,12 @@ def frames(
             - ``pix_fmt``: FFmpeg's pixel format of frames, such as ``rgb24`` on the host; the source's by default.
             - ``threads``: how many segments are decoded at once.
             - ``memory_bytes``: how much may be decoded ahead: 2 GiB on the host, a quarter of the GPU's free memory.
-            - ``strict``: raise ``InputDamaged`` when decoding meets damage, instead of counting it.
+            - ``strict``: raise ``InputDamaged`` when decoding finds damage, instead of counting the damage.
             - ``nvdec``: latency, SEI messages, decode statistics and the largest size; needs ``decoder="nvdec"``.
             - ``device``: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
             - ``context``: the handle of your CUDA context to work in; by default the device's primary one.
             - ``stream``: the handle of the CUDA stream in which you use frames on the device, if their consumers do not
-              state it; ``Frame.record_stream`` names another for one frame.
+              state a stream; ``Frame.record_stream`` names another stream for one frame.
 
     Raises:
         UsageError: options are invalid, or a file is not binary or cannot seek. All other errors come with the first

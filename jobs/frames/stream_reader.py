@@ -19,10 +19,10 @@ from ..request.options import build
 from .reader import FramesEnd
 from .request import FrameRequest, FramesReport, count_held
 
-AHEAD_FRAMES: Final = 4  #: How many are copied ahead at most: a live source's old frames are of little use
+AHEAD_FRAMES: Final = 4  #: The most pictures that are copied ahead; old pictures of a live source are of little use
 _NANOSECOND: Final = Fraction(1, 1_000_000_000)
 _USUAL_RATE: Final = Fraction(25)
-_LOOK_S: Final = 0.1  #: How long one call waits in the driver: closing waits for it
+_LOOK_S: Final = 0.1  #: How long one call waits in the driver; closing waits for the call
 
 
 _OPTIONS: Final = ("place", "every")
@@ -31,8 +31,8 @@ _OPTIONS: Final = ("place", "every")
 class StreamReader:
     """A stream's consumer: takes its pictures in its own thread, from ``start`` to ``close``.
 
-    A number that ``frame.index`` skips is a picture that a mailbox replaced. Raises UsageError: it has a consumer, or
-    is no stream; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
+    If ``frame.index`` skips a number, a mailbox has replaced that picture. Raises UsageError: the stream has a
+    consumer, or is no stream; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
     """
 
     def __init__(self, stream: PictureStream, request: FrameRequest, wake: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame, or None: then ``wake`` is called later. Raises FramesEnd, or the thread's error."""
+        """Return the next frame; None means that ``wake`` is called later. Raises FramesEnd, or the thread's error."""
         with self._changed:
             if self._ahead:
                 frame, size_bytes = self._ahead.popleft()
@@ -125,7 +125,7 @@ class StreamReader:
         )
 
     def _time(self, number: int) -> tuple[int, Fraction]:
-        """Return a picture's time in ticks after the first one's, and the tick."""
+        """Return a picture's time in ticks, counted from the first picture's time, and the tick."""
         if self._stream.fps is not None:
             return number - 1, 1 / self._stream.fps
         now_ns = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Frames decoded ahead, within a memory limit: a thread for each segment puts them, one consumer takes them."""
+"""Frames decoded ahead, within a memory limit: a thread for each segment adds frames, and one consumer takes them."""
 
 import threading
 from collections import deque
@@ -21,7 +21,7 @@ class FrameQueue:
     _window: "FrameWindow"
     frames: deque[tuple[Frame, int]] = field(default_factory=deque)  #: frames, with their sizes in bytes
     held_bytes: int = 0
-    is_hidden: bool = False  #: whether frames are held back until all of them are decoded
+    is_hidden: bool = False  #: whether frames are held back until the whole segment is decoded
     is_complete: bool = False
     is_dropped: bool = False
     error: BaseException | None = None
@@ -35,7 +35,7 @@ class FrameQueue:
             self.is_hidden = whole
 
     def put(self, frame: Frame, size_bytes: int) -> None:
-        """Add a frame, once there is room for it. Raises Superseded: it is no longer wanted."""
+        """Add a frame, once there is room for it. Raises Superseded: the frame is no longer wanted."""
         window = self._window
         with window.changed:
             self.check()
@@ -81,7 +81,7 @@ class FrameQueue:
         self.hold(-self.held_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count added bytes; released ones are negative."""
+        """Count added bytes; a negative number counts released bytes."""
         self.held_bytes += size_bytes
         count_held(self._window.report, size_bytes)
         self._window.changed.notify_all()
@@ -90,7 +90,7 @@ class FrameQueue:
 class FrameWindow:
     """The frames decoded ahead of one source: the queues of the segments in flight.
 
-    Each segment may hold ``segment_bytes``, and always one frame. Any thread calls ``wake`` when ``take`` may
+    Each segment may hold ``segment_bytes``, and in any case one frame. Any thread calls ``wake`` when ``take`` may
     succeed after it returned None.
     """
 
@@ -159,7 +159,7 @@ class FrameWindow:
             self.notify()
 
     def notify(self) -> None:
-        """Wake the threads, and the consumer if it found nothing; the caller holds the lock."""
+        """Wake the threads, and the consumer if it waits for a frame; the caller holds the lock."""
         self.changed.notify_all()
         if self._is_starved:
             self._is_starved = False

@@ -1,1 +1,1 @@
-"""``infer``: a network run over every picture of a video, on DLAs."""
+"""``infer``: runs a network over every picture of a video, on DLAs."""

@@ -1,4 +1,4 @@
-"""Joins the tensors of many segments into one ``.npz`` file; they are spooled to disk as they come."""
+"""Joins the tensors of many segments into one ``.npz`` file; the tensors are spooled to disk as they arrive."""
 
 import shutil
 import zipfile
@@ -25,7 +25,7 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)  #: The same in every file, so that a file'
 
 @dataclass(frozen=True, slots=True)
 class GatheredTensor:
-    """One tensor of the output; ``shape`` is that of all frames together."""
+    """One tensor of the output; ``shape`` is the shape for all frames together."""
 
     name: str
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment. Raises StorageFailed; ProofFailed: its times or tensors do not fit earlier ones."""
+        """Take the next segment. Raises StorageFailed; ProofFailed: times or tensors do not fit."""
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)

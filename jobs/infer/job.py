@@ -35,7 +35,7 @@ class InferReport:
     frames: int
     segments: int
     tensors: tuple[GatheredTensor, ...]
-    segments_by_device: dict[tuple[str, int], int]  #: segments by machine and DLA number
+    segments_by_device: dict[tuple[str, int], int]  #: number of segments for each (machine, DLA number)
     warnings: tuple[str, ...]
     infer_s: float  #: the sum of all segments' times
     wall_s: float
@@ -85,7 +85,7 @@ async def infer(
     second with the number of frames done.
 
     Raises:
-        Unsupported: the pool lacks a DLA or the requested one, or the loadable does not run on it.
+        Unsupported: the pool lacks a DLA or the requested DLA, or the loadable does not run on the DLA.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()
@@ -102,7 +102,7 @@ async def infer(
     try:
         await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
-    except Exception as error:  # any failure may be due to a source that changed
+    except Exception as error:  # any failure may come from a changed source
         await in_thread(stamp.explain, error)
         raise
     finally:
@@ -124,7 +124,7 @@ class _InferRun:
     _infer_s: float = 0.0
 
     async def report(self) -> InferReport:
-        """Run every segment, join them, publish."""
+        """Run all segments, join their results, and publish the output."""
         spec, plan = self.plan.spec, self.plan
         again = await fan_out(
             SourceReach(self.pool, self.stamp, spec.ship),

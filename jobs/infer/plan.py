@@ -1,4 +1,4 @@
-"""The plan of an inference job: the segments of its source, and the work of each."""
+"""The plan of an inference job: the segments of the source, and the work of each segment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ from ..plan.track_ranges import TrackRanges
 from ..source.source import read_source
 from .spec import InferSpec
 
-NetworksOf = Callable[[], WarmNetworks]  #: Returns the networks of the process in which it is called
+NetworksOf = Callable[[], WarmNetworks]  #: Returns the networks of the current process
 
 
 @dataclass(frozen=True, slots=True)
 class InferPlan:
-    """The segments of a track, and the work of each."""
+    """The segments of a track, and the work of each segment."""
 
     spec: InferSpec
     ranges: TrackRanges
     loadable: Blob
-    colour: Colour | None = None  #: the colour of every picture; None if it changes
+    colour: Colour | None = None  #: the colour of every picture; None if the colour changes
 
     def decode(self, run: Run) -> DecodeRange:
         """Return the range to decode for a run."""
@@ -35,7 +35,7 @@ class InferPlan:
         return self.ranges.decode(segments[run.segment], run.entry_moves, until=segments[run.until])
 
     def demand(self, job: str) -> Demand:
-        """Return the job's demand: DLAs, and cores to decode for them."""
+        """Return the job's demand: DLAs, and cores that decode for them."""
         return replace(
             plain_demand(job, 0),
             segments=tuple(segment.frames for segment in self.ranges.segments),
@@ -74,10 +74,10 @@ class InferPlan:
 def plan_inference(spec: InferSpec, loadable: Blob) -> InferPlan:
     """Read the source's index and cut the track into segments.
 
-    Raises InputError; RequestError: no such track; UsageError: an empty part.
+    Raises InputError; RequestError: there is no such track; UsageError: the part is empty.
     """
     reading = read_source(spec.source, spec.video_track)
-    described, _ = reading.described()  # raises unless at least one picture decodes
+    described, _ = reading.described()  # raises an error if no picture decodes
     colour = None if reading.index.colours else described.colour
     ranges = TrackRanges.cut(reading.index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s)
     return InferPlan(spec, ranges, loadable, colour)

@@ -38,7 +38,7 @@ class _Network(Part):
 
 
 class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
-    """A network over the frames of one video track."""
+    """The request to run a network over the frames of one video track."""
 
     output: Annotated[
         str,

@@ -1,14 +1,15 @@
-"""PCM in mp4 and mov, which count samples and state no times: gaps become silence, and overlaps are left out."""
+"""PCM in mp4 and mov, where samples are counted and have no times: gaps become silence, overlaps are left out."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the previous one's end continues it, since clocks jitter
+TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the end of the previous one continues it, since clocks jitter
 _SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
-_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}  #: Silent bytes other than 0 (ITU-T G.711)
+#: The byte of silence where that is not 0 (ITU-T G.711)
+_LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
 
 
 @dataclass(slots=True)
@@ -19,13 +20,13 @@ class CountedSound:
     channels: int
     sample_rate: int
     tick_s: Fraction  #: the source's tick
-    end: int | None = None  #: the end of the last packet, in samples; None before the first
+    end: int | None = None  #: the end of the last packet, in samples; None before the first packet
     gaps: int = 0  #: how many gaps were filled
     silent_samples: int = 0  #: how many samples of silence fill them
-    dropped_samples: int = 0  #: how many samples are left out because they overlap earlier ones
+    dropped_samples: int = 0  #: how many samples are left out because they overlap earlier samples
 
     def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield silence up to ``position``, then the new part of a packet: each as (position, samples, bytes)."""
+        """Yield silence up to ``position``, and then the new part of a packet, each as (position, samples, bytes)."""
         size = self._frame_bytes
         samples = len(payload) // size
         apart = 0 if self.end is None else position - self.end

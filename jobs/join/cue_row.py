@@ -1,4 +1,4 @@
-"""Text cues for containers that show one at a time (mp4, mov): overlapping cues are merged. Pure."""
+"""Merges overlapping text cues for containers that show one cue at a time (mp4, mov). Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """A text and when it is shown, in ticks."""
+    """The text of a cue, and when it is shown, in ticks."""
 
     begin: int
     end: int
@@ -15,7 +15,7 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class CueRow:
-    """Takes cues in order of their beginnings and yields cues without overlap; merged texts have the earliest first."""
+    """Takes cues in order of their beginnings and yields cues without overlap; merged cues keep that order of texts."""
 
     crowded: int = 0  #: how many cues begin while others are shown, or have no length
     _at: int | None = None

@@ -1,4 +1,4 @@
-"""Joins encoded segments, which come in order, into one exact file; memory holds one segment at a time."""
+"""Joins encoded segments, which arrive in order, into one exact file; memory holds one segment at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Gather:
-    """Writes one output file: call ``join`` for each segment in order, then ``finish`` or ``abandon``."""
+    """Writes one output file: call ``join`` for each segment in order, and at the end ``finish`` or ``abandon``."""
 
     def __init__(self, plan: Plan, path: Path, encoded: Mapping[int, EncodedTrack]) -> None:
         self._plan = plan
@@ -49,7 +49,7 @@ class Gather:
         """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
 
         Raises:
-            ProofFailed: the segment does not fit those before it.
+            ProofFailed: the segment does not fit the segments before it.
             InputUnreadable: the container refuses packets copied from the other tracks.
             StorageFailed: the output cannot be written, or the payload cannot be read.
         """
@@ -91,7 +91,7 @@ class Gather:
         first_s = clock.zero_s + first_ticks * clock.tick_s
         sides_s = plan.carry.first_presentation_s
         if sides_s is None or not plan.container.holds_tracks or plan.spec.start_s is not None:
-            sides_s = first_s  # in a part of the film, earlier sound does not move the origin
+            sides_s = first_s  # if a part of the film is encoded, earlier sound does not move the origin
         self._origin_s = min(first_s, sides_s)
         reorder_frames = reorder_depth(plan.encoder, extradata)
         file = TrackFile(
@@ -160,7 +160,7 @@ class Gather:
 
 
 def _promised_times(plan: Plan) -> "NDArray[np.int64]":
-    """Return the times of the encoded pictures by the index, sorted, in ticks of the plan's clock."""
+    """Return the times that the index promises for the encoded pictures, sorted, in ticks of the plan's clock."""
     if plan.filters.rate is not None:
         return np.arange(plan.frames)
     return plan.index.times_between(plan.segments[0].start_ticks, plan.segments[-1].end_ticks)

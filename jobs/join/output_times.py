@@ -1,10 +1,10 @@
 """Presentation and decoding times of the joined track: pure arithmetic, segment by segment.
 
-Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. In mp4 and mov, where
-decoding times are sums of durations, this makes each sample last as long as a picture.
+Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. This choice of times
+suits mp4 and mov, where decoding times are sums of durations: it makes each sample last as long as a picture.
 
 With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
-bounds rise with i, and neither needs a picture of a later segment, so cuts change no time.
+bounds rise with i, and neither bound needs a picture of a later segment, so cuts change no time.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 
 from ...errors import ProofFailed
 
-LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures count for the lead unless they are shown for longer
+LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures count for the lead unless they are shown for longer than this
 
 
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
     """Return ``lead`` in the ticks of ``times``, the sorted times of all pictures.
 
     That is the longest span of ``reorder_frames`` pictures, ignoring spans of 1.5 times the median or more, but at
-    least the span of the last pictures if that is at most ``LONGEST_FINAL_LEAD_S``. A lone picture lasts ``usual``.
+    least the span of the last pictures if that is at most ``LONGEST_FINAL_LEAD_S``. A track's only picture lasts
+    ``usual``.
     """
     if not reorder_frames:
         return Fraction(0)
@@ -53,26 +54,28 @@ class OutputTimes:
 
     source_time_base: Fraction
     output_tick: Fraction
-    origin_s: Fraction  #: the source's time that becomes 0
+    origin_s: Fraction  #: the source time that becomes 0
     reorder_frames: int
     lead_ticks: Fraction  #: ``lead``, in source ticks
-    last_shown_ticks: Callable[[int], Fraction]  #: maps the last picture's time to its duration, in source ticks
-    counts_decoding: bool = False  #: whether a packet's duration is the distance to the next decoding time
+    #: returns the duration of the last picture for its time, in source ticks
+    last_shown_ticks: Callable[[int], Fraction]
+    counts_decoding: bool = False  #: whether a packet's duration is the time until the next decoding time
     _shown: list[int] = field(default_factory=list)
     _placed: int = 0
     _forgotten: int = 0
     _first: int = 0
 
     def to_output(self, ticks: int) -> int:
-        """Return a source time in ticks of the output, rounded to the nearest."""
+        """Return a source time in ticks of the output, rounded to the nearest tick."""
         return round((ticks * self.source_time_base - self.origin_s) / self.output_tick)
 
     def segment(self, pts_ticks: Sequence[int], following: int | None) -> list[PacketTimes]:
         """Return the times of a segment's packets, in decoding order.
 
-        ``following`` is the source time of the picture after it, None at the end.
+        ``following`` is the source time of the picture after the segment, None at the end.
 
-        Raises ProofFailed: two pictures fall on one tick of the output, or one would be shown before it is decoded.
+        Raises ProofFailed: two pictures fall on one tick of the output, or a picture would be shown before it is
+        decoded.
         """
         shown = sorted(pts_ticks)
         output = [self.to_output(ticks) for ticks in shown]
@@ -102,7 +105,7 @@ class OutputTimes:
 
     @property
     def _lead(self) -> int:
-        # The first packets, which no shown picture bounds, each need a separate tick.
+        # No shown picture bounds the first packets, so each of them needs a separate tick.
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:
@@ -114,7 +117,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet with a duration that completes the track's, but not past its ``end``."""
+        """Return the last packet, with a duration that lasts until the end of the track but not past ``end``."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

@@ -1,7 +1,7 @@
-"""Ownership of a work folder by one job at a time, so that two jobs never write one output.
+"""Ownership of a work folder by one job at a time, so that two jobs never write the same output.
 
-On one machine a file lock decides; the kernel releases it when its holder dies. A shared file system may have no locks
-between machines, so the file is also a lease that its owner renews.
+On one machine a file lock decides; the kernel releases the lock when its holder dies. A shared file system may have no
+locks between machines, so the locked file is also a lease, which the owner renews.
 """
 
 import fcntl
@@ -22,9 +22,10 @@ from .plain_files import content_of, remove_any
 
 OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
-LEASE_S: Final = 60  #: A lease that was not renewed for this long, four renewals, has ended
+#: A lease has ended if it was not renewed for this long, which is four times the interval of renewals
+LEASE_S: Final = 60
 _MOST_BYTES: Final = 4096  #: The largest owner file
-_ENDED: Final = ("Z", "X")  #: States of ended processes in proc(5)
+_ENDED: Final = ("Z", "X")  #: The codes of ended processes in proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Owner:
 
     @classmethod
     def of(cls, folder: Path) -> Self | None:
-        """Return the owner that a folder names, or None. Raises OSError: it cannot be read."""
+        """Return the owner that a folder names, or None. Raises OSError: the folder cannot be read."""
         return cls.read(content_of(folder / OWNER_FILE, _MOST_BYTES) or b"")
 
     @classmethod
@@ -57,21 +58,21 @@ class Owner:
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether the owner is alive, as far as ``here`` can tell; its lease was renewed ``age_s`` ago."""
+        """Return whether the owner is alive, as far as ``here`` can tell; the lease was renewed ``age_s`` ago."""
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S
 
     @property
     def content(self) -> bytes:
-        """The content of its owner file."""
+        """The content of the file that names this owner."""
         return json.dumps(asdict(self)).encode()
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether ``other``, the owner that a folder names, still owns it; this process has locked the folder.
+    """Return whether the owner that a folder names still owns it; this process has locked the folder.
 
-    If the file system has locks (``locks_work``), a process of this machine would still hold the lock.
+    If the file system has locks (``locks_work``), an owner on this machine would still hold the lock.
     """
     return other is not None and lives and not (locks_work and other.boot == here.boot)
 
@@ -88,7 +89,7 @@ def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputI
 
 
 def _began(pid: int) -> str:
-    """Return when a process started (proc(5): stat's 22nd field); "" if no such process exists, or it is a zombie."""
+    """Return when a process started (proc(5): field 22 of stat); "" if there is no such process, or it is a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return "" if state in _ENDED else fields[18]
@@ -111,8 +112,8 @@ class FolderOwner:
 
         Raises:
             OutputInUse: another job owns it.
-            OutputUnwritable: it is not a folder, or another user's.
-            OSError: it cannot be created or written.
+            OutputUnwritable: the path is not a folder, or belongs to another user.
+            OSError: the folder cannot be created or written.
         """
         is_new = False
         while self._file is None:
@@ -120,19 +121,19 @@ class FolderOwner:
                 self._folder.mkdir(mode=0o700)
                 is_new = True
             _check_ours(self._folder)
-            with suppress(FileNotFoundError):  # its owner has just removed it
+            with suppress(FileNotFoundError):  # the folder's owner has just removed it
                 self._file = self._locked()
         try:
             self._write()
         except OSError:
             self.release()
-            if is_new:  # for example, if the disk is full
+            if is_new:  # after any error, such as a full disk
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the folder still names this owner: after a long suspension, another may have taken it."""
+        """Return whether the folder still names this owner: another owner may take it during a suspension."""
         with suppress(OSError):
             return Owner.of(self._folder) == self._here
         return False
@@ -146,7 +147,7 @@ class FolderOwner:
             self._folder.rmdir()
 
     def release(self) -> None:
-        """Stop owning the folder, which may be removed already. Idempotent."""
+        """Stop owning the folder, even if it has been removed. Idempotent."""
         self._released.set()
         if self._file is not None:
             with suppress(OSError):
@@ -193,7 +194,7 @@ class FolderOwner:
         return True
 
     def _age_s(self, file: int) -> float:
-        """Return how long ago the lease was renewed, by the file system's own clock."""
+        """Return how long ago the lease was renewed, according to the file system's clock."""
         renewed_s = os.fstat(file).st_mtime
         probe = self._folder / f"{OWNER_FILE}.{self._here.token}"
         probe.touch()
@@ -216,7 +217,7 @@ class FolderOwner:
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuse a folder that another user has created where anyone may write, such as in the temporary folder."""
+    """Refuse a folder that another user has created in a place where anyone may write, such as the temporary folder."""
     found, above = folder.lstat(), folder.parent.stat()
     is_shared = bool(above.st_mode & stat.S_ISVTX)
     if not stat.S_ISDIR(found.st_mode) or (is_shared and found.st_uid != os.geteuid()):

@@ -11,9 +11,9 @@ _NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})  #: Errors of openin
 
 
 def content_of(path: Path, most_bytes: int) -> bytes | None:
-    """Return a file's content; None if it is a folder, pipe, link or device, or larger than ``most_bytes``.
+    """Return a file's content; None if it is larger than ``most_bytes``, or is a folder, pipe, link or device.
 
-    Never waits. Raises OSError.
+    This never waits. Raises OSError.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -30,7 +30,7 @@ def content_of(path: Path, most_bytes: int) -> bytes | None:
 
 
 def remove_any(path: Path) -> None:
-    """Remove a file, folder or link, if there is one; a link's target stays. Raises OSError."""
+    """Remove a file, folder or link, if it exists; the target of a link stays. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

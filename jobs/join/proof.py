@@ -25,7 +25,7 @@ _REPORT_IT = "Nothing was published. Please report it with the input and the opt
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
     """Check each segment's counts, and that the segments cover the plan, before the file is closed.
 
-    Raises ProofFailed: a segment is missing, appears twice or contradicts itself; or two overlap in time.
+    Raises ProofFailed: a segment is missing, appears twice, contradicts itself, or overlaps another in time.
     """
     covered = [number for run in runs for number in range(run.segment, run.until + 1)]
     if covered != list(range(planned)):
@@ -42,7 +42,7 @@ def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], plan
 
 
 def miscounted(segment: EncodedSegment, payload_bytes: int) -> str:
-    """Return how a segment's result contradicts itself; "" if it does not."""
+    """Return how a segment's result contradicts itself; "" if there is no contradiction."""
     due = segment.tally.frames if segment.frames_due is None else segment.frames_due
     given, stated_bytes = segment.frames_out, int(segment.sizes_bytes.sum())
     if due != given:
@@ -59,9 +59,9 @@ def prove(
     joined: JoinedTrack,
     frames_due: int | None = None,
 ) -> Proof:
-    """Read the joined file back and compare it with the manifest. Raises ProofFailed: it differs.
+    """Read the joined file back and compare it with the manifest. Raises ProofFailed: the file differs.
 
-    ``frames_due`` is how many pictures an output with its own frame rate must show; None: all that were taken.
+    ``frames_due`` is how many pictures an output with its own frame rate must show; None: all pictures that were taken.
     """
     taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
@@ -90,7 +90,7 @@ def prove(
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
-    """Read a file back, and return how many pictures it shows. Raises ProofFailed: their number or times are wrong."""
+    """Read a file back, and return how many pictures it shows. Raises ProofFailed: number or times are wrong."""
     count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
     if not (taken == count and times_equal):
         message = f"{taken} frames were given, but the file shows {count}{'' if times_equal else ' at other times'}"
@@ -105,7 +105,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _shown(path: Path, container: Container, expected: Sequence[int], tick: Fraction) -> tuple[int, bool]:
-    """Return how many pictures a file shows, and whether it shows them at the written times."""
+    """Return how many pictures a file shows, and whether each is shown at the written time."""
     if not container.carries_times:
         return len(expected), True
     try:
@@ -115,7 +115,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
             time_base = Fraction(stream.time_base or 1)
     except (InputError, av.error.FFmpegError, IndexError) as error:
         raise ProofFailed(f"the joined file cannot be read back: {error}", _REPORT_IT) from error
-    # Relative to the first picture: a container may start its own clock elsewhere.
+    # Times are relative to the first picture, because a container's clock may start elsewhere.
     return len(times), len(times) == len(expected) and all(
         (seen - times[0]) * time_base == (wanted - expected[0]) * tick
         for seen, wanted in zip(times, expected, strict=True)

@@ -1,4 +1,4 @@
-"""The output's name: checked before any work, and given only to a complete, proven file."""
+"""Checks the output's name before any work, and gives it only to a complete, proven file."""
 
 import hashlib
 import os
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 WORK_SUFFIX: Final = ".codecfleet"  #: The end of the names of work folders
 _MARK_DIGITS: Final = 12
-_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2  #: Linux's longest name, minus what is added to the name
-_READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Stores that fsspec can only read
+#: The longest name in Linux, without the part that is added to the name
+_NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
+_READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Schemes of stores that fsspec can only read
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
@@ -30,8 +31,8 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
     Raises:
         UsageError: output and input are the same file.
         OutputExists: the name is taken, and ``overwrite`` is not given.
-        OutputUnwritable: it is a folder, or its folder is missing or cannot be written.
-        StorageFailed: its store cannot answer now.
+        OutputUnwritable: the output is a folder, or the folder for it is missing or cannot be written.
+        StorageFailed: the output's store does not answer now.
     """
     if not is_local(output):
         _check_remote(source, output, overwrite=overwrite)
@@ -46,7 +47,7 @@ def check_output(source: str, output: str, *, overwrite: bool) -> None:
 
 
 def check_folder_of(path: Path) -> None:
-    """Check that a file can be created at a path. Raises OutputUnwritable: its folder is missing or read-only."""
+    """Check that a file can be created at a path. Raises OutputUnwritable: the folder is missing or read-only."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise OutputUnwritable(f"there is no folder {path.parent}", "Create it first.")
@@ -56,7 +57,7 @@ def check_folder_of(path: Path) -> None:
 
 
 def work_folder(output: str) -> Path:
-    """Return the folder of unfinished work on an output: hidden beside a local output, else a temporary folder."""
+    """Return the folder for unfinished work on an output: hidden beside a local output, otherwise temporary."""
     if is_local(output):
         path = local_path(output).absolute()
         return path.parent / f".{_shortened(path.name, output)}{WORK_SUFFIX}"
@@ -64,7 +65,7 @@ def work_folder(output: str) -> Path:
 
 
 def work_name(output: str) -> str:
-    """Return the name of an output's work in a folder for the work of many outputs."""
+    """Return the name for the work on an output, in a folder that holds the work on many outputs."""
     name = output.rstrip("/").rpartition("/")[2]
     return f"{_shortened(name, output)}.{_mark(output)}{WORK_SUFFIX}"
 
@@ -137,7 +138,7 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         store, path = open_store(output)
         taken = try_again(lambda: store.exists(path))
         same = taken and not is_local(source) and open_store(source) == (store, path)
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise _refused(output, error) from error
     if same:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
@@ -145,7 +146,7 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         raise _exists(output)
     try:
         try_again(lambda: _begin_and_discard(store, path))
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise _refused(output, error) from error
 
 
@@ -179,7 +180,7 @@ def _exists(output: str) -> RequestError:
 
 
 def _refused(output: str, error: Exception) -> CodecfleetError:
-    """Return the error of an output that cannot be written, or of a store that cannot answer now."""
+    """Return the error of an output that cannot be written, or of a store that does not answer now."""
     if not is_busy(error):
         return _unwritable(output, error)
     return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store answers.")
@@ -195,12 +196,13 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # Upload in one call: after an error, closing a file opened for writing would publish a truncated one.
+        # Upload in one call: if a file is open for writing and an error comes, closing it would publish a truncated
+        # file.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         message = f"{output} could not be written: {error}"
         raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
     if taken:

@@ -1,4 +1,4 @@
-"""Keeps the joined track within its leaky bucket: segments that would underflow it are encoded again.
+"""Keeps the joined track within its leaky bucket: a segment that would empty the bucket is encoded again.
 
 The bucket is a decoder's buffer (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate).
 An encoder keeps its own segment within the buffer, but must assume an initial fullness. Segments are judged in order,
@@ -17,7 +17,8 @@ from ...actors.settle.request import with_initial_fullness
 from ..plan.plan import Plan
 from ..report.report import Warning_
 
-STEPS = 100  #: The encoder takes its initial fullness in hundredths, rounded down, so that it never assumes too much
+#: The encoder takes the initial fullness in hundredths; rounding down ensures that it never assumes too much
+STEPS = 100
 TRIES = 3  #: How often a segment is encoded again, each time with half the assumed fullness
 
 
@@ -54,7 +55,7 @@ class LeakyBucket:
 
 
 class RateGuard:
-    """The bucket of one track while its segments pass in order; without limits, all pass."""
+    """The bucket of one track while its segments pass in order; without limits, all segments pass."""
 
     def __init__(self, plan: Plan) -> None:
         rate = plan.encoder.rate
@@ -67,7 +68,7 @@ class RateGuard:
         self.underflows = 0
 
     def judge(self, facts: EncodedSegment, following_ticks: int | None) -> bool:
-        """Return whether a segment may be joined as it is; if so, update the bucket."""
+        """Return whether a segment may be joined without changes; if so, update the bucket."""
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)
@@ -102,6 +103,6 @@ class RateGuard:
             return Passage(self._fullness_bits, 0)
         clock = self._plan.clock
         after = shown[-1] + clock.shown_ticks(shown[-1]) if following_ticks is None else following_ticks
-        # Pictures leave the buffer at the pace of presentation: decoding runs ahead by a constant delay.
+        # Pictures leave the buffer at the pace of presentation, since decoding runs ahead by a constant delay.
         durations_s = [(b - a) * clock.tick_s for a, b in pairwise([*shown, after])]
         return bucket.pass_through(self._fullness_bits, [int(size) for size in facts.sizes_bytes], durations_s)

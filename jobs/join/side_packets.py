@@ -1,11 +1,11 @@
 """Retimes packets of the other tracks from the source's clock to the output's; their bytes stay the same.
 
-- Times move by one constant: late starts and gaps are kept.
+- All times move by one constant, so late starts and gaps are kept.
 - If the source's ticks are coarser than samples (Matroska, FLV), sound with a known packet length returns to its sample
   grid, within a tick of the stated time.
 - A packet without times follows the previous one. A clock that steps back by over a second, or leaps by over six hours
   (33 bits that FFmpeg unwrapped wrongly), was reset: later packets follow earlier ones without a gap.
-- Packets that an edit list hides are left out, except those before the first heard one: a decoder needs them.
+- Packets that an edit list hides are left out, except those before the first audible packet, which a decoder needs.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-UNHEARD_S = Fraction(1, 1000)  #: Sound may move by this without a warning
+UNHEARD_S = Fraction(1, 1000)  #: Sound may move by this much without a warning
 _HALF = Fraction(1, 2)
 _AC3_FRAME_SAMPLES = 1536
 _AC3_SYNC = 0x0B77
@@ -40,14 +40,14 @@ _AC3_SIZE_CODES = 38
 _RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
 """Frame lengths by configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
-_OPUS_COUNTED = 3  #: The code of packets whose second byte is their number of frames
+_OPUS_COUNTED = 3  #: The code of packets whose second byte states the number of frames
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The part of the source that is kept, and the instant that becomes 0; in seconds of the source's clock."""
+    """The part of the source that is kept, and the instant that becomes 0, in seconds of the source's clock."""
 
     origin_s: Fraction
     start_s: Fraction | None = None
@@ -58,25 +58,25 @@ class Interval:
         return source_s - self.origin_s
 
     def touches(self, begin_s: Fraction, end_s: Fraction) -> bool:
-        """Return whether any of [begin, end), which may be one instant, is kept."""
+        """Return whether any part of [begin, end) is kept; the interval may be one instant."""
         after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
         return after and (self.end_s is None or begin_s < self.end_s)
 
     def keeps_sound(self, begin_s: Fraction, end_s: Fraction, *, may_hide_start: bool) -> bool:
-        """Return whether a packet of sound is kept: if it begins too early, only if the output can hide its start."""
+        """Return whether a packet of sound is kept; if it begins too early, the output must be able to hide that."""
         too_early = self.start_s is not None and not may_hide_start and begin_s < self.start_s
         return not too_early and self.touches(begin_s, end_s)
 
 
 @dataclass(slots=True)
 class Pipe(ABC):
-    """Turns one source track's packets into one output stream's."""
+    """Turns packets of one source track into packets of one output stream."""
 
     track: Track
     output: "Stream"
     interval: Interval
     resets: int = 0  #: how often the source's clock was reset
-    is_empty: bool = True  #: whether the output has no packet of it yet
+    is_empty: bool = True  #: whether the output has no packet of the track yet
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None
     _expected_s: Fraction | None = None
@@ -90,7 +90,7 @@ class Pipe(ABC):
         return iter(())
 
     def _times_s(self, packet: "Packet[Stream]") -> tuple[Fraction, Fraction | None, Fraction]:
-        """Return a packet's presentation and decoding time and duration on the source's clock, repaired."""
+        """Return a packet's repaired presentation time, decoding time and duration on the source's clock."""
         tick = Fraction(packet.time_base or self.track.time_base)
         duration_s = (packet.duration or 0) * tick
         dts_s = None if packet.dts is None else packet.dts * tick + self._shift_s
@@ -120,22 +120,23 @@ class Pipe(ABC):
 class AudioPipe(Pipe):
     """Copies sound; its output times are in samples."""
 
-    may_hide_start: bool = True  #: whether edit lists hide the part of a first packet before 0
+    may_hide_start: bool = True  #: whether edit lists hide the part of a first packet that lies before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
-    counted: CountedSound | None = None  #: places packets by samples, if the output counts them (PCM in mp4 and mov)
+    #: places packets by samples if the container counts samples (PCM in mp4 and mov)
+    counted: CountedSound | None = None
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
-    hidden: int = 0  #: how many packets after the first heard one an edit list hides
-    moved: int = 0  #: how many packets would audibly overlap the previous one, and were moved after it
-    damaged: int = 0  #: how many packets are left out because they lack a header
+    hidden: int = 0  #: how many packets after the first audible one are hidden by an edit list
+    moved: int = 0  #: how many packets would audibly overlap the previous packet, and were moved after it
+    damaged: int = 0  #: how many packets without a header are left out
     begins_damaged: bool = False  #: whether the first packet was left out
     _heard: bool = False
     _last: int | None = None
     _next: int | None = None
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet and yield it, retimed, if it is kept."""
+        """Take the next packet; if it is kept, yield it with its new times."""
         hidden = packet.is_discard and self._heard
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
@@ -163,7 +164,8 @@ class AudioPipe(Pipe):
         if self.trims_by_duration and not length:
             length = 1 if before is None else position - before  # mp4 does not play a last packet without a duration
         if self.trims_by_duration and self._coarse and samples:
-            # Only a length fixed by the codec includes these samples; the container's excludes them already.
+            # Only a length fixed by the codec includes these samples; a length from the container excludes them
+            # already.
             length = max(1, length - skipped_samples(packet)[1])
         at, tick = position, Fraction(1, rate)
         if self.padding_to_shift is not None:
@@ -202,14 +204,14 @@ class AudioPipe(Pipe):
 
 @dataclass(slots=True)
 class VideoPipe(Pipe):
-    """Copies a further video track, from its first keyframe inside the interval."""
+    """Copies a further video track, beginning with the first keyframe inside the interval."""
 
     _started: bool = False
     _waiting: "list[tuple[Packet[Stream], Fraction, Fraction]]" = field(default_factory=list)
     """Packets before the first known decoding time, with their presentation time and duration."""
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet and yield those whose decoding time is known."""
+        """Take the next packet, and yield the packets whose decoding times are now known."""
         pts_s, dts_s, duration_s = self._times_s(packet)
         start_s, end_s = self.interval.start_s, self.interval.end_s
         self._started = self._started or start_s is None or (packet.is_keyframe and pts_s >= start_s)
@@ -226,7 +228,7 @@ class VideoPipe(Pipe):
         yield self._retimed(packet, pts_s, dts_s, duration_s)
 
     def finish(self) -> "Iterator[Packet[Stream]]":
-        """Yield the packets of a track without decoding times: each is decoded when it is presented."""
+        """Yield the packets of a track without decoding times; each packet is decoded when it is presented."""
         for packet, pts_s, duration_s in self._waiting:
             yield self._retimed(packet, pts_s, pts_s, duration_s)
         self._waiting.clear()
@@ -244,14 +246,14 @@ class CuePipe(Pipe):
     """Copies or converts subtitles and timed data, clipped to the interval."""
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
-    one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted text is merged
+    one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted cues are merged instead
     crowded: int = 0  #: how many cues this rule changes
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next cue and yield it, if any of it is kept."""
+        """Take the next cue, and yield the part of it that is kept, if any."""
         pts_s, _, duration_s = self._times_s(packet)
         if not self.interval.touches(pts_s, pts_s + duration_s):
             return
@@ -272,7 +274,7 @@ class CuePipe(Pipe):
             return
         self.crowded += self.one_at_a_time and (end <= begin or (self._last is not None and begin < self._until))
         self._until = end
-        # Cues may overlap and tie, but no muxer takes them out of order.
+        # Cues may overlap or begin together, but no muxer takes them out of order.
         self._last = begin if self._last is None else max(begin, self._last)
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 
@@ -306,7 +308,7 @@ def new_packet(payload: bytes) -> "Packet[Stream]":
 
 
 def samples_of(track: Track, packet: "Packet[Stream]") -> int:
-    """Return how many samples a packet decodes to, if its codec fixes that; else 0."""
+    """Return how many samples come from decoding a packet, if the codec fixes that; otherwise 0."""
     if track.codec == "opus":
         return _opus_samples(bytes(packet))
     if track.codec == "ac3":
@@ -328,7 +330,7 @@ def has_ac3_header(payload: bytes) -> bool:
 
 
 def _opus_samples(payload: bytes) -> int:
-    """Read a packet's length from its table of contents (RFC 6716, 3.1 and 3.2)."""
+    """Return how many samples an Opus packet has, according to its table of contents (RFC 6716, 3.1 and 3.2)."""
     if not payload:
         return 0
     configuration, code = payload[0] >> 3, payload[0] & 3
@@ -339,7 +341,7 @@ def _opus_samples(payload: bytes) -> int:
 
 
 def matroska_ticks(position: int, padding: int, rate: int) -> int:
-    """Return a time in ms for FFmpeg's Matroska muxer, which rounds time and priming separately and adds them."""
+    """Return a time in ms for FFmpeg's Matroska muxer, which rounds time and priming separately before adding them."""
     heard_ms = floor(Fraction(1000 * (position + padding), rate) + _HALF)
     return heard_ms - floor(Fraction(1000 * padding, rate) + _HALF)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_WINDOW_S = 10  #: How far apart in time the source's tracks may be for their packets to be sorted
+_WINDOW_S = 10  #: How far apart in time packets of different tracks may be in the source, so that sorting still works
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840
@@ -49,7 +49,7 @@ class SideTracks:
 
     Args:
         source_url: the source.
-        plan: the plan for its tracks.
+        plan: the plan for the source's tracks.
         origin_s: the output's 0 on the source's clock; only inaudible sound may begin before it.
         start_s: drop everything that ends before this, on the source's clock.
         end_s: drop everything that begins at or after this, on the source's clock.
@@ -98,7 +98,7 @@ class SideTracks:
         return tuple(found)
 
     def add_to(self, output: "OutputContainer") -> None:
-        """Create streams, attachments, chapters and tags before the header. Raises WorkError: one is refused."""
+        """Create streams, attachments, chapters and tags before the header. Raises WorkError: the muxer refuses one."""
         output.metadata.update(self._plan.tags)
         if chapters := self._chapters():
             output.set_chapters(chapters)
@@ -109,7 +109,7 @@ class SideTracks:
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """The tracks whose packets are copied, by name."""
+        """The names of the tracks whose packets are copied."""
         return tuple(pipe.track.name for pipe in self._pipes.values())
 
     def packets(self) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
@@ -119,7 +119,7 @@ class SideTracks:
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
-        """Return the source, opened on first use: a film without sound does not need it."""
+        """Return the source, opened on first use: a film without further tracks needs no second pass."""
         if not self._is_open:
             raise WorkError("SideTracks is not open", "Use it in a with statement.")
         if self._source is None:
@@ -168,7 +168,7 @@ class SideTracks:
         )
 
     def _stated_priming(self, plan: TrackPlan) -> int:
-        # A part begins at a whole packet in the middle of the track, where there is no priming.
+        # A part begins at a whole packet in the middle of the track, so it has no priming.
         audio = plan.track.audio
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
@@ -249,7 +249,7 @@ class SideTracks:
 
     def _chapters(self) -> "list[OutputChapter]":
         interval, plan = self._interval, self._plan
-        # Matroska cannot hold a chapter before 0; one between --start and the first picture would begin there.
+        # Matroska cannot hold a chapter before 0; a chapter between --start and the first picture would begin there.
         begin_s = interval.origin_s if interval.start_s is None else max(interval.start_s, interval.origin_s)
         chapters = chapters_of_part(plan.chapters, begin_s, interval.end_s)
         if plan.container.chapters_in_a_row:
@@ -309,7 +309,7 @@ class SideTracks:
         try:
             yield from (packet for packet in demux(container) if packet.stream_index in wanted)
         except av.error.FFmpegError:
-            self._damaged = True  # the tracks end where the container breaks, as the video's index does
+            self._damaged = True  # the tracks end where the container breaks; so does the video's index
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]

@@ -1,4 +1,4 @@
-"""Warnings about tracks other than the video that differ from the source's."""
+"""Warnings about tracks, other than the video, that differ from those of the source."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -27,7 +27,7 @@ def side_warnings(
     silent: Collection[int],
     interval: Interval,
 ) -> list[Warning_]:
-    """Return the warnings of finished tracks, copied through ``pipes`` or ``encoded``; ``silent`` ones are lost."""
+    """Return the warnings of finished tracks, copied through ``pipes`` or ``encoded``; ``silent`` tracks are lost."""
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
     found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]

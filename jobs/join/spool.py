@@ -21,7 +21,7 @@ PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
 _WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")  #: Name prefixes of a job's files
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DIGITS = 16  #: How many digits of a payload's SHA-256 are in its file's name; all of them are checked
+_DIGITS = 16  #: How many digits of a payload's SHA-256 are in its file's name; the whole digest is checked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class SpooledSegment:
     payload_sha256: str
 
     def payload(self) -> bytes:
-        """Read the payload back, and check it. Raises StorageFailed: it cannot be read, or has changed."""
+        """Read the payload back, and check it. Raises StorageFailed: the payload cannot be read, or has changed."""
         try:
             data = content_of(self.path, self.payload_bytes)
         except OSError as error:
@@ -47,7 +47,7 @@ class SpooledSegment:
 class Spool:
     """The work folder of one job, beside the output, so that publishing is a rename on one file system.
 
-    ``payloads`` is another, existing folder for payloads; if ``is_durable``, they survive a power loss.
+    ``payloads`` is another, existing folder for payloads; if ``is_durable``, payloads survive a power loss.
     """
 
     def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:
@@ -58,12 +58,14 @@ class Spool:
         self._owner = FolderOwner(folder, output)
 
     def open(self, *, continues: bool = False, discards: bool = False) -> None:
-        """Create the folder, or take over a dead job's, whose work is kept (``continues``) or deleted (``discards``).
+        """Create the folder, or take over the folder of a dead job.
+
+        With ``continues``, the dead job's work is kept; with ``discards``, it is deleted.
 
         Raises:
             JournalRefused: the dead job could be continued, and neither was requested.
             OutputInUse: another job writes the same output.
-            OutputUnwritable: it cannot be created.
+            OutputUnwritable: the folder cannot be created.
             StorageFailed: there is no space left.
         """
         try:
@@ -85,7 +87,7 @@ class Spool:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def put(self, segment: EncodedSegment) -> SpooledSegment:
-        """Write a segment's payload into a file named by number and content. Raises StorageFailed."""
+        """Write a segment's payload into a file whose name states number and digest. Raises StorageFailed."""
         digest = hashlib.sha256(segment.payload.data).hexdigest()
         path = self.payloads / payload_name(segment.segment, digest)
         try:
@@ -95,7 +97,7 @@ class Spool:
                 sync(path)
         except OSError as error:
             raise storage_error(error, path) from error
-        # Copies: the arrays are views that would keep the whole result in memory.
+        # Copies, because the arrays are views that would keep the whole result in memory.
         facts = replace(
             segment,
             payload=_EMPTY,
@@ -110,7 +112,7 @@ class Spool:
         segment.path.unlink(missing_ok=True)
 
     def clear(self, *, all_but_work: bool = False) -> None:
-        """Delete all job files, or all but journal and payloads; others stay. Raises OSError."""
+        """Delete the job's files, all of them or all but journal and payloads; foreign files stay. Raises OSError."""
         for path in self.folder.iterdir():
             is_work = path.name == JOURNAL_FILE or path.name.startswith(PAYLOAD_PREFIX)
             if path.name.startswith(_WRITTEN) and not (all_but_work and is_work):
@@ -143,7 +145,7 @@ def payload_name(segment: int, sha256: str) -> str:
 
 
 def unwritable(error: OSError, folder: Path) -> CodecfleetError:
-    """Return our error for an operating system's error on creating something in ``folder``."""
+    """Return the error of codecfleet for an operating system's error on creating something in ``folder``."""
     if error.errno in _FULL:
         return storage_error(error, folder)
     message = f"{folder} cannot be written: {error.strerror}"
@@ -151,7 +153,7 @@ def unwritable(error: OSError, folder: Path) -> CodecfleetError:
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:
-    """Return our error for an operating system's error at ``path``."""
+    """Return the error of codecfleet for an operating system's error at ``path``."""
     if error.errno in _FULL:
         step = "Free some space, or choose another output folder; for a remote output, another TMPDIR."
         return StorageFailed(f"no space left at {path}", step)

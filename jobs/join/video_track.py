@@ -42,8 +42,8 @@ class TrackFile:
     """An output file around one encoded video track: ``write`` its packets, then ``close``, or ``abandon``.
 
     ``options`` returns the muxer's options for a tick; ``add_streams`` adds all streams; ``lead_ticks`` and
-    ``last_shown_ticks`` are those of ``OutputTimes``; with ``states_language_tags``, language tags are written at the
-    end. Raises StorageFailed.
+    ``last_shown_ticks`` are as in ``OutputTimes``; with ``states_language_tags``, language tags are written at the end.
+    Raises StorageFailed.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TrackFile:
     ) -> None:
         self._path = path
         self._container = container
-        # Without a header, every access point must carry its parameter sets; AV1 and VP9 encoders repeat theirs anyway.
+        # Without a header, every access point must carry its parameter sets; AV1 and VP9 encoders always do that.
         is_bare = settings.codec in (Codec.H264, Codec.HEVC) and not container.has_header
         self._prefix = extradata if is_bare else b""
         self._times: OutputTimes | None = None
@@ -80,7 +80,7 @@ class TrackFile:
         except (av.error.FFmpegError, OSError, ValueError) as error:
             self.abandon()
             raise self._failed(error) from error
-        # The muxer may have chosen another tick than the requested one.
+        # The muxer may have chosen a tick that was not requested.
         self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
         self._times_from = partial(
             OutputTimes,
@@ -105,7 +105,7 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe) in decoding order; all are shown before any later one.
+        """Write packets (data, is a keyframe) in decoding order; all of them are shown before any later packet.
 
         ``following_ticks`` is the next picture's time, None at the end; ``before`` is called with each decoding time,
         in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
@@ -120,7 +120,7 @@ class TrackFile:
             self.joined.pts.append(moment.pts)
 
     def mux(self, packet: "Packet[Stream]") -> None:
-        """Write a packet of any stream. Raises StorageFailed; InputUnreadable: a copied packet is refused."""
+        """Write a packet of any stream. Raises StorageFailed; InputUnreadable: the muxer refuses a copied packet."""
         if self._output is None:
             raise WorkError("the output is not open", "Please report it.")
         if self._container.stated_ends:
@@ -134,7 +134,7 @@ class TrackFile:
             raise self._refused(error, f"at about {float(at_s):.1f} s") from error
 
     def close(self) -> JoinedTrack:
-        """Close the file. Raises StorageFailed; InputUnreadable: one of the last copied packets is refused."""
+        """Close the file. Raises StorageFailed; InputUnreadable: the muxer refuses a copied packet."""
         output, self._output = self._output, None
         try:
             if output is not None:
@@ -153,7 +153,7 @@ class TrackFile:
             yield partial(language_changes, form=form)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
-        """Note a track's end so far: that of its last packet, without inaudible samples."""
+        """Note where a track ends so far: at the end of the last packet, without inaudible samples."""
         end_s = ((packet.pts or 0) + (packet.duration or 0)) * Fraction(packet.time_base or 1)
         if packet.has_sidedata("skip_samples"):
             end_s -= Fraction(skipped_samples(packet)[1], structures(packet.stream)[1].sample_rate or 1)
@@ -184,7 +184,7 @@ class TrackFile:
         return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
-        """Return the error of a muxer's failure: the storage's fault if it has an errno, else the container's."""
+        """Return the error of a muxer's failure: the storage's fault if it has an errno, otherwise the container's."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
@@ -202,7 +202,7 @@ def add_video_track(
     field_order: FieldOrder = FieldOrder.PROGRESSIVE,
     states_shape: bool = True,
 ) -> VideoStream:
-    """Add the encoder's stream; without ``states_shape``, a display matrix states its shape. Raises WorkError."""
+    """Add the encoder's stream; without ``states_shape``, a display matrix states the shape. Raises WorkError."""
     picture, codec = settings.format, settings.codec
     stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
     if not isinstance(stream, VideoStream):

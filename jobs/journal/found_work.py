@@ -1,6 +1,6 @@
 """Finds unfinished work, reports its state, and removes work without an owner.
 
-All calls raise InputNotFound: the place or its work does not exist; StorageFailed: it cannot be read.
+All calls raise InputNotFound: the place or its work does not exist; StorageFailed: the work cannot be read.
 """
 
 import time
@@ -29,7 +29,7 @@ class WorkState(Enum):
 
     RUNNING = "running"  #: a job is running
     UNFINISHED = "unfinished"  #: ``codecfleet resume`` continues it
-    USELESS = "useless"  #: it has no finished segment
+    USELESS = "useless"  #: there is no finished segment
     UNREADABLE = "unreadable"  #: it is another user's
 
 
@@ -65,17 +65,17 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work in a folder or below a URL; or ``place`` itself, or the work on the output ``place``."""
+    """Return the work below a folder or URL ``place``, at the work location ``place``, or on the output ``place``."""
     return [_look(work) for work in _works(place)]
 
 
 def names_work(place: str) -> bool:
-    """Return whether a place is one work location, or an output that has one."""
+    """Return whether a place is one work location, or an output with unfinished work."""
     return _is_work(_of_output(place))
 
 
 def work_at(work: str) -> FoundWork:
-    """Return the work at a location, or that on the output of that name."""
+    """Return the work at a location, or on the output of that name."""
     found = find_work(work)
     if len(found) != 1 or not names_work(work):
         message = f"{work} has no unfinished work"
@@ -87,8 +87,8 @@ def unfinished_spec(work: str) -> TranscodeSpec:
     """Return the request of the job at a work location, or on the output of that name, to run it again.
 
     Raises:
-        InputNotFound: also if the work was moved since the job began.
-        JournalRefused: a version with other options began it.
+        InputNotFound: also if the work was moved after the job began.
+        JournalRefused: the job was begun by a version with other options.
     """
     there = work_at(work)
     work, header = there.work, there.found.header
@@ -129,7 +129,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 
 def _of_output(place: str) -> str:
-    """Return the work on an output of that name, if there is any; else the place itself."""
+    """Return the work on an output of that name, if there is any, otherwise the place itself."""
     if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
         return place
     work = work_folder(place)
@@ -147,7 +147,7 @@ def _works(place: str) -> list[str]:
         names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
     except FileNotFoundError:
         raise _not_there(place) from None
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise StorageFailed(f"{place} cannot be listed: {error}", "Check the address and the credentials.") from error
     return [f"{place.rstrip('/')}/{name.rpartition('/')[2]}" for name in names if _is_work(name)]
 
@@ -195,7 +195,7 @@ def _look_in_folder(folder: Path) -> FoundWork:
     try:
         entries = {path.name: path.lstat() for path in folder.iterdir()}
         owner = Owner.of(folder) if OWNER_FILE in entries else None
-    except FileNotFoundError:  # its job has just ended
+    except FileNotFoundError:  # the owning job has just ended
         entries, owner = {}, None
     renewed_s = entries[OWNER_FILE].st_mtime if OWNER_FILE in entries else 0.0
     return FoundWork(

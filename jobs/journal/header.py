@@ -1,4 +1,4 @@
-"""A journal's header, which states everything that a job's bytes depend on, and how two headers differ. Pure."""
+"""A journal's header, which states everything that a job's bytes depend on. Compares two headers. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _WORDS: Final = {
 
 
 def header_of(plan: Plan) -> JobHeader:
-    """Return the header of a job with this plan, whose encoder is chosen."""
+    """Return the header of a job with this plan; the plan's encoder must be chosen."""
     spec = plan.spec
     job = {
         "codecfleet": _own_version(),
@@ -62,14 +62,14 @@ def _own_version() -> str:
 
 
 def read_beside(spec: JobOptions) -> dict[str, str | None]:
-    """Return the SHA-256 of the overlay picture, or None, and of a font, if any. Raises InputError."""
+    """Return the SHA-256 of the overlay picture and of the font, each None if there is none. Raises InputError."""
     overlay = None if spec.overlay is None else OverlayFile.read(spec.overlay).sha256
     font = font_sha256(spec.subtitle_font)
     return {"overlay": overlay} | ({} if font is None else {"font": font})
 
 
 def spec_of(header: JobHeader) -> TranscodeSpec:
-    """Return a journal's request. Raises ValueError: this version does not know its options."""
+    """Return a journal's request. Raises ValueError: this version does not know the request's options."""
     return TranscodeSpec.model_validate(dict(header.spec))
 
 
@@ -77,7 +77,7 @@ class Difference(NamedTuple):
     """Why work does not belong to a job."""
 
     reason: str
-    continued_by: str  #: what continues it; "" if only starting over helps
+    continued_by: str  #: the change with which the job could continue; "" if it can only start over
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
@@ -95,7 +95,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request is that of ``found`` and its source is unchanged, without a plan."""
+    """Return whether a request is the one in ``found`` and its source is unchanged; needs no plan."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
@@ -103,7 +103,7 @@ def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
 
 
 def _as_written(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value as a journal returns it: with lists instead of tuples."""
+    """Return a value in the form in which a journal returns it: with lists instead of tuples."""
     written = unpacked(packed(JobHeader(job=stated, encoder={}, spec={}, output="", segments=0)))
     return dict(written.job) if isinstance(written, JobHeader) else {}
 
@@ -121,7 +121,10 @@ def _said(value: object) -> str:
 
 
 def _version_of(source: str) -> list[Any] | None:
-    """Return a source's size and modification time, or its store's version; the same on every machine."""
+    """Return a source's size and modification time, or the version that its store states.
+
+    Both are the same on every machine.
+    """
     found = source_version(source)
     if not isinstance(found, tuple):
         return None

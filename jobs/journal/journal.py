@@ -26,9 +26,9 @@ class Replay:
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
     in_flight: frozenset[int] = frozenset()
-    complete: Complete | None = None  #: the complete output, if nothing was begun or encoded after it
+    complete: Complete | None = None  #: the complete output, if no later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
-    broken: str = ""  #: the damage in words; a torn last record, as after any kill, does not count
+    broken: str = ""  #: the damage in words; a torn last record does not count, since any kill leaves one
 
     @property
     def segments_done(self) -> int:
@@ -36,7 +36,7 @@ class Replay:
         return sum(each.until - each.segment + 1 for each in self.encoded.values())
 
     def after(self, record: Record) -> "Replay":
-        """Return the state after another record. Raises BadRecord: it cannot follow those before it."""
+        """Return the state after another record. Raises BadRecord: the record cannot follow the records before it."""
         counted = replace(self, good_records=self.good_records + 1, complete=None)
         match record, self.header:
             case JobHeader(), None:
@@ -44,7 +44,7 @@ class Replay:
             case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
                 return replace(counted, in_flight=self.in_flight | {segment})
             case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
-                # Segments that overlap this one were encoded before the cut between them was removed.
+                # Segments that overlap this segment were encoded before the cut between them was removed.
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
@@ -54,13 +54,13 @@ class Replay:
                 raise BadRecord(f"a {type(record).__name__} cannot be the next record")
 
     def without(self, segments: frozenset[int]) -> "Replay":
-        """Return the state with some segments to encode again."""
+        """Return the state in which some segments must be encoded again."""
         encoded = {n: each for n, each in self.encoded.items() if n not in segments}
         return replace(self, encoded=encoded, in_flight=self.in_flight | segments)
 
 
 def replay(stream: RecordStream) -> Replay:
-    """Return the state after the records of a stream, up to the first invalid one."""
+    """Return the state after the records of a stream, up to the first invalid record."""
     state = Replay()
     for content in stream.contents:
         try:
@@ -87,7 +87,7 @@ class Journal:
         return self._store.keeps
 
     def open(self) -> Replay:
-        """Read the records, and cut off the rest that cannot be read."""
+        """Read the records, and cut off the unreadable rest."""
         stream = read_stream(self._store.read())
         found = replay(stream)
         good, checksum = [], self._checksum
@@ -107,7 +107,10 @@ class Journal:
         self.note(header)
 
     def note(self, record: Record) -> None:
-        """Append a record. All but a ``Begun`` survive a power loss, with those before them."""
+        """Append a record.
+
+        It survives a power loss, with all records before it, unless it is a ``Begun``.
+        """
         content = packed(record)
         with self._lock:
             written, checksum = framed(content, self._checksum)

@@ -25,8 +25,9 @@ CHECKSUM_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
-_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names need not be valid text
-_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}  #: Arrays with a value per packet
+_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names may be invalid text
+#: Arrays that hold a value for each packet
+_ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
 _PLAIN: Final = tuple(
     each.name for each in fields(EncodedSegment) if each.name not in {*_ARRAYS, "payload", "tally", "resized"}
 )
@@ -55,7 +56,7 @@ class Encoded:
     """A segment is encoded, and its payload is stored."""
 
     segment: int
-    until: int  #: the last planned segment that it covers
+    until: int  #: the last planned segment that the encoded one covers
     entry_moves: int
     attempt: int
     facts: EncodedSegment  #: without the payload
@@ -65,7 +66,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The output is complete and proven, and is published next; ``report`` has the fields of the job's report."""
+    """The output is complete and proven, and will be published next; ``report`` has the fields of the job's report."""
 
     output_bytes: int
     output_sha256: str
@@ -82,7 +83,7 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
 
 
 class BadRecord(ValueError):
-    """A record's content is not one that this version writes."""
+    """The content of a record is unknown to this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,13 @@ class RecordStream:
 
 
 def framed(content: bytes, before: bytes = _FIRST) -> tuple[bytes, bytes]:
-    """Return a record's bytes after the one with the checksum ``before``, and its own checksum."""
+    """Return the bytes and the checksum of a record that follows the record with the checksum ``before``."""
     checksum = _checksum(before, content)
     return _LENGTH.pack(len(content)) + checksum + content, checksum
 
 
 def read_stream(data: bytes) -> RecordStream:
-    """Read records up to the first incomplete or changed one."""
+    """Read records up to the first record that is incomplete or changed."""
     contents: list[bytes] = []
     at, checksum, head = 0, _FIRST, _LENGTH.size + CHECKSUM_BYTES
     while at + head <= len(data):

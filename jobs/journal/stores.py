@@ -1,6 +1,7 @@
-"""Where a journal is kept: in a folder of this machine, in a store behind fsspec, or nowhere.
+"""Where a journal is kept: in a folder on this machine, in a store behind fsspec, or nowhere.
 
-A store's objects cannot grow, so each record is an object there; concatenated, they are the stream of a journal file.
+A store's objects cannot grow, so each record is a separate object; concatenated, the objects are the stream of a
+journal file.
 """
 
 import errno
@@ -25,13 +26,13 @@ from ..join.spool import JOURNAL_FILE, PAYLOAD_PREFIX, storage_error
 ResultT = TypeVar("ResultT")
 
 _RECORD: Final = "record-"
-_MOST_BYTES: Final = 1 << 30  #: The largest journal: 300 hours of film at 60 pictures per second
+_MOST_BYTES: Final = 1 << 30  #: The largest journal, which is enough for 300 hours of film at 60 pictures per second
 _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s3a"})
 """Protocols of stores with keys in a bucket; there, making a folder would create the bucket."""
 
 
 class Store:
-    """Holds the records and payloads of one job. This one holds nothing, for jobs without a journal.
+    """Holds the records and payloads of one job. This class is for jobs without a journal, and holds nothing.
 
     Calls raise StorageFailed.
     """
@@ -39,14 +40,14 @@ class Store:
     keeps = False  #: whether it holds anything
 
     def read(self) -> bytes:
-        """Return the whole journal; empty if there is none."""
+        """Return the whole journal; empty if no journal is stored."""
         return b""
 
     def append(self, record: bytes, *, is_durable: bool) -> None:
-        """Add a whole record or nothing. A durable one, with all before it, survives a power loss."""
+        """Add a whole record or nothing. A durable record survives a power loss, with all records before it."""
 
     def truncate(self, records: Sequence[bytes]) -> None:
-        """Keep only these first records."""
+        """Keep only the first records."""
 
     def put(self, payload: Path) -> None:
         """Store a payload, a file of the job's spool."""
@@ -55,14 +56,14 @@ class Store:
         """Copy a payload back into its file of the spool, if it is stored."""
 
     def sweep(self, payloads: Collection[str]) -> None:
-        """Remove all payloads but these."""
+        """Remove all payloads except the given ones."""
 
     def remove(self) -> None:
         """Remove everything; never raises."""
 
 
 class FolderStore(Store):
-    """A folder of this machine, which also holds the spool's payloads: nothing is copied."""
+    """A folder on this machine; it also holds the spool's payloads, so nothing is copied."""
 
     keeps = True
 
@@ -172,7 +173,7 @@ class ObjectStore(Store):
             self._call(self._files.rmdir, self._root)
 
     def content(self, name: str) -> bytes:
-        """Return an object's content; b"" if there is none."""
+        """Return an object's content; b"" if the object does not exist."""
         if name not in self._names():
             return b""
         content: bytes = self._call(self._files.cat_file, f"{self._root}/{name}")
@@ -193,14 +194,14 @@ class ObjectStore(Store):
             listed = self._files.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:  # each store raises its own errors
+        except Exception as error:  # every store raises other errors
             raise _failed(self._url, error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
     def _call(self, method: Callable[..., ResultT], *arguments: object) -> ResultT:
         try:
             return method(*arguments)
-        except Exception as error:  # each store raises its own errors
+        except Exception as error:  # every store raises other errors
             raise _failed(self._url, error) from error
 
     @staticmethod
@@ -209,11 +210,11 @@ class ObjectStore(Store):
 
 
 class StoreLease:
-    """Owns the work in a store, from ``acquire`` to ``release``; ``what`` is the output, for errors.
+    """Owns the work in a store, from ``acquire`` to ``release``; errors name the output ``what``.
 
-    A store has no locks: an object names the owner, who renews it. Of two jobs that begin at the same moment, one reads
-    back the other's name and stops. Without read-after-write consistency both may begin; the first to publish wins.
-    The clocks of machines that share a store must agree within seconds.
+    A store has no locks, so an object names the owner, who renews the object. If two jobs begin at the same moment, one
+    of them reads back the other job's name and stops. Without read-after-write consistency both jobs may begin, and the
+    first to publish wins. The clocks of machines that share a store must agree within seconds.
     """
 
     def __init__(self, store: ObjectStore, what: str) -> None:
@@ -276,10 +277,10 @@ def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
 def _opened(url: str) -> tuple[Any, str]:
     try:
         files, root = open_store(url)
-        # Keys need no folder, and a misspelt name would create a bucket.
+        # No folder is created: objects need none, and a misspelt name would create a bucket.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise _failed(url, error) from error
     return files, root.rstrip("/")
 

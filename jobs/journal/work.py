@@ -1,4 +1,4 @@
-"""A job's work location: its spool and journal, their ownership, and what is kept at the end."""
+"""A job's work location: the spool and the journal, their ownership, and what stays at the end."""
 
 import hashlib
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ from .stores import FolderStore, ObjectStore, Store, StoreLease
 
 
 class WorkPlace:
-    """One job's spool and journal, owned from ``open`` to ``keep`` or ``remove``. Its calls block."""
+    """One job's spool and journal, owned from ``open`` to ``keep`` or ``remove``. All calls block."""
 
     def __init__(self, spec: TranscodeSpec) -> None:
         self._spec = spec
@@ -37,17 +37,17 @@ class WorkPlace:
 
     @property
     def location(self) -> str:
-        """Where the journal is; "" without one."""
+        """Where the journal is; "" without a journal."""
         return "" if self._spec.no_journal else place_of(self._spec)
 
     def open(self) -> None:
         """Take ownership of the work location and read its journal.
 
         Raises:
-            JournalRefused: there is work on this output in another location.
+            JournalRefused: another location has work on this output.
             OutputInUse: another job writes the same output.
             OutputUnwritable: the location cannot be created.
-            StorageFailed: it cannot be read.
+            StorageFailed: the location cannot be read.
         """
         spec = self._spec
         continues = self._elsewhere is None and not spec.no_journal
@@ -64,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job of this header cannot continue the found work; None if it can, or there is none."""
+        """Return why the job of this header cannot continue the found work; None if it can, or if no work was found."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
@@ -75,7 +75,7 @@ class WorkPlace:
         """Begin the job of this header, or continue the found work without damaged payloads.
 
         Raises:
-            JournalRefused: the found work is another job's.
+            JournalRefused: the found work belongs to another job.
             StorageFailed: the store failed.
         """
         if (refusal := self.refusal(header)) is not None:
@@ -85,7 +85,7 @@ class WorkPlace:
             return self.found
         spooled = {number: self.spooled(each) for number, each in self.found.encoded.items()}
         whole = {number: each for number, each in spooled.items() if self._is_whole(each)}
-        # Damaged ones are removed: one may be a folder, which would keep the segment from being written again.
+        # Damaged payloads are removed: one may be a folder, which would keep the segment from being written again.
         self._store.sweep([each.path.name for each in whole.values()])
         return self.found.without(frozenset(spooled.keys() - whole.keys()))
 
@@ -118,7 +118,7 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; remove all if there are none. Never raises."""
+        """Release everything, and return how many segments are kept; remove all if none is. Never raises."""
         if not self._is_open:
             return 0
         try:
@@ -140,7 +140,8 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal last: it tells a later run that the output is published, and that the rest can be removed.
+            # The journal is removed last: it tells a later run that the output is published, and that the rest can be
+            # removed.
             self.spool.remove()
         self._store.remove()
         if isinstance(self._owner, FolderOwner):
@@ -183,7 +184,7 @@ class WorkPlace:
 
 
 def place_of(spec: TranscodeSpec) -> str:
-    """Return a job's work location: as requested, else beside its output."""
+    """Return a job's work location: as requested, otherwise beside the output."""
     if spec.work is None:
         return str(work_folder(spec.output))
     return f"{spec.work.rstrip('/')}/{work_name(spec.output)}"
@@ -192,7 +193,7 @@ def place_of(spec: TranscodeSpec) -> str:
 def published(found: Replay, spec: TranscodeSpec) -> Report | None:
     """Return the report of a job that was killed after it published ``spec``'s output; None if that is not certain.
 
-    The output must be the file that the journal records, by size and content, and the source unchanged.
+    The output must have the size and content in the journal, and the source must be unchanged.
     """
     if found.header is None or found.complete is None or not asks_again(found.header, spec):
         return None
@@ -217,7 +218,7 @@ def _is_there(output: str, noted: Complete) -> bool:
             return False
         with store.open(name, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
-    except Exception:  # noqa: BLE001 - each store raises its own errors; an unreadable output does not count
+    except Exception:  # noqa: BLE001 - every store raises other errors; an unreadable output does not count
         return False
 
 

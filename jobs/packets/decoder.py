@@ -14,7 +14,7 @@ _MOST_PIXELS = (1 << 31) - 1
 
 
 class Decoder(OwnThread):
-    """Decodes the packets of one track as they come: on NVDEC if it decodes them exactly, else in software.
+    """Decodes the packets of one track as they come, on NVDEC if it decodes them exactly, otherwise in software.
 
         with codecfleet.Decoder("h264") as decoder:
             for packet in received:
@@ -24,22 +24,25 @@ class Decoder(OwnThread):
                 show(frame)
 
     In an event loop use ``async with`` and await ``decode_async`` and ``flush_async``. Packets come in decoding order,
-    one whole picture each; those before the first keyframe are skipped. Frames come in presentation order, with the
-    times of their packets, and stay valid. Each has its own size, colours and HDR values, which a track may change at a
-    keyframe. Calls run one after the other in the decoder's own thread. Source: PyNvVideoCodec programming guide,
-    section 2.2.
+    each with one whole picture; those before the first keyframe are skipped. Frames come in presentation order, with
+    the times of their packets, and stay valid. Each frame has its own size, colours and HDR values, which a track may
+    change at a keyframe. Calls run one after the other in the decoder's own thread. Source: PyNvVideoCodec programming
+    guide, section 2.2.
 
     Args:
-        codec: ``"h264"``, ``"hevc"``, ``"av1"``, ``"vp9"``, ``"vp8"``, or for software any other name of FFmpeg's.
-        extradata: the codec's configuration (avcC, hvcC, av1C, or Annex B parameter sets), if the packets lack it.
-        place: where frames are: on the ``"host"``, on the ``"device"``, or ``"auto"``, on the GPU if it decodes.
+        codec: ``"h264"``, ``"hevc"``, ``"av1"``, ``"vp9"``, ``"vp8"``, or, for software, any other codec name of
+            FFmpeg.
+        extradata: the codec's configuration (avcC, hvcC, av1C, or Annex B parameter sets), if the packets do not hold
+            it.
+        place: where frames are: on the ``"host"``, on the ``"device"``, or ``"auto"``: on the GPU if it decodes.
         decoder: ``"auto"``, ``"software"`` or ``"nvdec"``. With ``"auto"``, software takes over at a keyframe that
             NVDEC cannot decode; ``fallback`` says why.
-        nvdec: latency, SEI messages, decode statistics and the largest size. Software has the first two.
+        nvdec: latency, SEI messages, decode statistics and the largest size. Software supports only the first two.
         max_pixels: larger pictures count as damage.
         device: the GPU, by its CUDA ordinal in this process or its UUID; the first by default.
         context: the handle of your CUDA context to work in; by default the device's primary one.
-        stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state it.
+        stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state a
+            stream.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
 
     Raises:
@@ -80,12 +83,12 @@ class Decoder(OwnThread):
 
     @property
     def fallback(self) -> str:
-        """Why software decodes; "" if it does not."""
+        """Why software decodes; "" unless it does."""
         return self._session.fallback
 
     @property
     def skipped_packets(self) -> int:
-        """How many packets came before a keyframe at which decoding could begin."""
+        """How many packets came before the first keyframe at which decoding could begin."""
         return self._session.skipped
 
     @property
@@ -99,27 +102,27 @@ class Decoder(OwnThread):
         return self._session.tally.corrupt_frames
 
     def decode(self, packet: object) -> list[Frame]:
-        """Decode a ``Packet``, or one of PyAV's; return the frames that are complete: none, or several.
+        """Decode a ``Packet``, or a packet of PyAV; return the complete frames: none, one or several.
 
         Raises:
-            UsageError: the argument is not a packet, or its time base differs from earlier packets'; or the decoder is
-                closed.
-            EngineUnfit: NVDEC is required, and cannot decode this.
+            UsageError: the argument is not a packet, its time base differs from that of earlier packets, or the decoder
+                is closed.
+            EngineUnfit: NVDEC is required, and cannot decode the packet.
             DeviceError: the device failed, or its frames are doubtful. Frames that were not returned are lost; decoding
                 starts again at the next keyframe.
         """
         return self._call(self._session.decode, packet)
 
     async def decode_async(self, packet: object) -> list[Frame]:
-        """As ``decode``, for an event loop. The frames of a cancelled call are lost."""
+        """Run ``decode`` for an event loop. The frames of a cancelled call are lost."""
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
-        """Return the remaining frames; decoding starts again at the next keyframe. Raises as ``decode``."""
+        """Return the remaining frames; decoding starts again at the next keyframe. Raises like ``decode``."""
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:
-        """As ``flush``, for an event loop."""
+        """Run ``flush`` for an event loop."""
         return await self._awaited(self._session.flush)
 
 

@@ -30,9 +30,9 @@ from ..frames.request import Place
 from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
 
 _USUAL_RATE: Final = Fraction(25)
-_DECODERS: Final = {"av1": "libdav1d"}  #: FFmpeg's decoder named after the codec needs hardware
+_DECODERS: Final = {"av1": "libdav1d"}  #: For AV1, FFmpeg's decoder with the codec's own name needs hardware
 _USUAL: Final = "Use h264, hevc, av1, vp9, vp8 or another codec that FFmpeg decodes."
-_MOST_HELD: Final = 64  #: No decoder holds the pictures of this many packets
+_MOST_HELD: Final = 64  #: No decoder holds the pictures of more packets than this
 _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
 
 
@@ -46,11 +46,12 @@ class DecoderRequest:
     decoder: DecoderChoice
     nvdec: NvdecOptions
     max_pixels: int  #: larger pictures count as damage
-    stream: int | None  #: the CUDA stream in which frames on the device are used; None if their consumers state it
+    #: the CUDA stream in which frames on the device are used; None if their consumers state a stream
+    stream: int | None
 
 
 class DecodingSession:
-    """Decodes packets one by one; after an error, from the next keyframe on. One thread calls all methods."""
+    """Decodes packets one by one; after an error, continues at the next keyframe. One thread calls all methods."""
 
     def __init__(self, request: DecoderRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -74,7 +75,7 @@ class DecodingSession:
     def decode(self, item: object) -> list[Frame]:
         """Decode a packet; return the frames that are complete.
 
-        Raises UsageError: it is not a packet, or its time base differs from earlier packets'; DeviceError.
+        Raises UsageError: it is not a packet, or its time base differs from that of earlier packets; DeviceError.
         """
         packet = Packet.of(item)
         if self._time_base not in (None, packet.time_base):
@@ -134,7 +135,7 @@ class DecodingSession:
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep a packet's messages for its picture, as NVDEC does by itself, for the newest packets only."""
+        """Keep the messages of the newest packets for the pictures of these packets; NVDEC does so by itself."""
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 
@@ -209,7 +210,7 @@ class DecodingSession:
         return frame
 
     def _ticks(self, pts: int | None, nominal: int) -> int:
-        """Return a frame's time: its packet's, else one nominal picture after the last frame's."""
+        """Return a frame's time: its packet's time, otherwise one nominal picture after the last frame."""
         if pts is None:
             pts = 0 if self._last is None else self._last + nominal
         self._first = pts if self._first is None else self._first

@@ -34,21 +34,21 @@ class Encoder(OwnThread):
                 send(packet.data)
 
     In an event loop use ``async with`` and await ``encode_async``, ``reconfigure_async`` and ``finish_async``. Pictures
-    are those of ``codecfleet.encode``, all of one size and format; the first one opens the encoder. Packets come in
-    decoding order, H.264 and HEVC in Annex B; an encoder may hold back a few pictures. Calls run one after the other in
-    the encoder's own thread. Source: PyNvVideoCodec programming guide, section 2.3.
+    are of the kinds that ``codecfleet.encode`` accepts, all of one size and format; the first picture opens the
+    encoder. Packets come in decoding order, H.264 and HEVC in Annex B; an encoder may hold back a few pictures. Calls
+    run one after the other in the encoder's own thread. Source: PyNvVideoCodec programming guide, section 2.3.
 
     Args:
         codec: h264, hevc, av1 or vp9.
-        fps: the nominal rate; picture n is shown at n / ``fps``, unless there is a ``time_base``.
+        fps: the nominal rate; picture n is shown at n / ``fps``, unless a ``time_base`` is given.
         gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
-        **options: those of ``codecfleet.encode`` except ``output`` and ``overwrite``, and these.
+        **options: the options of ``codecfleet.encode`` except ``output`` and ``overwrite``, and the following.
 
             - ``time_base``: the tick of the pictures' own times.
-            - ``maxrate_bps``, ``bufsize_bits``: the peak rate, and the buffer over which it holds. For H.264 and HEVC,
-              a ``bitrate_bps`` alone is constant over a buffer of one second.
+            - ``maxrate_bps``, ``bufsize_bits``: the peak rate, and the buffer over which it is measured. For H.264
+              and HEVC, a ``bitrate_bps`` alone is constant over a buffer of one second.
             - ``repeat_headers``: write the parameter sets before each keyframe (default), so that a receiver can begin
-              at any of them; False leaves them to ``extradata``.
+              at any keyframe; if False, only ``extradata`` has the parameter sets.
 
     Raises:
         UsageError: the options are invalid.
@@ -96,16 +96,17 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, or several.
+        """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, one or several.
 
-        ``time_s`` is its time in seconds, if there is a ``time_base``; the others are those of ``EncodeFrame``.
+        ``time_s`` is the picture's time in seconds, if there is a ``time_base``; the other options are as in
+        ``EncodeFrame``.
 
         Raises:
             UsageError: the argument is not a picture, does not fit earlier ones, or has no time; or the encoder is
                 closed.
             Unsupported: the encoder does not support the picture, the messages or the rates.
             EncoderFailed: the encoder failed, or was finished.
-            DeviceError: the device failed, or NVENC is required and cannot do it.
+            DeviceError: the device failed, or NVENC is required and cannot encode it.
         """
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
@@ -121,7 +122,7 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """As ``encode``, for an event loop. The packets of a cancelled call are lost."""
+        """Run ``encode`` for an event loop. The packets of a cancelled call are lost."""
         frame = unwrapped(
             EncodeFrame(picture, time_s=time_s, keyframe=keyframe, sei_messages=tuple(sei_messages), rates=rates)
         )
@@ -131,13 +132,13 @@ class Encoder(OwnThread):
         """Change the rate control from the next picture on.
 
         Raises:
-            Unsupported: the encoder cannot, or the values contradict each other; the old ones stay.
-            DeviceError: the driver refuses them.
+            Unsupported: the encoder cannot do that, or the new values contradict each other; the old values stay.
+            DeviceError: the driver refuses the new values.
         """
         self._call(self._session.reconfigure, change)
 
     async def reconfigure_async(self, change: RateChange) -> None:
-        """As ``reconfigure``, for an event loop."""
+        """Run ``reconfigure`` for an event loop."""
         await self._awaited(self._session.reconfigure, change)
 
     def force_idr(self) -> None:
@@ -145,9 +146,9 @@ class Encoder(OwnThread):
         self._session.force_idr()
 
     def finish(self) -> list[Packet]:
-        """Return the remaining packets; the encoder accepts no more pictures. Raises as ``encode``."""
+        """Return the remaining packets; the encoder accepts no more pictures. Raises like ``encode``."""
         return self._call(self._session.finish)
 
     async def finish_async(self) -> list[Packet]:
-        """As ``finish``, for an event loop."""
+        """Run ``finish`` for an event loop."""
         return await self._awaited(self._session.finish)

@@ -26,7 +26,7 @@ _WITH_BUFFER: Final = (Codec.H264, Codec.HEVC)
 class PacketsRequest(RateLimit, PictureRequest):
     """The options of an ``Encoder``."""
 
-    fps: Ratio  #: the nominal rate; with a ``time_base``, pictures have their own times
+    fps: Ratio  #: the nominal rate; if there is a ``time_base``, pictures have their own times
     repeat_headers: bool = True  #: whether the parameter sets come before each keyframe
 
     @model_validator(mode="after")
@@ -62,7 +62,7 @@ class EncodingSession:
         self._shown_first = False
 
     def encode(self, frame: EncodeFrame) -> list[Packet]:
-        """Encode a picture, and return the packets that are ready. Raises as ``PictureSession``."""
+        """Encode a picture, and return the packets that are ready. Raises like ``PictureSession``."""
         offered = self.pictures.read(frame)
         if not self.is_open:
             self._open(offered)
@@ -72,7 +72,7 @@ class EncodingSession:
         packets = self._encoded(offered)
         ticks = self.pictures.clock.last_ticks
         if not self._shown_first:
-            # Decoding times precede presentation times by as much as the encoder may reorder.
+            # Decoding times are earlier than presentation times by as much as the encoder may reorder.
             self._shown.extend(ticks - number * self._nominal_ticks for number in range(self._lead, 0, -1))
             self._shown_first = True
         self._shown.append(ticks)
@@ -144,7 +144,7 @@ class EncodingSession:
 
 
 def unwrapped(frame: EncodeFrame) -> EncodeFrame:
-    """Return the picture if it is an ``EncodeFrame``, else ``frame``. Raises UsageError: both have requests."""
+    """Return the picture if it is an ``EncodeFrame``, otherwise ``frame``. Raises UsageError: both hold requests."""
     own = frame.picture
     if not isinstance(own, EncodeFrame):
         return frame

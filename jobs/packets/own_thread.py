@@ -1,4 +1,4 @@
-"""A session with its own thread, for blocking and asynchronous callers: drivers bind sessions to threads."""
+"""A session with its own thread, for blocking and asynchronous callers: drivers bind each session to a thread."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """A session with its own thread; ``last`` is its last call. Use ``with``, ``async with`` or ``close``."""
+    """A session with its own thread; ``last`` is the last call. Use ``with``, ``async with`` or ``close``."""
 
     def __init__(self, name: str, last: Callable[[], None]) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class OwnThread:
                 thread.submit(self._last).result()
 
     async def aclose(self) -> None:
-        """As ``close``, for an event loop."""
+        """Run ``close`` for an event loop."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -62,6 +62,6 @@ class OwnThread:
         try:
             if thread is not None:
                 return thread.submit(function, *args, **options)
-        except RuntimeError:  # another thread closed it just now, or the interpreter ends
+        except RuntimeError:  # another thread has just closed the session, or the interpreter ends
             pass
         raise UsageError(f"the {self._name} is closed", "Open another one.")

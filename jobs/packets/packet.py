@@ -1,4 +1,4 @@
-"""One coded picture, for ``Decoder`` and from ``Encoder``."""
+"""One coded picture, which ``Decoder`` takes and ``Encoder`` returns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from ...actors.bitstream.packet_headers import av1_headers, vp8_headers, vp9_hea
 from ...errors import UsageError
 
 USUAL_TIME_BASE: Final = Fraction(1, 90_000)  #: MPEG's clock
-END_OF_STREAM, DISCONTINUITY = 1, 4  #: Bits of ``decode_flag``, as CUVID_PKT_* and ``VideoPacketFlag``
+END_OF_STREAM, DISCONTINUITY = 1, 4  #: Bits of ``decode_flag``, with the values of CUVID_PKT_* and ``VideoPacketFlag``
 _ENTRIES: Final = frozenset(RandomAccess) - {RandomAccess.NONE, RandomAccess.INTRA_ONLY}
 _BEGINS: Final[dict[str, Callable[[bytes], bool]]] = {
     "vp8": lambda data: vp8_headers(data).begins,
@@ -31,14 +31,14 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths like ``extradata``; AV1 as OBUs
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths as ``extradata`` states; AV1 as OBUs
     pts: int | None = None  #: presentation time
     dts: int | None = None  #: decoding time
-    duration: int = 0  #: its picture's duration; 0 if unknown
+    duration: int = 0  #: the picture's duration; 0 if unknown
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
-    pos: int | None = None  #: its offset in its file, in bytes
-    key: bool | None = None  #: whether decoding can begin at it; None finds out from the data
-    discontinuity: bool = False  #: whether packets before it are missing: flush, and continue at the next keyframe
+    pos: int | None = None  #: the packet's offset in the file, in bytes
+    key: bool | None = None  #: whether decoding can begin at this packet; None finds out from the data
+    discontinuity: bool = False  #: whether earlier packets are missing: flush, and continue at the next keyframe
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
     and 8 (the picture ends here) change nothing: a packet is one whole picture, and its time is ``pts``."""
@@ -55,12 +55,12 @@ class Packet:
 
     @property
     def bsl(self) -> int:
-        """The size of its data in bytes."""
+        """The size of the data in bytes."""
         return len(self.data)
 
     @classmethod
     def of(cls, packet: object) -> "Packet":
-        """Return a packet from one of this class or of PyAV. Raises UsageError: it is something else, or empty."""
+        """Return a packet from one of this class or of PyAV. Raises UsageError: it is neither, or is empty."""
         if isinstance(packet, cls):
             return packet
         if not isinstance(packet, av.Packet):
@@ -86,7 +86,7 @@ class Packet:
         return found
 
     def is_entry(self, codec: str, extradata: bytes) -> bool:
-        """Return whether decoding can begin at the packet: by ``key``, else by the data."""
+        """Return whether decoding can begin at the packet: by ``key`` if that is known, otherwise by the data."""
         if self.key is not None:
             return self.key
         if codec in _BEGINS:

@@ -16,8 +16,8 @@ from ..carry.containers import Container, container_for
 from ..report.report import Warning_
 from ..request.spec import TranscodeSpec
 
-LEAST_USUAL_BPS: Final = 50_000  #: A lower rate was probably meant in kilobits
-_HDR: Final = {16: "PQ", 18: "HLG"}  #: HDR transfer functions (H.273), which need 10 bits (BT.2100)
+LEAST_USUAL_BPS: Final = 50_000  #: A rate below this was probably meant in kilobits
+_HDR: Final = {16: "PQ", 18: "HLG"}  #: HDR transfer functions (H.273), for which BT.2100 requires 10 bits
 _SDR_BITS: Final = 8
 
 
@@ -32,7 +32,7 @@ class AskedFor:
 
 
 def asked_of(spec: TranscodeSpec) -> AskedFor:
-    """Return what a request asks for. Raises RequestError: no source could satisfy it."""
+    """Return the decisions that a request implies. Raises RequestError: no source could satisfy it."""
     container = container_for(spec.output, fragmented=spec.fragmented)
     codec = spec.codec or container.default_codec
     container.check_video_codec(codec)
@@ -40,7 +40,7 @@ def asked_of(spec: TranscodeSpec) -> AskedFor:
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
-    """Return the settings for software and for NVENC. ``encoder_options`` are NVENC's with ``encoder="nvenc"``."""
+    """Return the settings for software and for NVENC. with ``encoder="nvenc"``, ``encoder_options`` are for NVENC."""
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )
@@ -57,7 +57,7 @@ def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, Nvenc
 
 
 def advice(source: VideoFormat, picture: VideoFormat, codec: Codec, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield warnings about unusual requests; each names the usual choice."""
+    """Yield warnings about unusual requests; each warning names the usual choice."""
     for name, rate_bps in (("bitrate", spec.bitrate_bps), ("maximum bitrate", spec.maxrate_bps)):
         if rate_bps is not None and rate_bps < LEAST_USUAL_BPS:
             message = f"the {name} is {rate_bps} bit/s, which is little for video: did you mean {rate_bps}k?"

@@ -21,10 +21,10 @@ from ..source.index import TrackIndex
 from .steps import fitted
 from .track_ranges import PlannedSegment, TrackRanges
 
-SAMPLES: Final = 32  #: About how many pictures are sampled
-STRIDE: Final = 8  #: If several pictures after an access point are sampled, they are every 8th
-DARK: Final = 8  #: A line is black if its mean is at most this far above black, in 8-bit steps
-SPECK: Final = 48  #: A line with a sample further above black than this is not black
+SAMPLES: Final = 32  #: The approximate number of sampled pictures
+STRIDE: Final = 8  #: If several pictures after an access point are sampled, this is the step between them
+DARK: Final = 8  #: A line is black if its mean is no more than this above black, in 8-bit steps
+SPECK: Final = 48  #: A line is not black if any sample is further above black than this
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -34,7 +34,7 @@ _Luma = NDArray[np.uint8]
 class FoundPicture:
     """The result of the search for borders."""
 
-    region: Region | None  #: The picture without its border; None if there is no border
+    region: Region | None  #: The part of the picture inside the border; None without a border
     judged: int | None  #: How many sampled pictures are not black; None if there was no search
 
     @property
@@ -94,7 +94,7 @@ def enclosing(regions: list[Region]) -> Region:
 
 
 def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
-    """Yield the luma of the sampled pictures: those at up to 32 access points; if fewer exist, several after each."""
+    """Yield the luma of sampled pictures: one at each of up to 32 access points, or several if there are few points."""
     points = _points(ranges)
     each = SAMPLES // len(points)
     chain = FilterChain(FilterSettings(replace(source, pix_fmt="gray")), ranges.index.time_base)
@@ -107,7 +107,7 @@ def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
 
 
 def _points(ranges: TrackRanges) -> list[tuple[int, int]]:
-    """Return packet and time of access points spread over the part; the part's start if it has fewer than two."""
+    """Return packet and time of access points spread over the part; if there are fewer than two, the part's start."""
     index, first, last = ranges.index, ranges.segments[0], ranges.segments[-1]
     start = index.first_ticks if first.start_ticks is None else first.start_ticks
     end = index.end_ticks if last.end_ticks is None else last.end_ticks

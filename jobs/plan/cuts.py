@@ -1,7 +1,7 @@
 """Where a track is cut. Pure: cuts change the output's bytes, so only the index and the requested length decide them.
 
-Each segment starts with an IDR picture, which costs least at a scene change, where the source also has a keyframe.
-Cuts therefore prefer access points that lie off the source's regular keyframe grid.
+Each segment starts with an IDR picture. It costs least at a scene change, where the source also has a keyframe. Cuts
+therefore prefer access points that lie off the source's regular keyframe grid.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,8 @@ from ..source.index import MISSING, TrackIndex
 LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none
 SHORT_S = Fraction(4)  #: The minimum length of a segment by default
 SHARES = 4  #: A short source is cut into about this many segments, to keep several workers busy
-TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)  #: Segments near the end are half as long: workers end together
+#: Segments near the end are half as long, so that workers end together
+TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
 
 
 class CutReason(StrEnum):
@@ -41,7 +42,7 @@ class Cut:
     ticks: int  #: The presentation time at which the next segment starts
     entry: AccessPoint  #: Where to start decoding: at ``ticks``, or earlier if a keyframe interval decides the cut
     reason: CutReason
-    number: int | None = None  #: The output's first picture after the cut, if the output has its own frame rate
+    number: int | None = None  #: The first picture after the cut, if the output has its own frame rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
@@ -73,8 +74,8 @@ def choose_cuts(
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in presentation order.
 
-    Segments last about ``segment_s``; None means the usual length, halved near the end. With a ``grid``, cuts are
-    multiples of its interval; with a ``rate``, every segment has at least one picture.
+    Segments last about ``segment_s``; None means the usual length, and half of it near the end. With a ``grid``, cuts
+    are multiples of its interval; with a ``rate``, every segment has at least one picture.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -98,7 +99,7 @@ def choose_cuts(
 
 
 def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fraction) -> _Aim:
-    # Half a segment must be at least a tick, or _walk would not advance.
+    # Half a segment must be at least a tick; otherwise _walk would not advance.
     segment_s = max(segment_s, 2 * index.time_base)
     segment, shortest = (round(s / index.time_base) for s in (segment_s, max(segment_s / 2, shortest_s)))
     return _Aim(begins, segment, shortest)
@@ -125,10 +126,10 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 
 
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
-    """Return the first multiple of the keyframe interval at or after each access point, with the nearest entry.
+    """Return the first multiple of the keyframe interval at or after each access point.
 
-    Multiples without a picture, or with unreliable times around them, are skipped: they become keyframes inside a
-    segment.
+    Each comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times around them,
+    are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -146,7 +147,7 @@ def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: Keyfra
 def _at_pictures(
     index: TrackIndex, usable: Sequence[AccessPoint], rate: FrameRate, grid: CountedGrid | None
 ) -> list[Cut]:
-    """Return cuts between the output's pictures: at each access point, or at the first grid keyframe after it.
+    """Return cuts between the output's pictures: at each access point, or at the first keyframe of the grid after it.
 
     A keyframe that shows the same source picture as the previous output picture stays inside a segment.
     """
@@ -171,19 +172,19 @@ def _distinct(cuts: Sequence[Cut]) -> list[Cut]:
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
-    """Return for each access point whether it ends a full keyframe interval of the source's encoder."""
+    """Return for each access point whether a full keyframe interval of the source's encoder ends there."""
     if not entries:
         return []
     places = np.searchsorted(index.times, [index.pts[entry.packet] for entry in entries])
     gaps = [int(b) - int(a) for a, b in zip([0, *places[:-1]], places, strict=True)]
     longest, count = max(Counter(gaps).items())
-    # The longest gap is the encoder's interval only if it occurs more than once.
+    # The longest gap counts as the encoder's interval only if it occurs more than once.
     regular = longest if count > 1 else None
     return [gap == regular for gap in gaps]
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Choose the best candidate within reach of each cut, else the next one, until one segment remains."""
+    """Choose the best candidate within reach of each cut, or the next beyond it, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

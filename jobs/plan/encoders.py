@@ -1,6 +1,6 @@
 """Chooses the encoder of a whole track: software, or the NVENC of one kind of GPU.
 
-Every plan starts with software. If the fleet finds NVENC faster and the job allows it, a worker reports its NVENC's
+Every plan first assumes software. If the fleet finds NVENC faster and the job allows it, a worker reports its NVENC's
 capabilities, and the plan is rewritten for that encoder kind.
 """
 
@@ -33,7 +33,7 @@ async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) ->
     """Return the plan for the encoder kind that will write the track, and warnings. ``retried`` submits work.
 
     Raises:
-        Unsupported: NVENC is required, but none is available, or the one found does not support these settings.
+        Unsupported: NVENC is required, but none is available, or the NVENC found does not support these settings.
         DeviceError: NVENC is required, and the device failed.
         FleetUnavailable: NVENC is required, and the fleet does not answer.
     """
@@ -75,7 +75,7 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     """Return the plan for the NVENC of one kind of GPU.
 
-    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this one does not.
+    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this kind does not.
     """
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
@@ -93,7 +93,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the encoder's pictures: only scaling and conversion are possible there."""
+    """Return whether the device can make the encoder's pictures: it can only scale and convert."""
     surface = surface_format(source.pix_fmt)
     if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False

@@ -27,8 +27,8 @@ MARGIN_SHARE: Final = 40  #: In a corner, the distance from both edges is the fi
 def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     """Return the overlay for pictures in ``output``'s format, if any.
 
-    Raises InputError: its file could not be read; Unsupported: it does not fit, or the pictures are interlaced or have
-    colours into which it cannot be converted.
+    Raises InputError: the file could not be read; Unsupported: the overlay does not fit, or the pictures are interlaced
+    or have colours into which it cannot be converted.
     """
     if read is None:
         return None
@@ -60,7 +60,7 @@ def _check_pictures(output: VideoFormat, flag: str) -> None:
 
 
 def placed(size: Size, outer: Size, at: "tuple[int, int] | Corner") -> tuple[int, int]:
-    """Return the position of a picture's upper left corner in an ``outer`` one: ``at`` itself, or a named corner."""
+    """Return where a picture's upper left corner is in an ``outer`` picture; ``at`` is a position or a named corner."""
     if not isinstance(at, str):
         return at
     room = [max(0, whole - own) for own, whole in zip(size, outer, strict=True)]
@@ -79,7 +79,7 @@ def settle_burn(
     output: VideoFormat,
     steps: PictureSteps | None,
 ) -> tuple[BurntSubtitles | None, tuple[Warning_, ...]]:
-    """Return the subtitles to burn into pictures in ``output``'s format, if any, and warnings about their losses.
+    """Return the subtitles to burn into pictures in ``output``'s format, if any, and warnings about losses in them.
 
     Raises:
         InputError: the track could not be read, or its subtitles are too large.
@@ -95,7 +95,7 @@ def settle_burn(
         message = f"the clock of {index.source} is reset or missing: the times of subtitles are unknown"
         raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
     if isinstance(subtitles, ReadText):
-        source, steps = output, None  # text is rendered for the final picture, including its border
+        source, steps = output, None  # text is rendered for the final picture with its border
     screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
     found = subtitles.burnt(screen.source, screen.shape)
     burnt = BurntSubtitles(
@@ -113,7 +113,7 @@ def _burn_losses(found: BurntTrack, name: str) -> "Iterator[Warning_]":
 
 
 def screen_of(source: VideoFormat, output: VideoFormat, steps: PictureSteps | None, *, square_samples: bool) -> Screen:
-    """Return the position of the source's whole picture in the output's; cropped parts are outside."""
+    """Return the position of the source's whole picture in the output's picture; cropped parts are outside."""
     whole, size = Region(source.width, source.height, 0, 0), (source.width, source.height)
     scaled, place = (output.width, output.height), (0, 0)
     if steps is not None:

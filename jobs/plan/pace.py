@@ -1,4 +1,4 @@
-"""When the output's pictures are shown (at the source's times or a fixed rate), and which are keyframes. Pure."""
+"""Decides when pictures are shown (at the source's times or a fixed rate), and which are keyframes. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class OutputClock:
     end_ticks: int | None = None  #: The end of the requested part; None if that is the source's end
 
     def shown_ticks(self, last: int) -> Fraction:
-        """Return the duration of the picture at tick ``last``, the last one that decoded.
+        """Return the duration of the picture at tick ``last``, the last picture that decoded.
 
-        If pictures after it fail to decode, a part still ends at its requested end.
+        If later pictures fail to decode, the part still ends where the request says.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:
@@ -47,7 +47,7 @@ class SourcePart:
     """The requested part of the source, cut into segments."""
 
     reading: SourceReading  #: The source, with the formats and changes of this part only
-    format: VideoFormat  #: The common format of its pictures
+    format: VideoFormat  #: The common format of the part's pictures
     extras: StreamExtras  #: Their side data
     grid: KeyframeGrid | CountedGrid | None  #: The requested keyframes, if any
     rate: FrameRate | None  #: The requested frame rate, if any
@@ -66,7 +66,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises if no picture is visible, which explains more than that none decodes
+        cut()  # raises if no picture is visible: that error explains more than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)
@@ -76,7 +76,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
 
 
 def output_clock(index: TrackIndex, rate: FrameRate | None, end_s: Fraction | None) -> OutputClock:
-    """Return the source's own clock, for the part up to ``end_s``; with a rate, a clock whose tick is a picture."""
+    """Return the source's own clock for the part up to ``end_s``, or a clock whose tick is a picture of ``rate``."""
     if rate is None:
         end = None if end_s is None else index.tick_at(end_s)
         return OutputClock(
@@ -170,6 +170,6 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
         message = f"{index.late_frames} pictures come too late to be sorted: some are shown out of order"
-        # The time at which such a picture is shown decides whether it is in the part.
+        # The time at which one of these pictures is shown decides whether it is in the part.
         of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
         yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

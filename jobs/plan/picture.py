@@ -28,7 +28,7 @@ _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
 _HD_LINES = 720  #: From this height on, YUV without a stated matrix is taken for BT.709
-SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other more than 64
+SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other is over 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class SettledFilters:
     """The filters in front of the encoder, and their effects."""
 
     filters: FilterSettings
-    extras: StreamExtras  #: The side data of the output's track
+    extras: StreamExtras  #: The side data of the output's video track
     changes: tuple[Warning_, ...]  #: Unrequested differences
     losses: tuple[Warning_, ...]
     choices: tuple[Warning_, ...]  #: Differences that were requested
@@ -92,7 +92,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield the requested filters; ``verify`` applies them to its reference too, so every check must pass."""
+    """Yield the requested filters; ``verify`` also applies them to the reference, so every check must pass."""
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),
@@ -106,7 +106,7 @@ def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
 def settle_picture(
     source: VideoFormat, spec: TranscodeSpec, codec: Codec, framing: Framing, life: PictureLife = UNCHANGING
 ) -> SettledPicture:
-    """Return the output's picture format and steps, given the framing.
+    """Return the output's picture format and steps, for the given framing.
 
     Raises Unsupported: the encoder does not support the size or format, or the border does not fit.
     """
@@ -144,7 +144,7 @@ def settle_picture(
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
-        # These old formats have full range, which only their names state.
+        # These old formats have full range, and only the name of the format states that.
         colour = replace(colour, range=_FULL)
     return _colour_of_rgb(colour, pix_fmt, height) if is_rgb(source.pix_fmt) else colour
 

@@ -105,7 +105,7 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
 
 
 def _nvenc_loss(plan: Plan) -> str:
-    """Return what NVENC would lose and software keeps; "" if nothing."""
+    """Return what NVENC would lose but software keeps; "" if there is nothing."""
     if codes_interlaced(plan.encoder.codec, plan.encoder.format):
         return "the field order"
     if plan.encoder.dolby_vision:
@@ -114,7 +114,7 @@ def _nvenc_loss(plan: Plan) -> str:
 
 
 def device_unsupported_reason(plan: Plan) -> str:
-    """Return why no GPU may decode a plan's input; "" if one may."""
+    """Return why no GPU may decode a plan's input; "" if a GPU may."""
     if plan.encoder.dolby_vision:
         return METADATA_IN_SOFTWARE
     if plan.source_format.interlaced:
@@ -125,7 +125,7 @@ def device_unsupported_reason(plan: Plan) -> str:
 
 
 async def check_device(demand: Demand, pool: "Pool") -> None:
-    """Raise Unsupported if a job needs a GPU, and none may decode the input or will ever be available."""
+    """Raise Unsupported if a job needs a GPU, but no GPU may decode the input or will ever be available."""
     if not demand.needs_gpu:
         return
     reason = (await pool.preview(demand)).never
@@ -137,7 +137,7 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU. For a job that runs only on this machine, which has no driver."""
+    """Raise Unsupported if a job needs a GPU. Only for jobs that run on this machine alone, if it has no driver."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
@@ -145,7 +145,7 @@ def check_driver(plan: Plan) -> None:
 
 
 def check_memory(demand: Demand, inventory: Inventory) -> None:
-    """Raise NotEnoughMemory if one segment of a job does not fit into any machine's memory."""
+    """Raise NotEnoughMemory if no machine has the memory for one segment of a job."""
     for refusal in place([demand], inventory, start_rates(), Policy()).refusals:
         if refusal.is_too_large:
             raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
@@ -153,7 +153,7 @@ def check_memory(demand: Demand, inventory: Inventory) -> None:
 
 @lru_cache(_CASES_KEPT)
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
-    """Return what an engine must support, from FFmpeg's names of a codec (None: unknown) and of a pixel format."""
+    """Return what an engine must support, from FFmpeg's names of a codec (None if unknown) and of a pixel format."""
     known = {codec.value: codec for codec in MediaCodec} | _BY_FFMPEG
     codec = known.get(codec_name or "", MediaCodec.OTHER)
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
@@ -168,7 +168,7 @@ def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> Co
 def place_plan(
     demand: Demand, inventory: Inventory, rates: Rates, policy: Policy, *, where: str, note: str = ""
 ) -> "PlacedPlan":
-    """Place one demand on otherwise idle machines; ``where`` names them, ``note`` is an extra line to print."""
+    """Place one demand on otherwise idle machines, named by ``where``; ``note`` is an extra line to print."""
     placement = place([demand], inventory, rates, policy)
     return PlacedPlan(demand, inventory, policy, placement, predict(demand, placement, rates.hardware), where, note)
 
@@ -310,13 +310,13 @@ def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, 
 
 
 def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
-    """Name a device and its node, or a group of equal devices: 4 x L40S of l40s-1 ... l40s-4."""
+    """Name a device and its node, or a group of equal devices, such as 4 x L40S of l40s-1 ... l40s-4."""
     found = [devices[entry.lane.device] for entry in group]
     model = _model(found[0])
     if len(found) > 1:
         return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
     is_processor = found[0].kind.is_processor
-    # UUIDs differ in their first part, other names in their last.
+    # UUIDs differ in the first part, and other names in the last.
     device = found[0].device
     short = "-".join(device.split("-")[:2]) if device.startswith(("GPU-", "MIG-")) else device.rpartition("/")[2]
     return f"{found[0].node} {model}" + ("" if is_processor else f" {short}")

@@ -53,8 +53,8 @@ class Plan:
     extras: StreamExtras  #: The side data of the pictures
     header: Mapping[str, bytes]  #: The side data in the container's header, by FFmpeg's names
     tracks: SourceDescription  #: The source's tracks, tags and chapters
-    carry: CarryPlan  #: What becomes of sound, subtitles, chapters and tags
-    filters: FilterSettings  #: What is done to pictures before they are encoded
+    carry: CarryPlan  #: The plan for sound, subtitles, chapters and tags
+    filters: FilterSettings  #: The steps between decoding and encoding
     encoder: EncoderSettings
     nvenc: NvencRequest | None  #: The settings for NVENC; None if the job may not use it
     segments: tuple[PlannedSegment, ...]
@@ -63,12 +63,12 @@ class Plan:
     cropped: FoundPicture = NO_BORDER  #: The result of ``--crop auto``
     kind: EncoderKind | None = None  #: The NVENC that writes the track; None for software
     package: str = ""  #: The version of the package that drives NVENC
-    expected: EncoderKind | None = None  #: The NVENC that placement chose; its device has not confirmed it yet
+    expected: EncoderKind | None = None  #: The NVENC that placement chose; the device has not confirmed it yet
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
 
     @property
     def encoder_kind(self) -> str:
-        """Everything besides the source's pictures that the output's bytes depend on, as one stable line."""
+        """Everything that the output's bytes depend on except the source's pictures, as one stable line."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
@@ -82,12 +82,12 @@ class Plan:
 
     @property
     def _implementation(self) -> str:
-        """The name of the encoder; NVENC's even before its device has confirmed it."""
+        """The name of the encoder; that of an NVENC even before its device has confirmed it."""
         is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
         return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 
     def _filtering(self) -> str:
-        """Return how pictures are converted before a device encodes them; "" if they are not."""
+        """Return how pictures are converted before a device encodes them; "" if there is no conversion."""
         source, output = self.source_format, self.filters.output
         surface = surface_format(source.pix_fmt)
         if self.filters.on_device and surface is not None:
@@ -97,14 +97,14 @@ class Plan:
 
     @property
     def stretched_by_matrix(self) -> bool:
-        """Whether the display matrix includes the sample aspect ratio, which the container must not repeat."""
+        """Whether the display matrix includes the sample aspect ratio, so that the container must not state it."""
         matrix, shape = self.extras.display_matrix, self.source_format.sample_aspect_ratio
         is_held = self.container.sample_shape is SampleShape.EXACT
         return is_held and matrix is not None and states_shape(matrix, shape)
 
     @property
     def frames(self) -> int:
-        """How many pictures the output should have, by the index."""
+        """How many pictures the output should have according to the index."""
         return sum(segment.frames for segment in self.segments)
 
     @property
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def tracks_report(self) -> tuple[TrackReport, ...]:
-        """What happens to each track, the encoded one first."""
+        """What happens to each track, beginning with the encoded one."""
         video = self.carry.video
         encoded = TrackReport(
             kind="video",
@@ -202,13 +202,13 @@ class Plan:
         }
 
     def clock_s(self, relative_s: Fraction | None) -> Fraction | None:
-        """Convert a time after the first picture to the source's clock; None stays None."""
+        """Convert a time after the first picture to a time on the source's clock; None stays None."""
         if relative_s is None:
             return None
         return self.index.first_ticks * self.index.time_base + relative_s
 
     def relative_s(self, ticks: int | None) -> Fraction:
-        """Convert ticks of the source to seconds after the first picture; None is the track's start."""
+        """Convert ticks of the source to seconds after the first picture; None stands for the track's start."""
         first = self.index.first_ticks
         return (max(first if ticks is None else ticks, first) - first) * self.index.time_base
 
@@ -248,13 +248,14 @@ def plan_transcode(spec: TranscodeSpec) -> Plan:
 
     Raises:
         InputError: the source cannot be read or decoded; or it is damaged, and ``spec.strict`` is set.
-        RequestError: this source cannot satisfy the request; or it would lose something, and ``spec.strict`` is set.
+        RequestError: this source cannot satisfy the request; or the output would lose something, and ``spec.strict`` is
+            set.
     """
     return plan_of(spec, read_for(spec))
 
 
 def plan_of(spec: TranscodeSpec, reads: Reads) -> Plan:
-    """Plan the job from what was read. Pure; raises as ``plan_transcode``."""
+    """Plan the job from what was read. Pure; raises the errors of ``plan_transcode``."""
     asked = asked_of(spec)
     part = settle_part(reads.source, spec)
     check_dolby_vision(part.extras, spec)
@@ -327,7 +328,7 @@ def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header:
 
 
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
-    """Refuse a track that starts so long before the video that the output's clock would wrap around in between."""
+    """Refuse a track that starts so early that the output's clock would wrap around before the video."""
     first_s, video_s, clock_s = carry.first_presentation_s, index.first_ticks * index.time_base, carry.container.clock_s
     if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return

@@ -27,7 +27,8 @@ class Reads:
     source: SourceReading
     picture: ReadResult[FoundPicture]  #: The result of ``--crop auto``
     overlay: ReadResult[OverlayFile] | None  #: The file of ``--overlay``, if any
-    subtitles: ReadResult[ReadBitmaps | ReadText | None]  #: The track to burn in, and its font; None if none is
+    #: The track to burn in, and its font; None if no track is burnt in
+    subtitles: ReadResult[ReadBitmaps | ReadText | None]
 
 
 def read_for(spec: TranscodeSpec) -> Reads:

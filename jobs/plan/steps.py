@@ -35,7 +35,7 @@ class Framing:
 
     crop: Region  #: The part of the decoded picture to keep
     turn: Turn  #: How to turn that part
-    replaces_matrix: bool  #: Whether the turn includes the source's display matrix, which the output then omits
+    replaces_matrix: bool  #: Whether the turn includes the source's display matrix; then the output omits the matrix
     stated: Region  #: The part that the source's container shows; by default all of the decoded picture
 
     def framed(self, source: VideoFormat) -> VideoFormat:
@@ -52,7 +52,7 @@ class Framing:
 def settle_framing(
     source: VideoFormat, extras: StreamExtras, spec: TranscodeSpec, found: Region | None = None
 ) -> Framing:
-    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None for no border.
+    """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None without a border.
 
     Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; or
     the display matrix is not a quarter turn, or would turn an overlay.
@@ -80,10 +80,10 @@ def settle_framing(
 
 
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
-    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is from ``row_step``.
+    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is as in ``row_step``.
 
-    That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has
-    two views.
+    That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has two
+    views.
     """
     size = source.width, source.height
     asked = _asked_region(source, extras)
@@ -114,7 +114,7 @@ def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> 
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
-    """Return the step of rows at which a picture may be cut: pairs of rows if it stays interlaced."""
+    """Return the step of rows at which a picture may be cut: 2 if it stays interlaced, otherwise 1."""
     return 2 if source.interlaced and spec.deinterlace == "off" else 1
 
 
@@ -155,9 +155,9 @@ def _turns(spec: TranscodeSpec) -> bool:
 
 
 def asked_turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
-    """Return the requested turn: the display matrix's, then ``rotate``, then ``flip``.
+    """Return the requested turn: first that of the display matrix, then ``rotate``, then ``flip``.
 
-    Raises Unsupported: the display matrix is more than quarter turns and mirroring.
+    Raises Unsupported: the display matrix does more than quarter turns and mirroring.
     """
     if not _turns(spec):
         return UPRIGHT
@@ -186,7 +186,7 @@ def _matrix_turn(matrix: tuple[int, ...]) -> Turn:
 def _projection(extras: StreamExtras) -> str:
     if extras.spherical is not None:
         return "spherical pictures"
-    # AVStereo3D begins with its type; 0 is a single view (libavutil, stereo3d.h).
+    # AVStereo3D begins with a type; 0 is a single view (libavutil, stereo3d.h).
     return "pictures of two views" if extras.stereo3d and any(extras.stereo3d[:_TYPE_BYTES]) else ""
 
 
@@ -239,7 +239,7 @@ def settle_steps(
 
 
 def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
-    """Return the requested steps as choices; ``verify`` applies them to its reference, so pictures must still match."""
+    """Return the requested steps as choices; ``verify`` applies them too, so pictures must still match."""
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))

@@ -9,7 +9,7 @@ from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, T
 from ...errors import Unsupported
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020: nearly all HDR has these
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020; nearly all HDR has these
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 
@@ -37,7 +37,10 @@ def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
 
 
 def _peak_cd(source: VideoFormat) -> Fraction:
-    """Return the peak luminance: the content's (MaxCLL), else the mastering display's, else the usual one."""
+    """Return the peak luminance.
+
+    It is that of the content (MaxCLL), otherwise of the mastering display; if both are unknown, the usual one.
+    """
     light, mastering = source.hdr.light, source.hdr.mastering
     stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD
     return min(max(Fraction(stated), Fraction(WHITE_CD)), Fraction(_HIGHEST_PEAK_CD))

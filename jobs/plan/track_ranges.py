@@ -23,20 +23,21 @@ PACKET_MARGIN: Final = 2  #: Extra packets to decode if a packet may hold less t
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``); None at the track's start or end."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``); a limit of None is the track's start or end."""
 
     segment: int  #: Its number
     start_ticks: int | None
     end_ticks: int | None
-    cut_packet: int  #: The packet of the last access point at or before the start; 0 at the track's start
+    cut_packet: int  #: The packet of the last access point at or before the start; 0 if the segment starts the track
     frames: int  #: How many pictures the index promises
     reason: str  #: Why it starts there
-    numbers: tuple[int, int] | None = None  #: The output's pictures [first, end), if the output has its own frame rate
+    #: The numbers [first, end) of the output's pictures, if the output has its own frame rate
+    numbers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrackRanges:
-    """The segments of [``start_s``, ``end_s``) of a track; times count from its first picture."""
+    """The segments of [``start_s``, ``end_s``) of a track; times count from the track's first picture."""
 
     index: TrackIndex
     segments: tuple[PlannedSegment, ...]
@@ -52,9 +53,9 @@ class TrackRanges:
         grid: KeyframeGrid | CountedGrid | None = None,
         rate: FrameRate | None = None,
     ) -> Self:
-        """Cut a part of a track into segments of about ``segment_s``; ``grid`` and ``rate`` as in ``choose_cuts``.
+        """Cut a part of a track into segments of about ``segment_s``; ``grid`` and ``rate`` are as in ``choose_cuts``.
 
-        Raises InputUnreadable: the track has no visible picture; UsageError: the part has none.
+        Raises InputUnreadable: the track has no visible picture; UsageError: the part has no visible picture.
         """
         start, end = _interval(index, start_s, end_s)
         cuts = choose_cuts(index, segment_s, start, end, grid=grid, rate=rate)
@@ -98,9 +99,9 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment, with reliable times; ``last_packet`` has the last.
+        """Return what to decode for some pictures of a segment, with reliable times.
 
-        ``skips`` leaves out packets that none of them needs.
+        ``last_packet`` holds the last of these pictures. With ``skips``, packets that they do not need are left out.
         """
         index = self.index
         margin = 0 if index.has_whole_pictures else PACKET_MARGIN
@@ -130,7 +131,7 @@ class TrackRanges:
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:
-        """Return the access point to decode from; None is the track's start. Parameters as in ``decode``."""
+        """Return the access point to decode from; None is the track's start. The parameters are as in ``decode``."""
         if segment.start_ticks is None:
             return None
         points = self.index.access_points
@@ -142,12 +143,12 @@ class TrackRanges:
         place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
         while place >= 0 and ahead(points[place]) < warm_up_frames:
             place -= 1
-        # Steps double, so that a stream with a keyframe flag on every packet does not take thousands of moves.
+        # Steps double, so that a stream with a keyframe flag on every packet does not need thousands of moves.
         place -= 2**moves - 1
         return points[place] if place > 0 else None
 
     def _last_packet(self, end_ticks: int | None) -> int | None:
-        """Return the last packet needed for the pictures before ``end_ticks`` and their seam; None for all packets."""
+        """Return the last packet needed for the pictures before ``end_ticks`` and the seam after them; None for all."""
         if end_ticks is None:
             return None
         index = self.index
@@ -175,7 +176,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the second-last access point at or before ``start``: no earlier segment proves this seam."""
+    """Return the second-last access point at or before ``start``, whose seam no earlier segment proves."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)
@@ -188,7 +189,7 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest source time that is shown at ``start`` or later: rule R4 spreads pictures that share one."""
+    """Return the earliest source time that is shown at ``start`` or later: rule R4 spreads equal times."""
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

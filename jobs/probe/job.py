@@ -19,7 +19,7 @@ def probe(source: str | PathLike[str]) -> ProbeReport:
     """Probe the source at a path or URL. A source without video is not an error.
 
     Raises:
-        InputError: it does not exist, or is not a readable media file.
+        InputError: the source does not exist, or is not a readable media file.
         UsageError: ``source`` is not a path.
     """
     source = location("source", source)

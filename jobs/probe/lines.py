@@ -1,4 +1,4 @@
-"""The result of ``probe`` as JSON and as text: a few lines per track, the oddities last."""
+"""The result of ``probe`` as JSON and as text: a few lines per track, with the oddities at the end."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -37,7 +37,7 @@ class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
     source: ShownName
     container: str  # FFmpeg's name of the format
     size_bytes: int
-    duration_s: Seconds | None  # the duration of pictures and sound by the packets' times; None if unknown
+    duration_s: Seconds | None  # the duration of pictures and sound according to the packets' times; None if unknown
     header_duration_s: Seconds | None
     tags: dict[str, str]
     timecode: str | None
@@ -50,7 +50,7 @@ class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
         return tuple(self._lines())
 
     def oddity(self, code: str) -> Oddity | None:
-        """Return the first oddity with that code; None if there is none."""
+        """Return the first oddity with that code; None without one."""
         return next((oddity for oddity in self.oddities if oddity.code == code), None)
 
     def _lines(self) -> Iterator[str]:

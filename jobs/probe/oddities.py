@@ -21,7 +21,7 @@ _ENCRYPTED_SIDE_DATA = frozenset({"encryption_info", "encryption_init_info"})
 def find_oddities(
     tally: SourceTally, tracks: tuple[TrackFacts, ...], duration_s: Fraction | None, videos: Mapping[int, VideoFindings]
 ) -> tuple[Oddity, ...]:
-    """Return the oddities of the whole file, then those of each track; ``videos`` are by track."""
+    """Return the oddities of the whole file, then those of each track; ``videos`` has the video tracks by number."""
     found = [Oddity(code=code, message=message) for code, message in _of_file(tally, tracks, duration_s)]
     first = next((each.video.timeline for each in tracks if each.video is not None and each.video.timeline), None)
     for track in tracks:
@@ -133,7 +133,7 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     yield from _of_access(timeline)
     rate = timeline.rate
     if timeline.missing_pts:
-        # Pictures without times leave gaps, so steps do not show the rate.
+        # Pictures without times leave gaps, so that the steps do not show the rate.
         return
     if not rate.constant:
         spread = f"{_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms"

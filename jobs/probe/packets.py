@@ -25,16 +25,16 @@ _SPS_TYPES = {"h264": 7, "hevc": 33}
 
 @dataclass(slots=True)
 class PacketTally:
-    """Counts over the packets of one track."""
+    """Numbers counted over the packets of one track."""
 
-    header_frames: int = 0  # packets that the header promises; 0 if it does not say
+    header_frames: int = 0  # packets that the header promises; 0 if the header promises none
     packets: int = 0
     size_bytes: int = 0
     first_s: Fraction | None = None  # the first packet's time, on the source's clock
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
     sequence_changes: int = 0  # how often an H.264 or HEVC keyframe had new sequence parameter sets
-    formats: tuple[SoundFormat, ...] = ()  # the formats of its sound, in order; () if the format never changes
+    formats: tuple[SoundFormat, ...] = ()  # the formats of the track's sound, in order; () if the format never changes
     _sequence: frozenset[bytes] = frozenset()
 
     @property
@@ -51,17 +51,17 @@ class PacketTally:
 
 @dataclass(slots=True)
 class SourceTally:
-    """Counts over all packets, and the header's duration."""
+    """Numbers counted over all packets, and the header's duration."""
 
     header_duration_s: Fraction | None = None
     size_bytes: int = 0
-    broken: str | None = None  # why reading stopped before the end; None if it did not
-    is_cut_short: bool = False  # whether the file is shorter than its structure says
+    broken: str | None = None  # why reading stopped before the end; None if the end was reached
+    is_cut_short: bool = False  # whether the file is shorter than the container's structure says
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 
 def tally_packets(source: str) -> SourceTally:
-    """Read every packet of ``source`` once. Raises InputError if it cannot be opened."""
+    """Read every packet of ``source`` once. Raises InputError if the source cannot be opened."""
     watch, ends = HeaderWatch(), PacketEnds()
     with open_source(source, watch=watch) as container:
         duration = container.duration

@@ -11,8 +11,9 @@ from ...actors.bitstream.access_points import RandomAccess
 from ..source.index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
 from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
 
-_FINE_TICKS = 10  # with at least this many ticks per picture, a difference of one tick is rounding
-_SPAN_GAP_PACKETS = 16  # unreliable packets at most this far apart (a decoder's reordering) form one span
+_FINE_TICKS = 10  # if a picture lasts at least this many ticks, a difference of one tick is rounding
+# unreliable packets form one span if they are at most this far apart (as by a decoder's reordering)
+_SPAN_GAP_PACKETS = 16
 
 
 def describe_timeline(index: TrackIndex) -> TimelineFacts:
@@ -21,7 +22,7 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
     points = tuple(_access_point(index, place, end) for place, end in pairwise(places))
     missing = index.dts == MISSING
     dts = index.dts[~missing & index.presented]
-    # Matroska has no decoding times; its demuxer knows them only after the first few packets.
+    # Matroska stores no decoding times; the demuxer knows them only after the first few packets.
     known_dts = np.flatnonzero(~missing)
     known = index.pts[index.timed]
     spans = np.split(index.unreliable, np.flatnonzero(np.diff(index.unreliable) > _SPAN_GAP_PACKETS) + 1)
@@ -71,7 +72,7 @@ def _gop(index: TrackIndex, points: Sequence[AccessPointFacts]) -> GopFacts:
         return GopFacts(structure="single" if points else "none")
     # After an IDR, leading pictures do not depend on earlier pictures.
     is_open = any(point.leading_pictures and point.kind != RandomAccess.IDR.value for point in points[1:])
-    # The visible packets from each access point to the next, and from the last one to the end.
+    # The visible packets from each access point to the next, and from the last access point to the end.
     before = np.concatenate(([0], np.cumsum(index.presented)))
     places = [*(point.packet for point in points), index.packets]
     lengths = sorted(int(before[end] - before[start]) for start, end in pairwise(places))

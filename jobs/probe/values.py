@@ -1,4 +1,7 @@
-"""The values that ``probe`` reports (docs/probe.md). Times are exact; in JSON, seconds are numbers, ratios strings."""
+"""The values that ``probe`` reports (docs/probe.md).
+
+Times are exact; in JSON, seconds are numbers and ratios are strings.
+"""
 
 from fractions import Fraction
 from typing import Annotated, Final, Literal
@@ -16,7 +19,7 @@ class Value(BaseModel):
 
 
 class Oddity(Value):
-    """Something unexpected. ``code`` is stable, ``message`` is text; ``track`` None means the whole file."""
+    """Something unexpected. ``code`` is stable, ``message`` is text; a ``track`` of None means the whole file."""
 
     code: str
     message: str
@@ -41,7 +44,7 @@ class AudioFacts(Value):
 
 
 class ColourFacts(Value):
-    """H.273 code points (2: unspecified); ``range`` and ``chroma_location`` are FFmpeg's numbers (0: unspecified)."""
+    """H.273 code points (unspecified: 2); ``range`` and ``chroma_location`` are FFmpeg's numbers (unspecified: 0)."""
 
     range: int
     primaries: int
@@ -78,11 +81,11 @@ RIDER_WORDS: Final = {
 
 
 class RiderFacts(Value):
-    """A kind of side data of pictures; times count from the first picture."""
+    """One kind of side data of pictures; times count from the first picture."""
 
-    kind: str  # FFmpeg's name, or ``ALPHA`` or ``LCEVC``
-    first_s: Seconds | None  # the time of the first picture with it; None if unknown
-    last_s: Seconds | None  # the time of the last picture with it
+    kind: str  # the kind's name in FFmpeg, or ``ALPHA`` or ``LCEVC``
+    first_s: Seconds | None  # the time of the first picture with this side data; None if unknown
+    last_s: Seconds | None  # the time of the last picture with this side data
 
 
 class CropFacts(Value):
@@ -114,7 +117,7 @@ class PictureFacts(Value):
     stereo3d: bool
     captions: bool
     side_data: tuple[str, ...]  # the kinds that any picture has, by FFmpeg's names
-    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, with their times
+    riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each was found
     decoded: bool  # whether the first picture was decoded; if not, only the header is described
 
 
@@ -136,13 +139,14 @@ class AccessPointFacts(Value):
     time_ticks: int | None
     time_s: Seconds | None  # the time after the first picture; None if the packet has no time
     kind: str
-    leading_pictures: int  # pictures decoded after it, but shown before it
+    leading_pictures: int  # pictures that are decoded after this access point but shown before it
 
 
 class GopFacts(Value):
     """The number of pictures from one access point to the next."""
 
-    structure: Literal["closed", "open", "single", "none"]  # open: some pictures depend on an earlier group
+    # a group is open if some of its pictures depend on an earlier group
+    structure: Literal["closed", "open", "single", "none"]
     shortest_frames: int | None = None
     median_frames: int | None = None
     longest_frames: int | None = None
@@ -160,7 +164,7 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # counted after the first packet with a DTS; all packets if none has one
+    missing_dts: int  # counted after the first packet with a DTS; if no packet has a DTS, all packets count
     repeated_pts: int
     backward_dts: int
     clock_resets: int
@@ -190,14 +194,14 @@ class VideoFacts(Value):
 
 
 class TrackFacts(Value):
-    """One track, from the container's header and its packets."""
+    """One track, described from the container's header and the packets."""
 
     index: int
     kind: str
     codec: str | None
     tag: str
     language: str | None
-    language_tag: str | None = None  # BCP 47, if more specific than ``language``: pt-BR, zh-Hans
+    language_tag: str | None = None  # the BCP 47 tag if it is more specific than ``language``: pt-BR, zh-Hans
     title: str | None
     dispositions: tuple[str, ...]
     decodable: bool

@@ -22,7 +22,7 @@ _ANY_RATE = Fraction(25)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFacts:
-    """One property that changes, ``time_s`` after the first picture."""
+    """One property that changes in the picture ``time_s`` after the first one."""
 
     time_s: Fraction
     what: str
@@ -32,16 +32,16 @@ class ChangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class VideoFindings:
-    """The description of one video track, and what prevented a complete one."""
+    """The description of one video track; if it is incomplete, also the reasons."""
 
     facts: VideoFacts
-    unreadable: str | None = None  # why its packets could not be indexed
-    undecodable: str | None = None  # why no picture of it could be decoded
-    changes: tuple[ChangeFacts, ...] = ()  # changes of its pictures in mid-stream
+    unreadable: str | None = None  # why the track's packets could not be indexed
+    undecodable: str | None = None  # why no picture of the track could be decoded
+    changes: tuple[ChangeFacts, ...] = ()  # changes of the pictures in mid-stream
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
-    """Probe the ``track``-th video track, from 0; facts may be missing. Raises InputError if it cannot be opened."""
+    """Probe the ``track``-th video track, from 0; facts may be missing. Raises InputError if the file does not open."""
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:
@@ -63,7 +63,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return the picture's properties as the container states them; None if not even the size is known."""
+    """Return the picture's properties that the container states; None if not even the size is known."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)
@@ -113,7 +113,7 @@ def _hdr(hdr: HdrStatic) -> HdrFacts | None:
 
 
 def _rotation(matrix: tuple[int, ...] | None) -> tuple[int, bool]:
-    """Return the counter-clockwise degrees of a display matrix, and whether it mirrors."""
+    """Return by how many degrees a display matrix turns counter-clockwise, and whether it mirrors."""
     if matrix is None:
         return 0, False
     a, b, _, c, d, *_ = matrix

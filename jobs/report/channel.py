@@ -1,4 +1,4 @@
-"""A job's events, in order and with times; every listener gets all of them, even if it starts late."""
+"""A job's events, in order and with times; every listener gets all events, even if it starts late."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ ResultT = TypeVar("ResultT")
 
 
 class EventChannel:
-    """One writer, any number of listeners. Outdated progress is skipped; nothing else is."""
+    """A channel with one writer and any number of listeners. Only outdated progress is skipped."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, Event]] = []
@@ -30,7 +30,7 @@ class EventChannel:
         """Add an event and wake the listeners."""
         async with self._changed:
             if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
-                # Replace trailing progress, so that a job's memory does not grow with its duration.
+                # Replace the last progress, so that a job's memory does not grow with its duration.
                 self._events.pop()
             self._sent += 1
             self._events.append((self._sent, event))
@@ -65,14 +65,14 @@ class EventChannel:
 
 
 class JobEvents:
-    """Sends the events of one job; its clock starts when it is created."""
+    """Sends the events of one job; times count from the creation of this object."""
 
     def __init__(self, job: str, channel: EventChannel) -> None:
         self._job = job
         self._channel = channel
         self._began = time.monotonic()
         self.stages_s: dict[str, float] = {}
-        self.traceparent = ""  #: the job's span, the parent of its stages'; "" for none
+        self.traceparent = ""  #: the job's span, the parent of the stages' spans; "" for none
         self._waits_for = ""
 
     @property
@@ -88,13 +88,13 @@ class JobEvents:
         await self._channel.send(event)
 
     async def emit_waiting(self, reason: str) -> None:
-        """Report why there is no worker, if the reason is new."""
+        """Report why there is no worker, unless that reason was reported last."""
         if reason and reason != self._waits_for:
             self._waits_for = reason
             await self.emit(events.Warned, code="waiting", message=f"no worker yet: {reason}")
 
     async def timed(self, stage: str, work: Awaitable[ResultT]) -> ResultT:
-        """Report the beginning of a stage, await its work, and record its duration."""
+        """Report the beginning of a stage, await the stage's work, and record its duration."""
         began = time.monotonic()
         try:
             await self.emit(events.StageStarted, stage=stage)

@@ -45,17 +45,17 @@ class Planned(Event):
 
     kind: ClassVar[str] = "planned"
     segments: int
-    frames: int  # the number by the index; the report has the actual number
+    frames: int  # the number of frames that the index promises; the report has the actual number
     duration_s: Fraction
     codec: str
     encoder: str
     workers: int
-    warm_fleet: int | None = None  # process id of the warm fleet; None if it runs on its own workers or a cluster
+    warm_fleet: int | None = None  # process id of the warm fleet; None if the job runs on its own workers or a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted(Event):
-    """A segment went to a worker; ``is_second``: an earlier run is late and continues."""
+    """A segment went to a worker; ``is_second`` if an earlier run is late and continues."""
 
     kind: ClassVar[str] = "segment_started"
     segment: int
@@ -79,7 +79,7 @@ class SegmentFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class Progress(Event):
-    """The progress of the whole job; sent a few times a second at most."""
+    """The progress of the whole job; sent at most a few times a second."""
 
     kind: ClassVar[str] = "progress"
     frames_done: int
@@ -96,7 +96,7 @@ class Warned(Event):
     kind: ClassVar[str] = "warning"
     code: str
     message: str
-    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of it, as in the report
+    checks: tuple[str, ...] = ()  # the checks of ``verify`` that may fail because of this, as in the report
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class JournalOpened(Event):
     kind: ClassVar[str] = "journal"
     work: str  # the work location: a folder or a URL
     restored: int  # planned segments that an earlier run finished
-    redone: int  # planned segments that were in flight when that run ended, or whose payload is damaged
+    redone: int  # planned segments that were in flight when the earlier run ended, or whose payload is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Failed(Event):
     """The job ended without an output, and awaiting it raises; nothing follows."""
 
     kind: ClassVar[str] = "failed"
-    error: str  # the error's class, from ``codecfleet.errors``; for a defect, the exception's
+    error: str  # the error's class, from ``codecfleet.errors``; for a defect, the class of the exception
     message: str
     next_step: str
     exit_code: int

@@ -17,7 +17,7 @@ _Unit: TypeAlias = Annotated[int, Field(ge=-1, le=1)]
 
 
 def _fraction(holds: Callable[[Fraction], bool]) -> AfterValidator:
-    """Return a validator for text that is a fraction with a given property."""
+    """Return a validator for text that is a fraction for which a condition holds."""
 
     def checked(text: str) -> str:
         try:
@@ -41,7 +41,7 @@ class Warning_(BaseModel, frozen=True, extra="forbid"):  # noqa: N801 - "Warning
 
     code: str
     message: str
-    checks: tuple[str, ...]  # the checks of ``verify`` that may fail because of it, by name or prefix: ``audio.1``
+    checks: tuple[str, ...]  # the checks of ``verify`` that may fail because of this, by name or prefix: ``audio.1``
 
     def explains(self, check: str) -> bool:
         """Return whether a check may fail because of this warning."""
@@ -52,14 +52,14 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     """A failed attempt at a segment."""
 
     attempt: int
-    step: str  # "beside other work", "in a process of its own", "decoded in software", or the last two together
+    step: str  # "beside other work", "in a process of its own", "decoded in software", or both of the latter
     where: str  # the worker; "" if the pool names none
     fault: str  # failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)
     cause: str
 
 
 class SegmentReport(BaseModel, frozen=True, extra="forbid"):
-    """One segment. Times are in ticks of the source's time base."""
+    """One segment, with times in ticks of the source's time base."""
 
     segment: int
     start_ticks: int | None
@@ -73,13 +73,13 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     payload_sha256: str
     damaged_packets: int
     damaged_frames: int = 0  # pictures that the decoder reported as damaged, or that were only partly decoded
-    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 of them
-    entry_moves: int  # how often its access point moved back before the seam agreed
+    damaged_pts_ticks: tuple[int, ...] = ()  # the times of the first 16 of these pictures
+    entry_moves: int  # how often the segment's access point moved back before the seam agreed
     attempts: int
     failures: tuple[AttemptReport, ...] = ()  # in order
-    restored: bool = False  # whether an earlier run of the job encoded it
+    restored: bool = False  # whether an earlier run of the job encoded the segment
     decoded_by: str = "software"  # "software" or "nvdec"
-    fallback: str = ""  # why software decoded it on a worker with a device for it; "" if it did not
+    fallback: str = ""  # why software decoded the segment on a worker with a device for it; "" if the device did
     decode_s: float
     encode_s: float
     wall_s: float
@@ -93,11 +93,11 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
     turn: tuple[_Unit, _Unit, _Unit, _Unit]  # a, b, c, d: (x, y) went to (a x + c y, b x + d y), y downwards
     scaled: tuple[_Side, _Side]
     padded: tuple[_Side, _Side]
-    place: tuple[_Place, _Place]  # the upper left corner of the picture in the padded one
+    place: tuple[_Place, _Place]  # the upper left corner of the picture in the padded picture
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse a matrix that is not a turn, and parts outside of their whole."""
+        """Refuse a matrix that is not a turn, and parts that reach outside the whole."""
         a, b, c, d = self.turn
         inner = [(self.crop[:2], self.crop[2:], self.size), (self.scaled, self.place, self.padded)]
         sides = [side for part, place, whole in inner for side in zip(part, place, whole, strict=True)]
@@ -107,31 +107,31 @@ class PictureReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class ToneReport(BaseModel, frozen=True, extra="forbid"):
-    """How HDR was mapped to SDR: docs/filters.md has the formula."""
+    """How HDR was mapped to SDR (the formula is in docs/filters.md)."""
 
     operator: Literal["bt2390", "hable"]
     transfer: Literal["pq", "hlg"]  # the source's transfer function
-    peak_cd: _Ratio  # the brightest light that is distinguished, in cd/m², as a fraction
+    peak_cd: _Ratio  # the brightest light that the mapping distinguishes, in cd/m², as a fraction
 
 
 class OverlayReport(BaseModel, frozen=True, extra="forbid"):
-    """The picture laid over every picture: docs/filters.md has the formula."""
+    """The picture laid over every picture (the formula is in docs/filters.md)."""
 
     picture: ShownName
     sha256: str  # of the picture's file
-    place: tuple[_Place, _Place]  # its upper left corner, in samples of the output
+    place: tuple[_Place, _Place]  # the picture's upper left corner, in samples of the output
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
 
 class BurnReport(BaseModel, frozen=True, extra="forbid"):
-    """The burnt-in subtitles, and the place of the source's whole picture in the output's."""
+    """The burnt-in subtitles, and the place of the source's whole picture in the output's picture."""
 
     source_index: int
     sha256: str  # the SHA-256 of everything that the track shows: samples, places and times
     screen: tuple[_Number, _Number, _Number, _Number]  # left, top, width, height in the output, as fractions
     source: tuple[_Side, _Side]  # the size of the source's picture, turned like the output
     shape: _Ratio  # the output's sample aspect ratio, as a fraction
-    font: ShownName | None = None  # the font file for text; None if none was named
+    font: ShownName | None = None  # the font file for text; None if the request names none
 
 
 class TrackReport(BaseModel, frozen=True, extra="forbid"):
@@ -147,7 +147,7 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
-    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and its gain; None for silence."""
+    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and the gain; None for silence."""
 
     source_index: int
     source_lufs: float | None
@@ -156,7 +156,7 @@ class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def lufs(self) -> float | None:
-        """The loudness after the gain."""
+        """The loudness of the track after the gain."""
         return None if self.source_lufs is None else self.source_lufs + self.gain_db
 
 
@@ -165,7 +165,8 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
     frames_in: int
     frames_out: int
-    frames_due: int | None = None  # the number by the requested frame rate; None if each picture taken gives one
+    # the number that the requested frame rate gives; None if each picture taken gives one picture
+    frames_due: int | None = None
     first_pts_s: str
     last_pts_s: str
     seams: int
@@ -179,8 +180,8 @@ class Resumed(BaseModel, frozen=True, extra="forbid"):
     """The work that a job took over from an earlier run, in planned segments."""
 
     restored: int  # segments that were finished, and not encoded again
-    redone: int  # segments in flight when that run ended, or with a damaged payload
-    published: bool = False  # whether the earlier run had published the output; then the report is that run's
+    redone: int  # segments that were in flight when the earlier run ended, or whose payload is damaged
+    published: bool = False  # whether the earlier run had published the output; if so, the report is from that run
 
 
 class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
@@ -192,7 +193,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     output: ShownName
     container: str
     codec: str
-    start_s: _Span | None = None  # the requested start, in seconds after the first picture; None for that picture
+    start_s: _Span | None = None  # the requested start, in seconds after the first picture; None for the first picture
     end_s: _Span | None = None  # the requested end; None for the source's end
     video_track: int = Field(default=0, ge=0)
     encoder_kind: str  # implementation, version and every option on which the output's bytes depend
@@ -211,17 +212,17 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning
     timings_s: dict[str, float]  # wall time of index, plan, startup, encode, gather, proof, publish; and total
-    fps: float  # frames per second of the encode stage, as in progress: without start-up, join and proof
+    fps: float  # frames per second of the encode stage alone: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job started over
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
-    warm_fleet: int | None = None  # process id of the warm fleet; None if it began on its own workers or a cluster
+    warm_fleet: int | None = None  # process id of the warm fleet; None if the job began on its own workers or a cluster
     tone: ToneReport | None = None  # None if colours were not mapped
     overlay: OverlayReport | None = None
     burnt: BurnReport | None = None  # subtitles burnt in after all other steps
-    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None keeps the source's times
-    # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "": pictures were not denoised.
+    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None keeps the times of the source
+    # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised.
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
-    gpu_refusal: str = ""  # why no GPU worked for the job; "" if one did, none exists, or none was wanted
+    gpu_refusal: str = ""  # why no GPU worked for the job; "" if a GPU worked, no GPU exists, or none was wanted
 
     @property
     def part_s(self) -> tuple[Fraction | None, Fraction | None]:

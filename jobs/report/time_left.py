@@ -4,7 +4,7 @@ from typing import Final
 
 _SOON_S: Final = 60.0
 _PART_SOON: Final = 1 / 100
-_PART: Final = 1 / 1000  # the smallest finished part from which to estimate: in the first minute, and later
+_PART: Final = 1 / 1000  # the smallest finished part for an estimate: _PART_SOON in the first minute, _PART later
 
 
 def time_left_s(elapsed_s: float, *, done: float, left: float) -> float | None:

@@ -28,7 +28,7 @@ from .running import Journaling, RunOptions, Segmenting, WaitOptions
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
 
-PREFIX: Final = "CODECFLEET_"  #: Followed by the key in capitals
+PREFIX: Final = "CODECFLEET_"  #: The prefix of variables, followed by the key in capitals
 _CLUSTER_VARIABLE: Final = "RAY_ADDRESS"
 _BY_KUBERNETES: Final = re.compile(r"CODECFLEET_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 """Variables that Kubernetes sets in every pod for a service whose name starts with codecfleet."""
@@ -133,9 +133,9 @@ class _FleetOptions(Part):
     debug: Annotated[bool, Field(description="Print the traceback before an error's line."), Option("")] = False
 
 
-# The fields of a later base come first.
+# In the order of fields, those of a later base come first.
 class Settings(LimitOptions, _FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
-    """What can be configured for all jobs: how and where they run. docs/config.md lists the fields."""
+    """The settings for all jobs: how and where they run. docs/config.md lists the fields."""
 
     strict: Strict = False
 
@@ -154,13 +154,13 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """A value's origin. ``place`` is file and line, or a variable; "" for a default."""
+    """A value's origin. ``place`` is a file and line, or a variable, or "" for a default."""
 
     kind: OriginKind = OriginKind.DEFAULT
     place: str = ""
 
     def spelled(self, key: str) -> str:
-        """Return a key as the user wrote it."""
+        """Return a key in the user's spelling."""
         return f"{key} ({self.place})" if self.kind is OriginKind.FILE else self.place
 
 
@@ -169,18 +169,19 @@ class Config:
     """A configuration, and where its values came from."""
 
     settings: Settings
-    origins: Mapping[str, ValueOrigin]  #: By field, for those that were set
+    origins: Mapping[str, ValueOrigin]  #: The origin of each field that was set
     path: Path | None  #: The file's path; None for a user without a home
     is_there: bool  #: Whether the file exists and can be read
     own_presets: Path | None  #: The folder of the user's presets; None for a user without a home
-    sent: SentFiles = field(default_factory=SentFiles)  #: Files that replace those with the same name here
+    #: Files that replace the files with the same names on this machine
+    sent: SentFiles = field(default_factory=SentFiles)
 
     def origin(self, field: str) -> ValueOrigin:
         """Return where a field's value came from."""
         return self.origins.get(field, ValueOrigin())
 
     def spell(self, field: str) -> str:
-        """Return a field's name as the user wrote it."""
+        """Return a field's name in the user's spelling."""
         return self.origin(field).spelled(OPTIONS[field].key)
 
     def to_json(self) -> dict[str, Any]:
@@ -199,7 +200,7 @@ class Config:
         return {"schema": _SCHEMA, "path": path, "is_there": self.is_there, "keys": keys}
 
     def variables(self) -> dict[str, str]:
-        """Return the variables for settings that codecfleet's processes read from their environment."""
+        """Return the environment variables from which codecfleet's processes read their settings."""
         values = {
             fleet_variables.IDLE: ("idle_s", str(float(self.settings.idle_s))),
             fleet_variables.POLICY: ("policy", self.settings.policy or ""),
@@ -214,7 +215,7 @@ class Config:
         return {variable: value for variable, (field, value) in values.items() if field in self.origins}
 
     def layer(self, model: type[BaseModel]) -> Layer:
-        """Return the fields of a model that were set, except the preset, whose options ``spec`` adds."""
+        """Return the fields of a model that were set, except the preset; ``spec`` adds the options of that."""
         fields = [field for field in self.origins if field in model.model_fields and field != "preset"]
         return Layer({field: getattr(self.settings, field) for field in fields}, self.spell)
 
@@ -229,8 +230,8 @@ class Config:
     ) -> SpecT:
         """Return the spec of a job or batch: ``given`` overrides a spec file, a preset and this configuration.
 
-        ``choice`` is its ``--preset``, ``spec_file`` its ``--spec``; without both, the configuration's preset applies.
-        ``next_step`` is the advice if options conflict.
+        ``choice`` is the value of ``--preset``, ``spec_file`` that of ``--spec``; without both, the configuration's
+        preset applies. ``next_step`` is the advice if options conflict.
 
         Raises:
             UsageError: there is no such preset; a file or an option is invalid.
@@ -313,7 +314,7 @@ def _plain(value: object) -> object:
 
 
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
-    """Return the error for an unknown key; ``spell`` spells the suggested one."""
+    """Return the error for an unknown key; ``spell`` spells the suggested key."""
     if key in KEYS:
         return UsageError(message, "Put options of the output into a preset or a spec file: docs/config.md.")
     near = name_for(key, known, {})

@@ -11,22 +11,22 @@ from .spellings import CODECS
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
 _EXCLUDED: Final = {"quality": "bitrate_bps", "bitrate_bps": "quality"}
-_OF_A_CODEC: Final = ("quality", "encoder_options")  #: Values that are only valid for one codec
+_OF_A_CODEC: Final = ("quality", "encoder_options")  #: Fields whose values are valid for only one codec
 _OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_lufs")
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The fields of a spec from one place, and how to spell their names there."""
+    """The fields of a spec from one place, and how that place spells their names."""
 
     fields: Mapping[str, Any]
     spell: Speller
 
 
 def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
-    """Build ``model`` from all layers; later ones win (``left_by``).
+    """Build ``model`` from all layers; later layers win (``left_by``).
 
-    Raises UsageError: a field is invalid, or fields conflict; the message spells them as their layer does.
+    Raises UsageError: a field is invalid, or fields conflict; the message spells fields as their layer does.
     """
     values: dict[str, Any] = {}
     spellers: dict[str, Speller] = {}

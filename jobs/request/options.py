@@ -1,6 +1,6 @@
-"""Declares each option once: ``Option`` is metadata of a pydantic field, for command line, TOML files and docs.
+"""Declares each option once: ``Option`` is metadata of a pydantic field, which command line, TOML files and docs use.
 
-The field's type and bounds define the values; a type with its own notation names a ``Kind``.
+The field's type and bounds define the values; a type with a special notation names a ``Kind``.
 """
 
 import re
@@ -40,7 +40,7 @@ from .values import (
 )
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Speller = Callable[[str], str]  #: Returns a field's name as the user writes it
+Speller = Callable[[str], str]  #: Returns a field's name in the user's spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Kind:
 
     metavar: str
     values: str  #: What a TOML file accepts, for docs/config.md
-    read: Callable[[str, object], Any]  #: Takes a name for errors, and the command line's text or TOML's value
+    #: Takes a name for errors, and the text of the command line or the value in TOML
+    read: Callable[[str, object], Any]
     is_list: bool = False  #: Whether the command line may repeat the option
 
 
@@ -128,7 +129,7 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 
 def as_written(kind: Kind, value: object) -> object:
-    """Return a field's value; text is parsed as on the command line. Raises ValueError: it is invalid."""
+    """Return a field's value; text is parsed as on the command line. Raises ValueError: the text is invalid."""
     if not isinstance(value, str):
         return value
     try:
@@ -140,13 +141,13 @@ def as_written(kind: Kind, value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in its texts into links and keys."""
+    """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in these texts into links and keys."""
 
-    flag: str  #: A flag; without dashes, a positional argument; "" for files and variables only
-    panel: str | None = None  #: Its group in the help
+    flag: str  #: A flag; a name without dashes is a positional argument; "" for files and variables only
+    panel: str | None = None  #: The option's group in the help
     default: str = ""  #: The meaning of an empty field, in words
     example: str = ""  #: A value in TOML
-    key: str = ""  #: By default the flag's name, or the field's
+    key: str = ""  #: The key; by default the name of the flag, or of the field
     metavar: str = ""  #: By default the kind's
     kind: Kind = NAME  #: Only needed if the field's type does not imply it
     help: str = ""  #: The field's description
@@ -154,7 +155,7 @@ class Option:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is a positional argument."""
+        """Whether the option is a positional argument."""
         return bool(self.flag) and not self.flag.startswith("--")
 
     @property
@@ -164,7 +165,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """Its help text on the command line."""
+        """The option's help text on the command line."""
         also = f" Also {', '.join(self.aliases)}." * bool(self.aliases)
         text = f"{self.help}{also}{' Repeatable.' * self.kind.is_list}"
         return f"{text} Default: {self.default}." if self.default else text
@@ -218,7 +219,7 @@ def _settled(name: str, field: FieldInfo, option: Option) -> Option:
 
 
 def with_own_names(given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """Replace aliases by names, as {alias: name} says. Raises ValueError: an option is given under both."""
+    """Replace aliases by names, as {alias: name} says. Raises ValueError: an option is given under both names."""
     for alias, name in aliases.items():
         if alias in given and name in given:
             raise ValueError(f"{alias} and {name} are one option: leave one of them out")
@@ -226,12 +227,12 @@ def with_own_names(given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict
 
 
 def flag_of(model: type[BaseModel]) -> Speller:
-    """Return a speller for a model's fields on the command line."""
+    """Return a function that spells a model's fields as the command line does."""
     return lambda field: options_of(model)[field].flag
 
 
 def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
-    """Return a model of these fields. Raises UsageError: a value is invalid; ``spell`` names its field."""
+    """Return a model of these fields. Raises UsageError: a value is invalid; ``spell`` spells the field."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The parts of specs: each option with its type, bounds and help, shared by all jobs that have it."""
+"""The parts of specs: each option with its type, bounds and help, shared by all jobs with that option."""
 
 import os
 from fractions import Fraction
@@ -23,7 +23,7 @@ BATCH: Final = "The batch"
 class Part(BaseModel):
     """A group of options. Times are in seconds as ``Fraction``, rates in bit/s."""
 
-    # Validators are built on first use: most of these models are only bases of others.
+    # Validators are built on first use, since most of these models are only bases of others.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
@@ -44,7 +44,7 @@ def _path_text(value: object) -> object:
 
 
 def _clock_time(value: object) -> object:
-    """Read a clock time; seconds are left to pydantic, which takes fractions too."""
+    """Read a clock time; seconds are left to pydantic, which also reads fractions."""
     return as_written(TIME, value) if isinstance(value, str) and ":" in value else value
 
 
@@ -55,7 +55,7 @@ def _both_sides(value: object) -> object:
     return size
 
 
-PATH: Final = BeforeValidator(_path_text)  #: The type of fields that take a ``pathlib.Path`` as well as text
+PATH: Final = BeforeValidator(_path_text)  #: The type of fields that take text or a ``pathlib.Path``
 _RATE_TEXT: Final = BeforeValidator(partial(as_written, RATE))
 _CLOCK_TEXT: Final = BeforeValidator(_clock_time)
 Side = Annotated[int, Field(ge=1, le=SIDE_MAX)]
@@ -175,7 +175,7 @@ class EncoderTuning(Part):
     ] = ()
 
 
-# The fields of a later base come first.
+# In the order of fields, those of a later base come first.
 class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
     """How the video is encoded."""
 
@@ -183,9 +183,12 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    device: Annotated[int, Field(ge=0)] | str | None = None  #: Ordinal or UUID; default: the context's, or the first
-    context: Annotated[int, Field(ge=1)] | None = None  #: A handle that stays valid; by default the primary
-    stream: Annotated[int, Field(ge=1)] | None = None  #: A handle; 1 is the legacy default stream, 2 the thread's
+    #: Ordinal or UUID; by default the context's device, or the first one
+    device: Annotated[int, Field(ge=0)] | str | None = None
+    #: The handle of a context that stays valid; by default the primary context
+    context: Annotated[int, Field(ge=1)] | None = None
+    #: The handle of a stream; 1 is the legacy default stream, 2 the per-thread default stream
+    stream: Annotated[int, Field(ge=1)] | None = None
 
     @property
     def names_cuda(self) -> bool:

@@ -18,7 +18,10 @@ def _degrees(value: object) -> object:
 
 
 class _Steps(Part):
-    """Steps in this order; ``crop`` is (width, height, x, y), ``pad`` a size or the display shape: docs/filters.md."""
+    """The steps, in the order in which they apply (docs/filters.md).
+
+    ``crop`` is (width, height, x, y), and ``pad`` a size or the display shape.
+    """
 
     crop: Annotated[
         tuple[Side, Side, _Place, _Place] | Literal["auto"] | None,

@@ -1,4 +1,4 @@
-"""The user's own files: configuration and presets, and those sent with a submitted command."""
+"""The user's own files: configuration and presets, and the files sent with a submitted command."""
 
 import json
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from ...errors import UsageError
 
 CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"  #: Replaces ``config.toml`` in the user's folder
 SENT_VARIABLE: Final = "CODECFLEET_SENT"  #: The files that `codecfleet submit` sent with a command
-SENT_BYTES_MAX: Final = 32 << 10  #: The encoded size; Linux limits an argument of a program to 128 KiB
+SENT_BYTES_MAX: Final = 32 << 10  #: The largest encoded size; Linux limits an argument of a program to 128 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class SentFiles:
-    """The texts of files from the machine where a command was submitted: spec files by path, presets by name."""
+    """The contents of files from the machine where a command was submitted: spec files by path, presets by name."""
 
     specs: Mapping[str, str] = field(default_factory=dict)
     presets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return the files in the environment. Raises UsageError: they are not from ``variables``."""
+        """Return the files in the environment. Raises UsageError: the value is not from ``variables``."""
         try:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):
@@ -43,7 +43,7 @@ class SentFiles:
 
 
 def _texts(found: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - any JSON value
-    """Return a mapping of mappings of texts. Raises TypeError or ValueError: it is something else."""
+    """Return a mapping of mappings of strings. Raises TypeError or ValueError: the value is something else."""
     files = {str(kind): dict(texts) for kind, texts in dict(found).items()}
     if not all(isinstance(text, str) for texts in files.values() for text in texts.values()):
         raise TypeError

@@ -1,4 +1,4 @@
-"""Presets: named spec files, built in or the user's own; and the values of ``--preset``.
+"""Presets: named spec files, built in or the user's own, and the values of ``--preset``.
 
 docs/config.md lists the built-in ones. A preset is the spec file ``NAME.toml``; a comment in its first line is its
 summary.
@@ -28,7 +28,7 @@ PRESETS_SCHEMA: Final = 1  #: The version of what ``codecfleet presets --json`` 
 
 @dataclass(frozen=True, slots=True)
 class PresetChoice:
-    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; the speed overrides the preset's."""
+    """The value of ``--preset``: a preset's name, a speed of 1 to 7, or both; a speed overrides that of the preset."""
 
     name: str | None = None
     speed: int | None = None
@@ -40,8 +40,8 @@ class NamedPreset:
 
     name: str
     path: Path
-    is_own: bool  #: Whether it is the user's
-    hides: bool  #: Whether it replaces a built-in one of the same name
+    is_own: bool  #: Whether the preset is the user's own
+    hides: bool  #: Whether it replaces a built-in preset of the same name
 
     @property
     def text(self) -> str:
@@ -50,12 +50,12 @@ class NamedPreset:
 
     @property
     def codec(self) -> str:
-        """Its codec; "" if the container decides."""
+        """The preset's codec; "" if the container decides."""
         return str(SpecFile.read(self.path).fields.get("codec", ""))
 
     @property
     def summary(self) -> str:
-        """Its purpose: the first line, if that is a comment."""
+        """The preset's purpose: the first line of the file, if that is a comment."""
         first = self.text.partition("\n")[0]
         return first.removeprefix("#").strip() if first.startswith("#") else ""
 
@@ -72,7 +72,7 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets by name; the user's replace built-in ones. Raises UsageError: a file's name is invalid."""
+    """Return all presets by name; the user's presets replace built-in ones. Raises UsageError: a name is invalid."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
@@ -91,7 +91,7 @@ def _presets_in(folder: Path) -> dict[str, Path]:
 
 
 def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
-    """Return a preset; ``asked_by`` is the option, for errors. Raises UsageError: there is no such preset."""
+    """Return a preset; errors name the option ``asked_by``. Raises UsageError: there is no such preset."""
     presets = find_presets(own_folder)
     if name in presets:
         return presets[name]
@@ -103,7 +103,7 @@ def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset")
 def load_preset(
     name: str, *, source: str | PathLike[str], output: str | PathLike[str], **overrides: object
 ) -> TranscodeSpec:
-    """Return the spec that a preset, built in or the user's own, describes for one input and output.
+    """Return the spec that a preset (built in, or the user's own) describes for one input and output.
 
     Args:
         name: as ``codecfleet presets`` lists it.
@@ -120,7 +120,7 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Parse the value of ``--preset``; the preset need not exist. Raises UsageError: it is neither name nor speed."""
+    """Parse the value of ``--preset``; the preset need not exist. Raises UsageError: it is no name and no speed."""
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
@@ -130,7 +130,10 @@ def read_choice(name: str, raw: object) -> PresetChoice:
 
 
 def _words_of(name: str, raw: object) -> list[str]:
-    """Split a value into words: a list of the command line's; TOML's text, number or list; or a variable's text."""
+    """Split a value into words.
+
+    It is a list from the command line, text, a number or a list from TOML, or the text of a variable.
+    """
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
         raise refusal(name, str(raw), "neither a preset's name nor a speed", 'Write "web-h264", 5, or ["web-h264", 5].')
@@ -144,7 +147,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # one of x264's speeds: the error names the nearest ones
+        return True  # a speed of x264 without a counterpart: the error names the nearest ones
     try:
         _speed("", word)
     except UsageError:

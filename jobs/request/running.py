@@ -67,7 +67,7 @@ class WaitOptions(Part):
 
 
 class Reaching(Part):
-    """How nodes that cannot see the source get it."""
+    """How nodes that cannot see the source get its bytes."""
 
     ship: Annotated[
         bool,
@@ -115,7 +115,7 @@ class MachineOptions(Part):
 
 
 class RunOptions(MachineOptions):
-    """Which encoder to use, and what to keep of a failure."""
+    """Which encoder to use, and what to keep after a failure."""
 
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],

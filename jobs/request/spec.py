@@ -1,4 +1,4 @@
-"""A user's request: ``TranscodeSpec`` and ``BatchSpec``, validated, frozen, and the same for the CLI and the API."""
+"""A user's request: ``TranscodeSpec`` and ``BatchSpec``, validated and frozen, for both the CLI and the API."""
 
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Self
@@ -50,7 +50,7 @@ class _Rules(Part):
     ] = False
 
 
-# The fields of a later base come first.
+# In the order of fields, those of a later base come first.
 class JobOptions(
     _Rules,
     Restarting,
@@ -79,13 +79,13 @@ class TranscodeSpec(JobOptions, _Files):
     """
 
     if TYPE_CHECKING:
-        # Fields accept more types than they hold.
+        # The types here are only those that a field holds; a field also accepts others.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...
 
     def resolved(self) -> Self:
-        """Return the spec with local paths made absolute: workers may run in another folder."""
+        """Return the spec with absolute local paths, because workers may run in another folder."""
         work = None if self.work is None else absolute(self.work)
         places = {"source": absolute(self.source), "output": absolute(self.output), "work": work}
         return self.model_copy(update=places | self._beside())
@@ -128,6 +128,6 @@ class BatchSpec(BatchRules, JobOptions, _BatchFiles):
         ) -> None: ...
 
     def resolved(self) -> Self:
-        """Return the spec with local paths made absolute."""
+        """Return the spec with absolute local paths."""
         places = {"output": absolute(self.output), "work": None if self.work is None else absolute(self.work)}
         return self.model_copy(update=places | self._beside())

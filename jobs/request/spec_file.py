@@ -28,8 +28,8 @@ def load_spec(
         path: the file, which contains neither input nor output.
         source: as in ``TranscodeSpec``.
         output: as in ``TranscodeSpec``.
-        overrides: fields of ``TranscodeSpec`` that replace the file's; a bitrate also replaces its quality, and the
-            reverse.
+        overrides: fields of ``TranscodeSpec`` that replace those of the file; a bitrate also replaces the file's
+            quality, and a quality the bitrate.
 
     Raises:
         UsageError: the file cannot be read or is not TOML, a key or a value is invalid, or fields conflict.
@@ -64,8 +64,8 @@ class SpecFile:
 
     @classmethod
     def read(cls, path: str | PathLike[str], text: str | None = None) -> Self:
-        """Read a file, or parse ``text`` in its place; raises UsageError as ``load_spec``."""
-        # Floats would round times and rates; as text they reach the command line's parsers.
+        """Read a file, or parse ``text`` in its place; raises UsageError like ``load_spec``."""
+        # Floats would round times and rates; as text, they reach the parsers of the command line.
         file = read_toml(
             "spec",
             path,
@@ -84,7 +84,7 @@ class SpecFile:
 
     @property
     def layer(self) -> Layer:
-        """Its fields; errors name them with file and line."""
+        """The fields of the file; errors name them with file and line."""
         return Layer(self.fields, lambda field: _spelled(self.file, options_of(TranscodeSpec)[field].key))
 
 

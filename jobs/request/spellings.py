@@ -119,7 +119,7 @@ def parse_codec(name: str, text: str) -> str:
 
 
 def parse_preset(name: str, text: str) -> int:
-    """Return the preset, 1 to 7, that ``text`` names: by number, or by x264's name."""
+    """Return the preset, 1 to 7, that ``text`` names by number or by a name from x264."""
     if (known := PRESET_NAMES.get(text.lower())) is not None:
         return known
     if text.lower() in BETWEEN:
@@ -138,12 +138,13 @@ def near_to(name: str, flags: Iterable[str]) -> list[str]:
 
 
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return the first foreign option and what to write instead, or ""; ``flags`` are the command's own."""
+    """Return advice on the first foreign option and what to write instead, or ""; ``flags`` are the command's own."""
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in flags:
             continue
-        # FFmpeg numbers streams: -c:v:0 is -c:v of the first one; many write its options with two dashes.
+        # FFmpeg numbers streams: -c:v:0 is -c:v for the first stream; many people write FFmpeg's options with two
+        # dashes.
         spelled = (name, name.rpartition(":")[0] if name.count(":") > 1 else "", f"-{name.lstrip('-')}")
         found = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
         if found and (not found.startswith("--") or found.split()[0].rstrip(",") in flags):
@@ -152,7 +153,7 @@ def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str
 
 
 def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
-    """Return the field that ``name`` means or resembles, or ""; ``written`` maps other names to fields."""
+    """Return the field that ``name`` means or resembles, or ""; ``written`` maps further names to fields."""
     known = dict.fromkeys(fields)
     plain = name.lower().replace("-", "_")
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):

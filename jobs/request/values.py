@@ -1,7 +1,7 @@
 """Parses values from the command line and TOML files, exactly and never through a float.
 
-Every parser takes the option's name, for the UsageError that says how to write the value. Only ASCII digits are
-accepted: no ``nan``, ``inf``, ``1e9`` or digits of other scripts.
+Every parser takes the option's name, which the UsageError for a wrong value names. Only ASCII digits are accepted: no
+``nan``, ``inf``, ``1e9`` or digits of other scripts.
 """
 
 import os
@@ -31,12 +31,12 @@ SIDE_MAX: Final = 65_536  #: The longest side of a picture
 TERM_MAX: Final = (1 << 31) - 1  #: FFmpeg's rationals have terms of 32 bits (libavutil, rational.h)
 _GRID_MAX: Final = 1_000
 _COUNT = re.compile(r"[0-9]{1,18}")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: A part of BCP 47's syntax
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: The syntax of a part of BCP 47
 _TRACK_MAX: Final = 65_535
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
-LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: LUFS; usual targets are well inside
+LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: The limits of loudness in LUFS; usual targets are well inside
 _FRAME_RATE = re.compile(r"([0-9]{1,6})(?:/([0-9]{1,6}))?")
-FPS_MIN, FPS_MAX = 1, 300  #: Pictures per second; the maximum is also the limit for sources
+FPS_MIN, FPS_MAX = 1, 300  #: The limits of pictures per second; the maximum is also the limit for sources
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -182,21 +182,21 @@ def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) 
 
 
 def parse_counts(name: str, texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the whole numbers ``texts``, in the order given; none may be repeated."""
+    """Return the whole numbers in ``texts``, in the order given; no number may be repeated."""
     counts = tuple(parse_count(name, text, most=1_000) for text in texts)
     _refuse_repeats(name, [str(count) for count in counts])
     return counts
 
 
 def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return ``text``, which must be one of ``choices``."""
+    """Return ``text`` if it is one of ``choices``."""
     if text not in choices:
         raise refusal(name, text, "not one of its values", f"Choose {', '.join(choices[:-1])} or {choices[-1]}.")
     return text
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Return the number, or the three numbers separated by commas, of ``text``: one for each channel of a picture."""
+    """Return the number in ``text``, or its three numbers separated by commas: one for each channel of a picture."""
     parts = text.split(",")
     if len(parts) not in (1, _CHANNELS) or not all(_NUMBER.fullmatch(part) for part in parts):
         how = "Write for example 0.017 or 123.7,116.3,103.5."
@@ -205,7 +205,7 @@ def parse_numbers(name: str, text: str) -> tuple[float, ...]:
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return (key, value) of each ``key=value``, in order; each key once, values may hold more ``=`` signs."""
+    """Return (key, value) of each ``key=value``, in order; each key may occur once, and values may hold ``=`` signs."""
     pairs = []
     for text in texts:
         key, _, value = text.partition("=")
@@ -217,7 +217,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_path(name: str, text: str) -> str:
-    """Return ``text`` if it can name a file, address or pixel format: it is not empty, has no NUL, is no option."""
+    """Return ``text`` if it can name a file, address or pixel format: it has no NUL, and is not empty or an option."""
     if not text.strip():
         raise UsageError(f"{name} is empty", "Write its name.")
     if "\0" in text:
@@ -234,7 +234,7 @@ def _refuse_repeats(name: str, keys: Sequence[str]) -> None:
 
 
 def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
-    """Return the error for a wrong value ``text`` of ``name``: why it is wrong, and how to write one."""
+    """Return the error for a wrong value ``text`` of ``name``: it says why the value is wrong, and how to write one."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return UsageError(f"{name} {shown!r} is {reason}", how)
 
@@ -245,7 +245,7 @@ def is_ffmpeg_ratio(value: Fraction) -> bool:
 
 
 def location(name: str, value: object) -> str:
-    """Return a path or URL, as a program passes it, as text."""
+    """Return a path or URL as text; a program may pass a path object."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise UsageError(f"{name} is not a path: {value!r}", "Give a str or a pathlib.Path.")

@@ -51,10 +51,10 @@ class _PacketCopy(PictureDecoder[VideoFrame]):
 
 
 def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tuple[Attempt, ...]) -> Path:
-    """Save the packets that ``segment`` reads, with a description of them and of the attempts (docs/reliability.md).
+    """Save the packets that ``segment`` reads, and a description of packets and attempts (docs/reliability.md).
 
-    Return the file of concatenated packets, which plays if the codec's raw stream does. Raises InputError: the source
-    can no longer be read; StorageFailed.
+    Return the file of concatenated packets, which players can play if they can play a raw stream of the codec. Raises
+    InputError: the source can no longer be read; StorageFailed.
     """
     copy = _PacketCopy()
     with closing(decode_range(range_, DecodeTally(), copy)) as pictures:

@@ -50,13 +50,13 @@ from .track_run import TrackRun
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
 """Errors that NVENC may have caused: it failed, is gone, or its segments do not fit together."""
-_TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU worked, if nothing prevented it
+_TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU worked if nothing prevented it
 
 
 class JobRun:
     """Runs one job. Used once.
 
-    ``start`` is awaited after planning; it may continue a start of ``pool`` that is under way. ``keeps_if_cancelled``
+    ``start`` is awaited after planning; it may continue a start of ``pool`` that has begun. ``keeps_if_cancelled``
     returns whether a cancelled job keeps its finished segments for another run.
     """
 
@@ -107,7 +107,7 @@ class JobRun:
                 if taken is not None:
                     raise taken  # noqa: TRY301 - the work location is released as after any failure
                 report = await self._sharing_blocks()
-        except BaseException as error:  # also a cancellation: work is kept or removed
+        except BaseException as error:  # also after a cancellation: work is kept or removed
             await asyncio.shield(self._keep_or_remove(error))
             raise
         await asyncio.shield(in_thread(self._work.remove))
@@ -158,7 +158,7 @@ class JobRun:
         try:
             reads = await self._events.timed("index", in_thread(read_for, spec))
             software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
-        except Exception as error:  # any failure may be due to a source that changed
+        except Exception as error:  # any failure may come from a changed source
             await in_thread(self._stamp.explain, error)
             raise
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
@@ -245,7 +245,7 @@ class JobRun:
         facts = {"job": self._job, "workers": self._workers, "warm_fleet": self._warm_fleet, "resumed": self._resumed}
         facts |= {"warnings": (*plan.warnings, *late), "output_bytes": size, "gpu_refusal": gpu_refusal}
         report = make_report(plan, track, proof, events.stages_s | {"total": events.elapsed_s}, facts)
-        # Recorded first, so that a run killed before its clean-up is known to be finished.
+        # The output is recorded first, so that a run killed before the clean-up is known to be finished.
         await shielded(self._work.complete, report)
         await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         timings_s = events.stages_s | {"total": events.elapsed_s}
@@ -265,13 +265,13 @@ class JobRun:
             raise NotSmaller(message, "Leave out --if-smaller, or use a higher --quality number.")
 
     async def _gpu_refusal(self, plan: Plan, track: FinishedTrack) -> str:
-        """Return why no GPU worked; "" if one did, or was not wanted."""
+        """Return why no GPU worked; "" if a GPU worked, or none was wanted."""
         tallies = [segment.facts.tally for segment in track.segments]
         has_worked = plan.kind is not None or any(tally.decoded_by != SOFTWARE.name for tally in tallies)
         if self._spec.device == "cpu" or has_worked:
             return ""
         preview = await self._pool.preview(settled_demand(plan, self._job))
-        # A GPU suits the work, and none refused its pictures, so it came too late.
+        # A GPU suits the work and refused no picture, so it came too late.
         is_late = preview.takes_gpu and not any(tally.fallback for tally in tallies)
         return _TOO_LATE if is_late else preview.gpu_refusal
 

@@ -56,7 +56,7 @@ class FinishedTrack:
     restored: frozenset[int]  #: the segments that an earlier run of the job encoded
     runs: tuple[Run, ...]
     warnings: tuple[Warning_, ...]
-    loudness: Mapping[int, Loudness]  #: the loudness of encoded sound, by the source's stream index
+    loudness: Mapping[int, Loudness]  #: the loudness of encoded sound for each stream index of the source
 
 
 def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warning_]:
@@ -93,7 +93,7 @@ def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
 
 
 def loss_warnings(lost_on: Sequence[WorkerId]) -> list[Warning_]:
-    """Return a warning about dead workers; ``lost_on`` has the worker of each lost run, "" if unknown."""
+    """Return a warning about dead workers; ``lost_on`` has the worker of each lost run, or "" if that is unknown."""
     if not lost_on:
         return []
     stations = sorted({where.station for where in lost_on} - {""})

@@ -1,4 +1,4 @@
-"""Encodes and joins one planned track: the async shell around the decisions of ``board`` and ``proof``."""
+"""Encodes and joins one planned track: an asynchronous shell around the decisions of ``board`` and ``proof``."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class TrackRun:
     """Encodes and joins one plan whose encoder is chosen. Used once.
 
-    The source must match its ``stamp``; the open ``work`` holds spooled segments and the joined file.
+    The source must match its ``stamp``; ``work`` must be open, and holds spooled segments and the joined file.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TrackRun:
         self._loudness: dict[int, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
-        """Start with the segments of an earlier run. Raises InputDamaged: ``strict`` refuses their damage."""
+        """Start with the segments of an earlier run. Raises InputDamaged: ``strict`` refuses damage in them."""
         results = []
         for each in found:
             run = Run(each.segment, each.until, each.entry_moves, each.attempt)
@@ -144,7 +144,7 @@ class TrackRun:
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
-        """Return the error; its next step names the file with the segment's packets, if they are saved."""
+        """Return the error; the next step names the file with the segment's packets, if that was saved."""
         folder = self._plan.spec.keep_evidence
         if folder is None or error.segment is None:
             return error
@@ -213,7 +213,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a doubtful device: software decoded where it failed, or its seams still differ."""
+        """Report a doubtful device, where software decoded after a failure, or whose seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
@@ -230,7 +230,7 @@ class TrackRun:
 
     def _finished(self, run: Run, result: EncodedSegment) -> Finished:
         event = finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
-        # At a set frame rate every segment must show pictures.
+        # At a fixed frame rate, every segment must show pictures.
         return replace(event, is_void=self._plan.filters.rate is not None and not result.frames_out)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
@@ -251,7 +251,7 @@ class TrackRun:
         self._queue_join(board, segment)
 
     def _queue_join(self, board: Board, segment: int) -> None:
-        """Queue a segment for the join, with the time at which the next one begins."""
+        """Queue a segment for the join, with the time at which the next segment begins."""
         following = None
         if (right := board.right_of(board.segments[segment])) is not None:
             following = self._spooled[right.number].facts.first_shown
@@ -283,7 +283,7 @@ class TrackRun:
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
             joined = await shielded(gather.finish)
-        except BaseException:  # also a cancellation: the file is closed
+        except BaseException:  # also after a cancellation: the file is closed
             gather.abandon()
             raise
         self._warnings = (*guard.warnings(), *gather.warnings)

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-_MOST_PARTS: Final = 1 << 16  #: How many tags or frames are read at most; beyond that the end counts as unknown
+_MOST_PARTS: Final = 1 << 16  #: The most tags or frames that are read; beyond that the end counts as unknown
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
-_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}  #: By packet length: from a sync byte to a packet's end
+#: For each packet length, the distance from a sync byte to the packet's end
+_TRANSPORT_TAILS: Final = {188: 0, 192: 188, 204: 0}
 
 
 @dataclass(slots=True)
@@ -38,9 +39,11 @@ class PacketEnds:
 
 
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
-    """Return whether a file is shorter than its format says; ``watch`` saw it opened, ``seen`` saw its packets.
+    """Return whether a file is shorter than its format says.
 
-    Raises InputError: it cannot be read again; StorageFailed: its store does not answer.
+    ``watch`` has seen the file opened, and ``seen`` has seen its packets.
+
+    Raises InputError: the file cannot be read again; StorageFailed: the store does not answer.
     """
     muxer, size_bytes = container.format.name.split(",", maxsplit=1)[0], container.size
     if seen.is_broken or seen.is_damaged or size_bytes <= 0:
@@ -58,7 +61,7 @@ def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, s
 
 
 def _samples_end(container: "InputContainer") -> int:
-    """Return where the last sample of an mp4 or mov should end, by its tables; 0 if there are no samples."""
+    """Return where the last sample of an mp4 or mov should end, according to its tables; 0 if there are no samples."""
     last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
     return max((entry.pos + entry.size for entry in last), default=0)
 
@@ -93,7 +96,10 @@ def _ivf_end(read: Read, size_bytes: int, seen: PacketEnds) -> int | None:
 
 
 def _last_end(read: Read, size_bytes: int, position: int, lengths: Callable[[bytes], tuple[int, int]]) -> int | None:
-    """Return where the last record of a chain ends; ``lengths`` maps a record's head to its length and the gap."""
+    """Return where the last record of a chain ends.
+
+    ``lengths`` maps the head of a record to the record's length and the gap after it.
+    """
     end = position
     for _ in range(_MOST_PARTS):
         if position + _FLV_HEAD_BYTES > size_bytes:

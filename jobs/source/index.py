@@ -29,24 +29,24 @@ _RESETTING_KEYFRAMES = frozenset({"vp8", "vp9", "av1"})
 
 @dataclass(frozen=True, eq=False)
 class TrackIndex:
-    """Every packet of one video track, in demux order. Arrays have one entry per packet."""
+    """Every packet of one video track, in demux order. Each array has one entry per packet."""
 
     source: str  #: Path or URL
     stream_index: int
     codec: str  #: FFmpeg's name
     time_base: Fraction  #: The source's tick divided by ``tick_divisor`` (rule R4)
     frame_rate: Fraction  #: Nominal
-    pts: NDArray[np.int64]  #: PTS in ``time_base``, with rule R1's ``shifts`` applied
+    pts: NDArray[np.int64]  #: PTS in ``time_base``, with the ``shifts`` of rule R1 applied
     dts: NDArray[np.int64]  #: DTS in the source's own ticks, without ``shifts``
     pos_bytes: NDArray[np.int64]  #: Offsets in the file; -1 if unknown
     sizes_bytes: NDArray[np.int64]
     flags: NDArray[np.uint8]
-    kinds: dict[int, RandomAccess]  #: The kinds of flagged keyframes; IDR if the codec has no kinds
+    kinds: dict[int, RandomAccess]  #: The kinds of flagged keyframes; IDR if the codec does not distinguish kinds
     shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from its headers
-    max_pixels: int = InputLimits().max_pixels  #: The limit for one picture
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers of each
+    max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None  #: Of a fragmented mp4
@@ -69,12 +69,12 @@ class TrackIndex:
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
-        """Which packets are visible at a known time."""
+        """Which packets are visible and have a known time."""
         return np.asarray(self.presented & (self.pts != MISSING))
 
     @cached_property
     def untimed(self) -> bool:
-        """Whether no packet has a PTS: pictures are then counted."""
+        """Whether no packet has a PTS; if so, pictures are counted."""
         return not bool((self.pts != MISSING).any())
 
     @cached_property
@@ -97,7 +97,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: nominal, unless the stated one differs by at least a tick."""
+        """The last picture's duration: nominal, unless the container states one that differs by at least a tick."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -109,12 +109,12 @@ class TrackIndex:
 
     @property
     def stated_last_words(self) -> str:
-        """The stated duration, in words."""
+        """The stated duration of the last picture, in words."""
         stated = self.stated_last_ticks or 0
         return f"the {float(stated * self.time_base / 3600):.1f} hours that the container states"
 
     def last_before(self, end: int | None) -> int | None:
-        """Return the time of the last picture before ``end``; None if there is none."""
+        """Return the time of the last picture before ``end``; None if there is no such picture."""
         place = self._place(end)
         return int(self.times[place - 1]) if place else None
 
@@ -122,7 +122,7 @@ class TrackIndex:
         return len(self.times) if end is None else int(np.searchsorted(self.times, end))
 
     def shown_ticks(self, end: int | None) -> Fraction:
-        """Return the duration of the last picture before ``end``; None is the track's own end.
+        """Return the duration of the last picture before ``end``; an ``end`` of None is the track's own end.
 
         The picture lasts until ``end``, but at least for its nominal duration, and never past the next picture.
         """
@@ -156,9 +156,10 @@ class TrackIndex:
 
     @cached_property
     def largest_size(self) -> PictureSize | None:
-        """The largest display size, if pictures change their size; else None.
+        """The largest display size, if pictures change their size; otherwise None.
 
-        An access point counts if a picture before the next one is visible. Ties go to more samples, then to the first.
+        An access point counts if a picture before the next access point is visible. Of equally large sizes, the one
+        with more samples counts, then the first.
         """
         ends = [*(point.packet for point in self.access_points), self.packets]
         shown = [
@@ -178,8 +179,8 @@ class TrackIndex:
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
         """Return whether damage looks the same to a decoder started at ``entry`` as to one started at the beginning.
 
-        Damaged pictures depend on the reference pictures. Those are the same if ``entry`` resets the decoder and is
-        undamaged, or if enough undamaged packets follow it to replace all earlier references.
+        Damaged pictures depend on the reference pictures. These references are the same if ``entry`` resets the decoder
+        and is undamaged, or if enough undamaged packets follow it to replace all earlier references.
         """
         if entry is None or first_damage is None:
             return True
@@ -189,7 +190,7 @@ class TrackIndex:
         return len(points) >= CLEAN_ACCESS_POINTS and first_damage - entry.packet >= CLEAN_PACKETS
 
     def access_point(self, packet: int) -> AccessPoint:
-        """Return ``packet`` as an access point, with the container's own timestamps (without rule R1's shifts)."""
+        """Return ``packet`` as an access point, with the container's own timestamps (without the shifts of rule R1)."""
         shift = sum(shift.ticks for shift in self.shifts if shift.first_packet <= packet)
         pts, dts = int(self.pts[packet]), int(self.dts[packet])
         return AccessPoint(
@@ -205,7 +206,8 @@ class TrackIndex:
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
         """Return Matroska's index entry for the keyframe at a time, and the next entry.
 
-        Without a next entry, returns one at an unreachable time: it keeps the demuxer from searching the whole file.
+        If there is no next entry, return one at an unreachable time, which keeps the demuxer from searching the whole
+        file.
         """
         place = int(np.searchsorted(self.clusters[:, 0], ticks))
         found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]
@@ -216,7 +218,7 @@ class TrackIndex:
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
-        """Which packets are read twice: another packet has the same position, and the same PTS or DTS."""
+        """Which packets are read twice, since another packet has the same position, and the same PTS or DTS."""
         repeated = np.zeros(self.packets, dtype=bool)
         for clock in (self.pts, self.dts):
             known = np.flatnonzero(clock != MISSING)
@@ -227,7 +229,7 @@ class TrackIndex:
 
     @cached_property
     def _overtaken(self) -> NDArray[np.int64]:
-        """For each timed packet, how many earlier packets are shown after it, up to a limit."""
+        """How many earlier packets are shown after each timed packet, counted up to a limit."""
         return overtaken(self.pts[self.timed], MOST_HELD_FRAMES)
 
     @property
@@ -280,13 +282,13 @@ class TrackIndex:
         return self.first_ticks + ceil(time_s / self.time_base)
 
     def shown_at(self, ticks: int) -> int:
-        """Return the time of the picture on screen at ``ticks``; before the first picture, the first one's."""
+        """Return the time of the picture on screen at ``ticks``; before the first picture, return its time."""
         return int(self.times[max(0, int(np.searchsorted(self.times, ticks, side="right")) - 1)])
 
     def last_packet_before(self, end: int, beyond_frames: int) -> int:
         """Return the last packet needed for the pictures before ``end`` and ``beyond_frames`` after it.
 
-        That is the track's last one if packets have no times.
+        If packets have no times, that is the track's last packet.
         """
         cut = int(np.searchsorted(self.times, end)) + beyond_frames - 1
         if cut >= len(self.times) - 1 or self.untimed:
@@ -309,7 +311,7 @@ class TrackIndex:
         return int(begins[placed].min()), int((begins + self.sizes_bytes[span])[placed].max())
 
     def part(self, entry: AccessPoint | None, last_packet: int | None) -> FilePart | None:
-        """Return the part of a fragmented file with packets ``entry`` through ``last_packet``; None for all of it."""
+        """Return the part of a fragmented file with packets ``entry`` through ``last_packet``; None for the whole."""
         span_bytes = self.span_bytes(entry, last_packet)
         if self.fragments is None or span_bytes is None:
             return None
@@ -326,7 +328,7 @@ class TrackIndex:
 
 
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return for each entry how many entries before it have a later time, at most ``most``."""
+    """Return how many entries before each entry have a later time, counted up to ``most``."""
     counts = np.zeros(len(times), dtype=np.int64)
     if not bool((np.diff(times) < 0).any()):
         return counts

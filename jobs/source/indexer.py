@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FARTHEST_TICKS = 1 << 61
 _COLUMNS = 6
-_CHECKED_PACKETS = 256  #: Limits are checked every this many packets
+_CHECKED_PACKETS = 256  #: After every this many packets, limits are checked
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
@@ -52,7 +52,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
         message = f"{source} has no video track {track}: it has {len(tracks)}"
         raise NoVideoTrack(message, "Count from 0; `codecfleet probe` lists the tracks.")
     stream = tracks[track]
-    # PyAV's types promise a context; a codec that FFmpeg does not know has none.
+    # PyAV's types promise a context, but a codec that FFmpeg does not know has none.
     if getattr(stream, "codec_context", None) is None:
         message = f"the video of {source} is in a codec that cannot be decoded here"
         raise InputUnreadable(message, "`codecfleet probe` names the codec.")
@@ -60,7 +60,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 
 
 class TrackIndexer:
-    """Collects every packet of one video track, in demux order, and builds the index. Used once."""
+    """Collects every packet of one video track, in demux order, and builds the index. Each object is used once."""
 
     def __init__(
         self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits, fragments: Fragments | None
@@ -82,10 +82,12 @@ class TrackIndexer:
         self._picture_marks = PictureMarks(self._codec, self._extradata)
         self._field_orders = FieldOrders(self._codec, self._extradata)
         self.new_extradata = b""  #: The codec's latest changed configuration, if any
-        self.marks: list[tuple[int, Hashable]] = []  #: First packet of each run, and its headers' values
-        self.mark: Hashable = None  #: The values in the last access point's headers; None before the first one
+        #: The first packet of each run, and the values in the headers of the run
+        self.marks: list[tuple[int, Hashable]] = []
+        #: The values in the headers of the last access point; None before the first access point
+        self.mark: Hashable = None
         self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
-        self._rows = array("q")  # six numbers per packet: a list of tuples would need six times the memory
+        self._rows = array("q")  # six numbers per packet, since a list of tuples would need six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
@@ -151,7 +153,7 @@ class TrackIndexer:
     def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
         """Build the index; ``track_end`` returns the end of an mp4's or mov's edit list.
 
-        Raises InputUnreadable: there are no packets, or their times would overflow.
+        Raises InputUnreadable: there are no packets, or times would overflow.
         """
         source = self._source
         if not self._rows:
@@ -239,7 +241,7 @@ def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[
 def find_resets(
     dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
 ) -> tuple[TimeShift, ...]:
-    """Find resets of the source's clock (rule R1) in decoding times: presentation times step back at B-pictures too."""
+    """Find resets of the source's clock (rule R1) in decoding times; presentation times step back at B-pictures too."""
     watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
     steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))

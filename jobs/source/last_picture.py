@@ -1,7 +1,7 @@
 """The duration of a track's last picture, which no next picture ends (docs/timeline.md). Pure.
 
-Matroska states it. In mp4 and mov a sample's duration counts in decoding order, so for reordered pictures the edit
-list's end or the sum of all durations decides. Other containers state nothing.
+Matroska states this duration. In mp4 and mov a sample's duration counts in decoding order, so for reordered pictures
+the edit list's end or the sum of all durations decides. Other containers state nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...actors.media.headers import TrackEnd
 
-LONGEST_S: Final = 3600  #: A longer duration of the last picture is implausible
+LONGEST_S: Final = 3600  #: The longest plausible duration of the last picture
 
 _Ticks = NDArray[np.int64]
 
@@ -31,9 +31,9 @@ def stated_duration(
 ) -> Fraction | None:
     """Return the stated duration in ticks; the arrays are of the visible packets with known times, in demux order.
 
-    Return None if it is not stated, or is less than half of the shortest distance between pictures. ``track_end`` is
-    called for mp4 and mov. ``hides_packets``: an edit list hides some packets; ``lacks_packets``: the header promises
-    more.
+    Return None if the duration is not stated, or is less than half of the shortest distance between pictures.
+    ``track_end`` is called for mp4 and mov. ``hides_packets`` says that an edit list hides some packets, and
+    ``lacks_packets`` that the header promises more.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -63,8 +63,8 @@ def _with_edits(
 ) -> Iterator[Fraction]:
     """Yield the durations from the samples and from the edit list, the most reliable first.
 
-    A sample's value within one tick of the edit list is exact. The list may end within the picture. The sample of a
-    picture that is decoded last is right unless the list ends before it. If the list starts within a picture, FFmpeg
+    A sample's value within one tick of the edit list is exact. The edit list may end within the picture. If the picture
+    is decoded last, its sample is right unless the list ends before it. If the list starts within a picture, FFmpeg
     hides that picture and shows the next up to ``late`` ticks early. If packets are missing, the list's end proves
     nothing.
     """

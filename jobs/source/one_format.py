@@ -40,7 +40,7 @@ def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, Sta
 
 
 def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
-    """Return the life with each run's complete colours; ``first`` is the first picture's format by the container."""
+    """Return the life with each run's complete colours; ``first`` is the container's format of the first picture."""
     columns = {
         name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
         for name in UNSTATED
@@ -55,8 +55,9 @@ def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
 def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
     """Return the effective value of a field for each run.
 
-    If pictures agree, the container's value applies to all, else their own. Full range must be stated (H.264 and
-    H.265, annex E: 0 if absent). Other missing values are taken from the run before, or from the first run with one.
+    If pictures agree, the container's value applies to all of them, otherwise each has its own value. Full range must
+    be stated: an absent value counts as 0 (H.264 and H.265, annex E). Other missing values are taken from the run
+    before, or from the first run with a value.
     """
     unstated = UNSTATED[name]
     if name == "range" and _FULL in own:
@@ -71,13 +72,13 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
         last = value if value != unstated else last
         found.append(last)
     if first != unstated and first not in stated:
-        # No picture states the container's value: it overrides the first run's, for which it was written.
+        # No picture states the container's value, so it overrides that of the first run, for which it was written.
         found = [first if value == own[0] else value for value in found]
     return found
 
 
 def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> VideoFormat:
-    """Return the format of a whole track; ``first`` is its first picture's.
+    """Return the format of a whole track; ``first`` is the format of the first picture.
 
     It has the largest size, deepest samples and finest chroma of any picture, the colours and HDR values of the first
     picture of that size, and is interlaced if any picture is.
@@ -90,14 +91,14 @@ def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> Vide
         sized,
         pix_fmt=finest_pix_fmt([base.picture.pix_fmt, *(run.picture.pix_fmt for run in life.runs)]),
         colour=base.colour,
-        # The container may state values that no picture does.
+        # The container may state values that no picture states.
         hdr=first.hdr if base.picture.hdr == life.runs[0].picture.hdr else base.picture.hdr,
         interlaced=first.interlaced or any(run.picture.interlaced for run in life.runs),
     )
 
 
 def part_format(whole: VideoFormat, life: PictureLife, part: PictureLife, index: TrackIndex) -> VideoFormat:
-    """Return the format of a part of a track: that of its own runs, in the size of the whole track."""
+    """Return the format of a part of a track: the format of the part's runs, in the size of the whole track."""
     if part.runs in ((), life.runs):
         return whole
     base = base_run(part.runs, index)
@@ -117,7 +118,7 @@ def _is_bottom_first(picture: StatedPicture, whole: VideoFormat) -> bool:
 
 
 def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
-    """Return the run whose colours apply to the track: the first one with the largest pictures."""
+    """Return the run whose colours apply to the track: the first run with the largest pictures."""
     largest = index.largest_size
     if largest is None:
         return runs[0]
@@ -126,7 +127,10 @@ def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
 
 
 def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
-    """Return the format with the track's largest size; the container's shape holds unless the bitstream's changes."""
+    """Return the format with the track's largest size.
+
+    The container's shape holds unless the shape changes in the bitstream.
+    """
     largest = index.largest_size
     if largest is None:
         return format_

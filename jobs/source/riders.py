@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Span:
-    """The first and last packet with a kind of side data, by number and by time in the source's own ticks."""
+    """The first and last packet with one kind of side data, by number and by time in the source's own ticks."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class Riders:
         self._spans: dict[str, _Span] = {}
 
     def ridden(self, index: TrackIndex) -> tuple[Rider, ...]:
-        """Return every kind found, in order of appearance; ``index`` is of the same packets."""
+        """Return every kind found, in order of appearance; ``index`` holds the same packets."""
         found = [
             Rider(kind, *(_relative_s(index, packet) for packet in (span.first, span.last)))
             for kind, span in self._spans.items()
@@ -70,6 +70,6 @@ class Riders:
 
 
 def _relative_s(index: TrackIndex, packet: int) -> Fraction | None:
-    """Return the time of a packet's picture after the first one; None if it has none."""
+    """Return the time from the first picture to a packet's picture; None if the packet has no time."""
     ticks = int(index.pts[packet])
     return None if ticks == MISSING else (ticks - index.first_ticks) * index.time_base

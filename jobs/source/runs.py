@@ -1,4 +1,7 @@
-"""Decodes one picture of each run of a track while its packets are read; ``picture_marks.py`` finds the runs."""
+"""Decodes one picture of each run of a track (packets with the same mark) while the packets are read.
+
+``actors/bitstream/picture_marks.py`` finds the marks.
+"""
 
 import os
 from collections.abc import Hashable
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...actors.media.values import StatedPicture, VideoFormat
 
-_MOST_PACKETS = 64  #: How many packets to decode for one picture: more than any decoder delays
+_MOST_PACKETS = 64  #: The most packets decoded for one picture, more than any decoder delays
 
 
 class RunReader:
@@ -34,8 +37,9 @@ class RunReader:
         self._sampled: Hashable = None
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
-        self.pts: int | None = None  #: The PTS of that picture
-        self.pictures: dict[Hashable, StatedPicture] = {}  #: By run's mark; empty for a single run, unless ``changes``
+        self.pts: int | None = None  #: The PTS of the first picture that decodes
+        #: By the run's mark; empty if there is a single run, unless ``changes``
+        self.pictures: dict[Hashable, StatedPicture] = {}
 
     @property
     def failed(self) -> int:
@@ -53,7 +57,7 @@ class RunReader:
             self._describe(packet)
 
     def finish(self, *, changes: bool) -> None:
-        """Flush the decoders; with ``changes``, also decode a picture of the first run if it is the only one."""
+        """Flush the decoders; with ``changes``, also decode a picture of the first run if that is the only run."""
         self._feed(None)
         if self.described is None:
             self._describe(None)
@@ -66,7 +70,7 @@ class RunReader:
             self.described = describe_video(self._stream, frame), describe_extras(self._stream, frame)
 
     def _see_mark(self, mark: Hashable, new_extradata: bytes) -> None:
-        """Start decoding a picture of a new run, after one of the first run."""
+        """Start to decode a picture of a new run; a picture of the first run is decoded before."""
         if self._mark is None:
             self._first_packets.clear()  # nothing before the first access point decodes
         elif not self._tried:
@@ -105,7 +109,7 @@ class RunReader:
 
 
 class _Decoding:
-    """Decodes packets in one thread until it has a picture."""
+    """Decodes packets in one thread until there is a picture."""
 
     def __init__(self, context: VideoCodecContext) -> None:
         self.context = context

@@ -1,7 +1,7 @@
 """Changes of a sound track's format: broadcasts switch channels and sample rates.
 
-Packet headers show a change, or the container sends a new configuration with a packet. Tracks whose first packet shows
-that they cannot change are not read.
+Packet headers show a change, or the container sends a new configuration with a packet. A track is not read if its first
+packet shows that it cannot change.
 """
 
 from dataclasses import dataclass, replace
@@ -51,8 +51,8 @@ class SoundFormat:
 class SoundLives:
     """Watches an open source's packets for sound tracks whose format changes.
 
-    ``has_several``: an mp4 has several sample descriptions; ``all_packets``: watch every track, also if ``follows``
-    would be False.
+    ``has_several`` says that an mp4 has several sample descriptions. With ``all_packets``, every track is watched, even
+    if ``follows`` would be False.
     """
 
     def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:
@@ -104,7 +104,7 @@ def in_part(
 ) -> "SourceDescription":
     """Return the description of a part of the source, with only the sound formats of that part.
 
-    ``first_s`` is the first picture's time on the source's clock; None if that clock is reset.
+    ``first_s`` is the first picture's time on the source's clock; None if the clock is reset.
     """
     parts = (_track_in_part(track, start_s, end_s) for track in source.tracks)
     return replace(source, tracks=tuple(replace(part, formats=counted_from(part.formats, first_s)) for part in parts))
@@ -138,7 +138,7 @@ class _Life:
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
         self._has_headers = has_headers(self._codec, self._configuration)
-        self._coming: SoundFormat | None = None  #: A format seen in one packet only, which may be damaged
+        self._coming: SoundFormat | None = None  #: A format that only one packet has, which may be damaged
         self.formats: list[SoundFormat] = []
 
     def see(self, packet: "Packet[Stream]") -> None:
@@ -156,7 +156,7 @@ class _Life:
                 self._add(self._coming)
 
     def _given(self, packet: "Packet[Stream]") -> bytes:
-        """Return the configuration sent with a packet, or the track's first one."""
+        """Return the configuration that came with a packet, otherwise the track's first configuration."""
         if (configuration := side_data(packet).get("new_extradata")) is not None:
             return bytes(configuration)
         return b"" if self.formats or self._has_headers else self._configuration
@@ -174,7 +174,7 @@ class _Life:
         start_s = (ticks or 0) * Fraction(packet.time_base)
         rate, layout = self._stated
         if self.formats and header != self.formats[0].header:
-            # If the decoder doubled the stated rate at first (SBR), it does so later too.
+            # If the decoder doubled the stated rate at first (SBR), it also does so later.
             is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
             rate = rate if is_doubled else header.sample_rate or rate
             layout = AudioLayout(header.layout).name if header.layout else layout
@@ -182,7 +182,7 @@ class _Life:
 
 
 def has_headers(codec: str, configuration: bytes) -> bool:
-    """Return whether each packet states channels and rate; AAC does only without a configuration in the container."""
+    """Return whether each packet states channels and rate; in AAC, only if the container has no configuration."""
     return codec in HAVE_HEADERS and not (codec == "aac" and configuration)
 
 

@@ -45,18 +45,18 @@ _SEEN_EVERYWHERE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """A version of a source: device, inode, size and change time of a local file, else what its store reports."""
+    """A version of a source: device, inode, size and change time of a local file, otherwise what the store reports."""
 
     source: str
-    facts: Hashable | None  #: None if the store reports nothing: changes then go unnoticed
+    facts: Hashable | None  #: None if the store reports nothing: then changes go unnoticed
 
     @classmethod
     def of(cls, source: str) -> Self:
-        """Return the stamp of a source as it is now; a missing source has no facts."""
+        """Return the stamp of a source in its current state; a missing source has no facts."""
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:
-        """Return whether a different source has its name now; a missing source may come back."""
+        """Return whether a different source has the same name now; a missing source may come back."""
         now = SourceStamp.of(self.source).facts
         return self.facts is not None and now is not None and now != self.facts
 
@@ -70,13 +70,13 @@ class SourceStamp:
             raise changed_meanwhile(self.source)
 
     def check_local(self) -> None:
-        """``check`` a source on this machine; for others, workers compare the version with each segment."""
+        """``check`` a source on this machine; for other sources, workers compare the version with each segment."""
         if is_local(self.source):
             self.check()
 
     @property
     def size_bytes(self) -> int | None:
-        """Its size; None if the store does not report it."""
+        """The source's size; None if the store does not report it."""
         if not isinstance(self.facts, tuple):
             return None
         size = self.facts[2] if is_local(self.source) else self.facts[0]
@@ -114,10 +114,11 @@ class SourceReading:
 
     index: TrackIndex
     tracks: SourceDescription
-    picture: tuple[VideoFormat, StreamExtras] | None  #: The common format (``one_format.py``); None if none decodes
-    undecodable: str  #: Why no picture decodes; "" if one does
-    first_ticks: int | None = None  #: The time of the first picture that decodes: leading ones may lack references
-    is_cut_short: bool = False  #: Whether the file is shorter than its structure says
+    #: The common format (``one_format.py``); None if no picture decodes
+    picture: tuple[VideoFormat, StreamExtras] | None
+    undecodable: str  #: Why no picture decodes; "" if a picture does
+    first_ticks: int | None = None  #: The time of the first picture that decodes; leading pictures may lack references
+    is_cut_short: bool = False  #: Whether the file is shorter than the container's structure says
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
@@ -131,7 +132,7 @@ class SourceReading:
         return replace(self, picture=(part_format(format_, self.life, part, index), extras), life=part)
 
     def described(self) -> tuple[VideoFormat, StreamExtras]:
-        """Return the pictures' format and side data. Raises InputUnreadable: no picture decodes."""
+        """Return format and side data of the pictures. Raises InputUnreadable: no picture decodes."""
         if self.picture is None:
             advice = "It may be encrypted or damaged; codecfleet has no keys for protected media."
             raise InputUnreadable(self.undecodable, advice)
@@ -139,10 +140,10 @@ class SourceReading:
 
 
 def read_source(source: str, track: int = 0) -> SourceReading:
-    """Read every packet of a source's ``track``-th video track, and decode one picture of each of its runs.
+    """Read every packet of a source's ``track``-th video track, and decode one picture of each run.
 
-    Headers only state sizes: pixel format, interlacing, captions and HDR are known from decoded pictures.
-    Raises InputError: the source cannot be read, breaks a limit, or has no packets; NoVideoTrack.
+    Headers only state sizes: pixel format, interlacing, captions and HDR are known from decoded pictures. Raises
+    InputError: the source cannot be read, breaks a limit, or has no packets; NoVideoTrack.
     """
     limits = InputLimits.of(os.environ)
     watch = HeaderWatch()
@@ -242,7 +243,7 @@ class _Pass:
             self._describe_tracks()
 
     def _describe_tracks(self) -> None:
-        """Describe the tracks once all have started; then only read sound tracks whose format may change."""
+        """Describe the tracks once all have started; from then on, read only sound tracks whose format may change."""
         if self._tracks is None and self._starts.are_known:
             self._tracks = self._described()
             for each in self._starts.streams:

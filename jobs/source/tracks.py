@@ -1,6 +1,6 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only up to the first one of each audio track, which gives its start and priming.
+Packets are read only until each audio track has had one, which gives the track's start and priming.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_SEARCH_PACKETS = 20_000  #: How many packets are read at most to find the first one of each track
+_SEARCH_PACKETS = 20_000  #: The most packets that are read to find the first one of each track
 _UNDETERMINED = "und"  #: ISO 639-2's code for an unknown language
 
 
@@ -43,7 +43,7 @@ class TrackKind(Enum):
     COVER = "cover"  #: Cover art: a still picture
 
 
-TIMECODE_TAG = "tmcd"  #: What QuickTime calls a track of timecodes
+TIMECODE_TAG = "tmcd"  #: QuickTime's code for a track of timecodes
 _TIMED = (TrackKind.AUDIO, TrackKind.VIDEO)
 
 
@@ -60,7 +60,7 @@ class AudioTrack:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file inside the file."""
+    """An attachment: a file inside the media file."""
 
     name: str
     mime: str
@@ -78,7 +78,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One track, as its container describes it."""
+    """One track, described from its container."""
 
     index: int  #: The container's stream index
     kind: TrackKind
@@ -86,34 +86,34 @@ class Track:
     time_base: Fraction
     tag: str = ""  #: The container's four-letter code
     language: str | None = None  #: ISO 639-2
-    language_tag: str | None = None  #: BCP 47, if more specific than ``language``: pt-BR, zh-Hans
+    language_tag: str | None = None  #: The BCP 47 tag if it is more specific than ``language``: pt-BR, zh-Hans
     tags: tuple[tuple[str, str], ...] = ()
     disposition: int = 0  #: FFmpeg's flags
     decodable: bool = True
-    start_s: Fraction | None = None  #: When it is first heard or seen, on the source's clock, after priming
+    start_s: Fraction | None = None  #: When the track is first heard or seen, on the source's clock, after priming
     audio: AudioTrack | None = None
-    silent: bool = False  #: Whether it is an audio track without packets
-    formats: tuple[SoundFormat, ...] = ()  #: The formats of its sound, in order; () if the format never changes
+    silent: bool = False  #: Whether this is an audio track without packets
+    formats: tuple[SoundFormat, ...] = ()  #: The formats of the track's sound, in order; () if the format never changes
     attachment: Attachment | None = None
     frame_rate: Fraction | None = None  #: The rate of the pictures, or of a timecode track
 
     @property
     def name(self) -> str:
-        """Its name in messages: "audio track 1 (aac, eng)", with the stream index."""
+        """The track's name in messages: "audio track 1 (aac, eng)", with the stream index."""
         details = ", ".join(part for part in (self.codec or self.tag or "unknown codec", self.language) if part)
         return f"{self.kind.value} track {self.index} ({details})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDescription:
-    """What a container says about itself."""
+    """The container's statements about the file."""
 
     url: str
     format: str  #: FFmpeg's name of the demuxer
     tags: tuple[tuple[str, str], ...] = ()
     chapters: tuple[Chapter, ...] = ()
     tracks: tuple[Track, ...] = ()
-    end_s: Fraction | None = None  #: The end of the last track, as the container states it
+    end_s: Fraction | None = None  #: The end of the last track according to the container
 
     def of_kind(self, kind: TrackKind) -> tuple[Track, ...]:
         """Return the tracks of one kind, in the container's order."""
@@ -128,19 +128,19 @@ class SourceDescription:
 
     @property
     def timecode_rate(self) -> Fraction | None:
-        """The frame rate of the timecode track; None if there is none."""
+        """The frame rate of the timecode track; None without such a track."""
         return next((track.frame_rate for track in self.tracks if track.tag == TIMECODE_TAG), None)
 
 
 def describe_tracks(url: str) -> SourceDescription:
-    """Describe the source at ``url``. Raises InputError: it cannot be opened."""
+    """Describe the source at ``url``. Raises InputError: the source cannot be opened."""
     watch = HeaderWatch()
     with open_source(url, watch=watch) as container:
         languages = stated_languages(container, watch)
         starts = TrackStarts(container)
         for stream in container.streams:
             stream.discard = Discard.default if stream in starts.streams else Discard.all
-        # If a track is damaged before its first packet, only its header is used.
+        # If a track is damaged before the first packet, only the header of the track is used.
         with suppress(av.error.FFmpegError):
             for packet in demux(container, *starts.streams) if starts.streams else ():
                 starts.see(packet)
@@ -150,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the BCP 47 languages of an open source's streams; ``watch`` saw it opened."""
+    """Return the BCP 47 languages of an open source's streams; ``watch`` saw the source opened."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:
@@ -160,7 +160,7 @@ def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[in
 
 
 class TrackStarts:
-    """Watches an open source's packets for the first one of each sound and video track except ``other``."""
+    """Watches an open source's packets until each sound and video track except ``other`` has had one."""
 
     def __init__(self, container: "InputContainer", other: "Stream | None" = None) -> None:
         self.streams: tuple[Stream, ...] = tuple(
@@ -173,14 +173,14 @@ class TrackStarts:
 
     @property
     def are_known(self) -> bool:
-        """Whether all tracks have started, or the search was given up."""
+        """Whether all tracks have started, or the search has ended."""
         return not self._awaited
 
     def see(self, packet: "Packet[Stream]") -> None:
         """Take the next packet of one of these tracks."""
         self._seen += 1
         stream = None if packet.pts is None else self._awaited.pop(packet.stream_index, None)
-        # A video track's first packet is not its first picture; the demuxer knows where the track starts.
+        # The first packet of a video track is not the first picture; the demuxer knows where the track starts.
         if stream is not None and stream.type == "audio":
             self.first[stream.index] = _first_packet(stream, packet)
         if self._seen > _SEARCH_PACKETS:
@@ -195,7 +195,7 @@ class TrackStarts:
 def describe_container(
     url: str, container: "InputContainer", starts: TrackStarts, languages: Mapping[int, StatedLanguage]
 ) -> SourceDescription:
-    """Describe an open source. ``starts`` saw its first packets; ``languages`` are by stream index."""
+    """Describe an open source. ``starts`` saw the first packets; ``languages`` has those of each stream index."""
     return SourceDescription(
         url=url,
         format=container.format.name,
@@ -219,7 +219,7 @@ def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
 
 
 def tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:
-    """Return a tag's value; ``key`` is its name in lower case, which the file may write in any case."""
+    """Return a tag's value; ``key`` is the tag's name in lower case; the file may write it in any case."""
     return next((value for name, value in tags if name.lower() == key), None)
 
 
@@ -317,14 +317,15 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    silent_s: Fraction = Fraction(0)  #: How much longer an all-priming packet is by its stated duration
+    #: How much longer than its samples an all-priming packet is by its stated duration
+    silent_s: Fraction = Fraction(0)
 
 
 def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     priming = skipped_samples(packet)[0]
     codec = "" if stream.codec_context is None else stream.codec_context.name
     if not priming and codec in ("opus", "libopus"):
-        # Opus decoders drop what the codec's own header says, even if the container does not repeat it.
+        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat that.
         priming = structures(stream)[1].initial_padding
     if not priming and codec == "vorbis":
         # The first packet gives no sound (Vorbis I, 4.3.8).
@@ -335,7 +336,7 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
 
 
 def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fraction:
-    """Return how much the stated duration of an all-priming packet exceeds its samples: sound starts after that."""
+    """Return by how much the stated duration of an all-priming packet exceeds its samples; sound starts after that."""
     context = stream.codec_context
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)

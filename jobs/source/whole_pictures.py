@@ -1,4 +1,4 @@
-"""Whether each packet of a track provably shows one whole picture.
+"""Finds out whether each packet of a track provably shows one whole picture.
 
 Sources: RFC 6386 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding Process
 Specification 7.5; SMPTE RDD 36 for ProRes; RFC 9043 4.4 for FFV1; for H.264 and HEVC ``parameter_sets.py``.
@@ -35,7 +35,8 @@ class WholePictures:
             self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
         else:
             self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
-        self.reads_all = codec in _WITH_HIDDEN_FRAMES  #: Else only keyframes and packets with side data are read
+        #: Whether all packets are read; otherwise only keyframes and packets with side data
+        self.reads_all = codec in _WITH_HIDDEN_FRAMES
 
     def see(self, packet: "Packet[VideoStream]", beside: Container[str] = ()) -> None:
         """Take the next packet; ``beside`` names its side data."""

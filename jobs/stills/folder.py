@@ -57,7 +57,7 @@ def _check_replaceable(path: Path) -> None:
 
 
 def _listed(path: Path) -> frozenset[str]:
-    """Return the files that a folder's index lists, and the index; none if it cannot be read."""
+    """Return the files that a folder's index lists, and the index; empty if the index cannot be read."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         index = json.loads((path / INDEX).read_text(encoding="utf-8"))
         return frozenset({INDEX, index["vtt"], *(each["file"] for each in index["stills"])})
@@ -65,7 +65,7 @@ def _listed(path: Path) -> frozenset[str]:
 
 
 def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
-    """Rename a finished folder to its final name; an old one is moved out of the way.
+    """Rename a finished folder to its final name; an old folder is moved out of the way.
 
     Raises OutputExists: something took the name meanwhile; StorageFailed.
     """

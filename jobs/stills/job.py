@@ -41,13 +41,13 @@ class StillsReport:
     output: str  #: The folder
     stills: int  #: How many were taken
     sheets: int
-    missing: tuple[int, ...]  #: Numbers of the stills whose picture does not decode
+    missing: tuple[int, ...]  #: Numbers of the stills whose pictures do not decode
     width: int  #: The width of each still
     height: int
     index: str  #: The path of the index
     vtt: str  #: The path of the WebVTT file
     frames: int  #: Pictures in the requested part
-    frames_decoded: int  #: Pictures decoded for the stills, including those before them in their groups
+    frames_decoded: int  #: Pictures decoded for the stills, including the earlier pictures of their groups
     decoded_by: dict[str, int]  #: Ranges by decoder
     warnings: tuple[str, ...]
     wall_s: float
@@ -117,7 +117,8 @@ async def make_stills(
         writer = await run.fill(spool.folder / FOLDER)
         await in_thread(stamp.check)
         await uncancellable(publish_folder, writer.folder, spec.output, overwrite=spec.overwrite)
-    except Exception as error:  # whatever failed, a changed source may be the cause; it is raised again
+    # any failure may come from a changed source, which ``explain`` reports; otherwise the error is raised again
+    except Exception as error:
         await in_thread(stamp.explain, error)
         raise
     finally:
@@ -168,7 +169,7 @@ class _StillsRun:
         *,
         adjoin: bool,
     ) -> None:
-        """Run work over ranges with these numbers of frames; seams are compared if the ranges ``adjoin``."""
+        """Run work over ranges that have these numbers of frames; seams are compared if the ranges ``adjoin``."""
         before = self.decoded.frames
 
         def end(run: Run, result: SeenT) -> Finished:

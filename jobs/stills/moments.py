@@ -1,4 +1,4 @@
-"""The times of stills, exact and in seconds after the track's first picture; and where scenes start."""
+"""The times of stills, exact and in seconds after the track's first picture, and the starts of scenes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Moment:
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return ``begin_s``, and every ``every_s`` after it up to ``end_s``. Raises UsageError: there are too many."""
+    """Return ``begin_s`` and each further ``every_s`` before ``end_s``. Raises UsageError: there are too many."""
     count = ceil((end_s - begin_s) / every_s)
     if count > STILLS_MOST:
         message = f"{count} stills, one every {float(every_s):g} s, are more than {STILLS_MOST:,}"
@@ -48,7 +48,7 @@ def at_middles(count: int, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, 
 
 
 def at_scenes(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ...]:
-    """Return the starts of scenes; the last ends at ``end_s``. Raises UsageError: there are too many."""
+    """Return the starts of scenes; the last scene ends at ``end_s``. Raises UsageError: there are too many."""
     if len(starts_s) > STILLS_MOST:
         message = f"{len(starts_s)} scenes are more than {STILLS_MOST:,}"
         raise UsageError(message, "Use a higher --scene-threshold or longer --scene-seconds.")
@@ -68,7 +68,7 @@ class MeasuredPictures:
         self._last: NDArray[np.uint8] | None = None
 
     def add(self, segment: MeasuredSegment) -> None:
-        """Add the next segment, and compare its first picture with the last one of the previous segment."""
+        """Add the next segment, and compare its first picture with the last picture of the previous segment."""
         if not len(segment.pts_ticks):
             return
         self.differences.append(0 if self._last is None else difference(self._last, segment.first))
@@ -80,7 +80,7 @@ class MeasuredPictures:
 def scene_starts(
     times: Sequence[int], differences: Sequence[int], *, threshold_percent: int, shortest_ticks: Fraction
 ) -> tuple[int, ...]:
-    """Return the times at which scenes start: the first picture, and each that differs enough.
+    """Return the times at which scenes start: at the first picture, and at each picture that differs enough.
 
     As in FFmpeg's ``scdet``, both the mean difference from the previous picture and the change of that difference must
     reach ``threshold_percent`` of ``DIFFERENCE_MOST``: in a pan or a flicker the difference is large but steady.

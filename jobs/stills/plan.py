@@ -32,13 +32,14 @@ from .moments import Moment, at_middles, at_multiples
 from .shots import ShotList, plan_shots
 from .spec import QUALITY, SHEET_WIDTH, StillsSpec
 
-TAKEN_BYTES_MOST: Final = 256 << 20  # one range's stills, at 1 byte per pixel for JPEG and WebP, else 3
-SHEET_PIXELS_MOST: Final = 1 << 27  # a sheet is assembled in memory, at 3 bytes per pixel
+# the most bytes of one range's stills: 1 byte per pixel for JPEG and WebP, otherwise 3
+TAKEN_BYTES_MOST: Final = 256 << 20
+SHEET_PIXELS_MOST: Final = 1 << 27  # the most pixels of a sheet, which is assembled in memory with 3 bytes per pixel
 _BT709, _BT601 = 1, 6
 _KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # H.273 matrices that FFmpeg can convert from
 _NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})  # H.273: identity (RGB), unspecified, reserved
 _HD: Final = (1280, 577)  # from this width or height on, players assume BT.709 for an unspecified matrix
-_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile with its own colour space
+_WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile that has a special colour space
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,12 @@ class StillsPlan:
     format: VideoFormat  # the format of the decoded pictures, with known matrix and range
     look: StillLook
     ranges: TrackRanges  # the whole part, in segments
-    software: str  # why no GPU may decode it; "" if one may
+    software: str  # why no GPU may decode the track; "" if one may
     warnings: tuple[str, ...]
 
     @property
     def begin_s(self) -> Fraction:
-        """The time of the part's first picture, in seconds after the track's first one."""
+        """The time of the part's first picture, in seconds after the track's first picture."""
         start = self.ranges.segments[0].start_ticks
         index = self.index
         place = 0 if start is None else int(np.searchsorted(index.times, start))
@@ -136,8 +137,8 @@ class StillsPlan:
 def plan_stills(spec: StillsSpec) -> StillsPlan:
     """Read a source, and plan its stills.
 
-    Raises InputError; RequestError: there is no such track, or its stills cannot have that form; UsageError: the part
-    has no visible picture.
+    Raises InputError; RequestError: there is no such track, or its stills cannot have the requested form; UsageError:
+    the part has no visible picture.
     """
     reading = read_source(spec.source, spec.video_track)
     format_, extras = reading.described()
@@ -156,7 +157,7 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
 
 
 def settled_colour(picture: VideoFormat) -> Colour:
-    """Return a picture's colour with the matrix and range that players assume. Raises Unsupported: unknown matrix."""
+    """Return a picture's colour with the matrix and range that players assume. Raises Unsupported: it is unknown."""
     colour = picture.colour
     if picture.pix_fmt.startswith("yuvj"):
         colour = replace(colour, range=FULL_RANGE)
@@ -172,7 +173,7 @@ def settled_colour(picture: VideoFormat) -> Colour:
 
 
 def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> StillLook:
-    """Return the look of stills. Raises Unsupported: they are too large, or Dolby Vision without a base layer."""
+    """Return the look of stills. Raises Unsupported: too large, or Dolby Vision without base layer."""
     if extras.dovi_profile == _WITHOUT_BASE_LAYER:
         message = "Dolby Vision profile 5 has wrong colours without its metadata, which is not applied"
         raise Unsupported(message, "Use a version of the film in HDR10, HLG or SDR.")

@@ -1,7 +1,8 @@
 """Chooses the ranges of a track to decode for stills: those with a wanted picture.
 
-A range starts at an access point that resets the decoder (IDR, or a keyframe of VP9 or AV1), else at an earlier one. If
-H.264 keyframes guarantee nothing, the whole track is decoded, and seams are compared as in a transcode.
+A range starts at its own access point if that resets the decoder (IDR, or a keyframe of VP9 or AV1), otherwise at an
+earlier one from which its pictures decode correctly. If the keyframes of H.264 guarantee no such point, the whole track
+is decoded, and seams are compared as in a transcode.
 """
 
 from bisect import bisect_right
@@ -26,13 +27,13 @@ class Shot:
     """One range to decode."""
 
     segment: PlannedSegment
-    moments: tuple[int, ...]  # its stills, in ascending ticks
-    entry_moves: int = 0  # steps back from its own access point (``TrackRanges.entry``)
+    moments: tuple[int, ...]  # the range's stills, in ascending ticks
+    entry_moves: int = 0  # steps back from the range's own access point (``TrackRanges.entry``)
 
 
 @dataclass(frozen=True, slots=True)
 class ShotList:
-    """The ranges of a job, in order. ``adjoin``: they cover the whole part, so seams can be compared."""
+    """The ranges of a job, in order. If they ``adjoin``, they cover the whole part, and seams can be compared."""
 
     index: TrackIndex
     shots: tuple[Shot, ...]
@@ -61,9 +62,9 @@ def plan_shots(
     segment_s: Fraction | None,
     most_pictures: int,
 ) -> ShotList:
-    """Return the ranges with the pictures on screen at ``moments``: ascending ticks in [``start_s``, ``end_s``).
+    """Return the ranges with the pictures on screen at ``moments``, ascending ticks in [``start_s``, ``end_s``).
 
-    Neighbouring ranges are joined up to about ``segment_s`` (None: the usual length) and ``most_pictures`` stills.
+    Neighbouring ranges are joined up to about ``segment_s`` (the usual length if None) and ``most_pictures`` stills.
     """
     # With this length, every access point starts a group.
     groups = TrackRanges.cut(index, start_s=start_s, end_s=end_s, segment_s=index.time_base)
@@ -79,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how many steps back a segment's decoding must start for correct pictures; None if too many."""
+    """Return how many steps back a segment's decoding must start for correct pictures; None if it would be too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0
@@ -98,7 +99,7 @@ class _Wanted(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The stills of one range, which starts with ``group``, or inside it if that group is split."""
+    """The stills of one range, which starts with ``group``, or inside that group if the group is split."""
 
     group: int
     is_split: bool
@@ -148,7 +149,7 @@ def _piece(index: TrackIndex, of: PlannedSegment, number: int, start: int | None
 
 
 def _adjoining(whole: TrackRanges, wanted: Sequence[_Wanted], most_pictures: int) -> Iterator[Shot]:
-    """Yield all segments, splitting those with too many stills."""
+    """Yield all segments; those with too many stills are split."""
     number = 0
     for segment in whole.segments:
         inside = [each for each in wanted if _group(whole, each) == segment.segment]

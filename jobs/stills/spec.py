@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 WHICH: Final = "Which pictures"
-STILLS_MOST: Final = 100_000  # the most stills: 14 per second of a film of two hours
+STILLS_MOST: Final = 100_000  # the most stills; enough for 14 per second of a film of two hours
 SHEET_WIDTH: Final = 160  # the default width of a still on a sheet
 QUALITY: Final = 90
 _SHORTEST_S: Final = Fraction(1, 1000)  # a tick of WebVTT's clock
@@ -108,7 +108,7 @@ class _Looks(Part):
         return self
 
 
-# The fields of a later base come first.
+# In the order of fields, those of a later base come first.
 class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
     """Stills of one video track. docs/stills.md lists the fields.
 
@@ -116,7 +116,7 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     """
 
     if TYPE_CHECKING:
-        # Fields accept more types than they hold.
+        # The types here are only those that a field holds; a field also accepts others.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...
@@ -128,5 +128,5 @@ class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange,
     ] = False
 
     def resolved(self) -> Self:
-        """Return the request with local paths made absolute: workers may run in another folder."""
+        """Return the request with absolute local paths, because workers may run in another folder."""
         return self.model_copy(update={"source": absolute(self.source), "output": absolute(self.output)})

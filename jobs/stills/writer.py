@@ -29,7 +29,7 @@ _MS_PER_S: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A still's position: on sheet ``sheet``, counted from 1, at ``x`` and ``y`` in pixels."""
+    """A still's position: the sheet, counted from 1, and ``x`` and ``y`` in pixels."""
 
     sheet: int
     x: int
@@ -52,9 +52,9 @@ class Still:
 
     number: int  # from 1
     moment: Moment
-    ticks: int  # the PTS of its picture
-    file: str  # its own file, or its sheet's
-    tile: Tile | None  # its position on a sheet
+    ticks: int  # the PTS of the still's picture
+    file: str  # the still's own file, or that of its sheet
+    tile: Tile | None  # the still's position on a sheet
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Sheets:
         return Tile(self._sheets + 1, column * width, row * height)
 
     def finish(self) -> None:
-        """Write the sheet in progress, if there is one."""
+        """Write the unfinished sheet, if there is one."""
         if not self._tiles:
             return
         height, width, _ = self._tiles[0].shape
@@ -93,14 +93,14 @@ class Sheets:
 
 @dataclass(slots=True)
 class StillsWriter:
-    """Fills ``folder``, which exists, with the stills of ``moments``."""
+    """Fills ``folder``, which must exist, with the stills of ``moments``."""
 
     folder: Path
     plan: StillsPlan
     moments: tuple[Moment, ...]
     stills: list[Still] = field(default_factory=list)
     files: list[PictureFile] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)  # the numbers of stills whose picture does not decode
+    missing: list[int] = field(default_factory=list)  # the numbers of stills whose pictures do not decode
     _sheets: Sheets | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,8 +129,8 @@ class StillsWriter:
     def finish(self) -> None:
         """Write the last sheet and the lists.
 
-        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: a still is neither
-        taken nor missing.
+        Raises EncoderFailed; StorageFailed; InputUnreadable: no still could be taken; ProofFailed: a still was neither
+        taken nor reported missing.
         """
         if len(self.stills) + len(self.missing) != len(self.moments):
             message = f"{len(self.moments)} stills were planned, but {len(self.stills)} were taken"
@@ -214,7 +214,7 @@ def listing(
     time_base: Fraction,
     size: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return ``index.json``: ``facts`` about the job, the stills, and the sheets, if any."""
+    """Return ``index.json``: ``facts`` about the job, the stills, and any sheets."""
     by_name = {each.file: each for each in files}
 
     def entry(still: Still) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def listing(
 def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
     """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
 
-    The still before a missing one covers its time. Cues shorter than a millisecond are omitted.
+    The time of a missing still is covered by the still before. Cues shorter than a millisecond are omitted.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [

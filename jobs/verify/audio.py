@@ -1,4 +1,4 @@
-"""Checks audio: copied tracks packet by packet; all tracks by what is heard, when, and from which speaker."""
+"""Checks copied audio packet by packet, and all audio by what is heard, when, and from which speaker."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,16 @@ from .verdict import Check, check, not_applicable
 
 OFFSET_S = Fraction(1, 1000)  # the largest shift of sound against pictures
 LAG_S = 0.05  # the largest lag at which sounds are compared
-LIKENESS = 0.4  # the minimum correlation of two encodings of one sound
-_PERIODIC = 0.9  # correlation peaks this close to the best count as equal
+LIKENESS = 0.4  # the minimum correlation of two encodings of the same sound
+_PERIODIC = 0.9  # correlation peaks this close to the best peak count as equal
 _SILENCE = 1e-3  # RMS below which a window is silent
-_QUIET_PART = 1 / 20  # speakers below this part of the loudest are not compared: codecs spread noise
+_QUIET_PART = 1 / 20  # speakers below this fraction of the loudest one are not compared, since codecs spread noise
 _LEVEL_TIMES = 2  # the largest factor between a speaker's levels: 6 dB
 _OPUS_HZ = 48_000
 _AAC_FRAME_SAMPLES = 1024
 
-_Levels: TypeAlias = Sequence[tuple[dict[str, float], dict[str, float]]]  # RMS by speaker, before and after, by window
+# the RMS of each speaker, before and after, in each window
+_Levels: TypeAlias = Sequence[tuple[dict[str, float], dict[str, float]]]
 
 
 def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
@@ -42,7 +43,7 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
             none = "0 packets in the requested part"
             checks.append(check(f"{name}.payload", none, f"{lost} lost", passed=not lost))
             continue
-        # Encoders never reproduce the same bytes: if most packets are the source's, the track is a copy.
+        # Encoders never reproduce the same bytes, so the track is a copy if most packets are the source's.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
         may_be_copy = left.codec == right.codec and left.index not in alignment.encoded
         # If silence fills gaps of PCM, the output rightly has more bytes, so the sound decides.
@@ -71,8 +72,8 @@ def begin_s(
 ) -> Fraction:
     """Return when a file starts: at its first frame (``frame_s``), first sample, or first undecodable packet.
 
-    ``sounds`` are each track's first sample and first packet, relative to the first frame. Packets before 0 are hidden;
-    with ``hides_early`` (edit lists) samples before 0 are too.
+    ``sounds`` has the first sample and the first packet of each track, relative to the first frame. Packets before 0
+    are hidden; with ``hides_early`` (edit lists) samples before 0 are hidden too.
     """
     samples = [frame_s + sample for sample, _ in sounds if sample is not None]
     samples = [max(sample, Fraction(0)) for sample in samples] if hides_early else samples
@@ -121,7 +122,7 @@ def _matched_times(
 
 
 def _time_of(track: SoundTrack, byte: int) -> Fraction | None:
-    """Return when a byte of a track is heard; None inside a packet, except for PCM, where any byte has a time."""
+    """Return when a byte of a track is heard; None inside a packet, unless it is PCM, where every byte has a time."""
     place = bisect_right(track.begins, byte) - 1
     time_s, inside = (track.heard_s[place], byte - track.begins[place]) if place >= 0 else (None, 0)
     if time_s is None or (inside and not track.bytes_a_second):
@@ -134,7 +135,8 @@ def find_kept(
 ) -> list[int] | None:
     """Return the places of ``part`` in a track whose clock steps back; None if a packet in [0, ``part_s``) is missing.
 
-    Such a track may leave the part and return to it, so packets outside the part may be missing in between.
+    The clock of such a track may leave the part and return to it, so packets from outside the part may be missing in
+    between.
     """
     kept: list[int] = []
     for place, (value, time_s) in enumerate(zip(whole, times_s, strict=True)):
@@ -150,7 +152,7 @@ def find_run(
 ) -> int | None:
     """Return the place in ``whole`` where the packets of ``part`` start; None if there is no such run.
 
-    Silence repeats: of several places, the one nearest in time to ``begin_s`` is returned.
+    Silence repeats, so there may be several places; the place nearest in time to ``begin_s`` is returned.
     """
     starts = [place for place, value in enumerate(whole) if part and value == part[0]]
     if begin_s is not None:
@@ -172,7 +174,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:
-    """Return whether the sound before the source's first sample is priming: at most one frame."""
+    """Return whether the sound before the source's first sample is priming, which lasts at most one frame."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
         right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S
@@ -183,7 +185,7 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
 def _check_heard(
     name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
 ) -> Iterator[Check]:
-    """Compare the decoded sound with the source's; for copies, packets already prove the end."""
+    """Compare the decoded sound with the source's; for a copy, the packets already prove the end."""
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]
@@ -191,7 +193,7 @@ def _check_heard(
     was = hear(left, [*starts, *held], now.end_s if alignment.trimmed else None)
     if not copied:
         yield _check_duration(name, left, right, was, now, trimmed=alignment.trimmed)
-    # If the container does not separate packets, a damaged header may join two: the bytes are the same.
+    # If the container does not separate packets, a damaged header may join two packets; the bytes are the same.
     is_joined = left.digest == right.digest and len(right.sums) < len(left.sums)
     joined = "the same bytes in fewer packets" if is_joined else ""
     at_most, passed = f"at most {was.failed} packets fail", now.failed <= was.failed
@@ -245,7 +247,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
     alone = {"FC"} if len(was.layouts) > 1 and ("FC",) in was.layouts else set()
     named = not any(each.startswith("#") for each in wanted | found)
     levels = [(was.levels(n), now.levels(n)) for n in windows]
-    # If a codec lacks a layout, a larger one with silent extra speakers is fine.
+    # If a codec lacks a layout, a larger layout with silent extra speakers is fine.
     further = found - wanted if len(found) > max(len(wanted), 2 if alone else 0) else set()
     heard = [after for _, after in levels if after]
     is_silent = all(after.get(each, 0.0) <= _QUIET_PART * max(after.values()) for after in heard for each in further)
@@ -262,7 +264,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
 
 
 def _exchanged(was: Heard, now: Heard, levels: _Levels) -> dict[str, str]:
-    """Return the speakers whose sound moved to another one: {speaker: where its sound is now}."""
+    """Return the speakers whose sound moved: {speaker: the speaker that has this sound now}."""
     found: dict[str, str] = {}
     for window, (before, after) in enumerate(levels):
         least = max(_SILENCE, max(before.values(), default=0.0) / 4)
@@ -314,7 +316,7 @@ def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fra
 
 
 def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
-    """Return the delay of ``second`` in seconds, and the correlation at that delay (1: equal except for loudness)."""
+    """Return the delay of ``second`` in seconds, and the correlation at that delay (1 if only the loudness differs)."""
     size = 2 * len(first)
     product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
     correlation = np.fft.irfft(product, size)
@@ -323,7 +325,7 @@ def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float
     best = int(np.argmax(around))
     near = slice(reach - int(OFFSET_S * GRID_HZ), reach + int(OFFSET_S * GRID_HZ) + 1)
     if around[near].max() >= _PERIODIC * around[best]:
-        # A tone repeats: of equally good delays, take the smallest.
+        # A tone repeats; take the smallest of equally good delays.
         best = near.start + int(np.argmax(around[near]))
     energy = float(np.sqrt(np.sum(first.astype(np.float64) ** 2) * np.sum(second.astype(np.float64) ** 2)))
     return (best - reach) / GRID_HZ, float(around[best]) / energy if energy else 0.0

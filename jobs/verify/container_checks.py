@@ -13,14 +13,14 @@ from .stated.ebml import read_elements
 from .stated.facts import FileBytes, StatedCrop, StatedFile, StatedKind, StatedTrack
 from .verdict import ALPHA_CHECK, Check, check, not_applicable
 
-LONGEST_S = 3600  # a longer duration of the last picture is implausible
+LONGEST_S = 3600  # the longest plausible duration of the last picture
 _HALF, _THIRD = Fraction(1, 2), Fraction(1, 3)
 _SHAPE_NEAR = Fraction(1, 50)
 _NO_BOXES = "the container is neither mp4, mov nor Matroska"
 
 
 def read_stated(url: str) -> StatedFile | None:
-    """Return what an mp4, mov, Matroska or WebM file states; None for others or damaged ones. Raises InputError."""
+    """Return what an mp4, mov, Matroska or WebM file states; None for other or damaged files. Raises InputError."""
     with open_bytes(url) as stream:
         file = FileBytes(stream)
         for read in (read_boxes, read_elements):
@@ -33,7 +33,7 @@ def read_stated(url: str) -> StatedFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """The two files as their containers describe them; None for containers that only FFmpeg reads."""
+    """The two files, described from their containers; None for containers that only FFmpeg reads."""
 
     source: StatedFile | None
     output: StatedFile | None
@@ -57,7 +57,7 @@ class Containers:
 
     @property
     def source_last_s(self) -> Fraction | None:
-        """The source's duration of its last picture; None if it is not stated or implausible."""
+        """The source's duration of its last picture; None if it is missing or implausible."""
         track = self.source_video
         last_s = None if track is None or track.spread is None else track.spread.last_s
         return last_s if last_s is not None and 0 < last_s <= LONGEST_S else None
@@ -88,7 +88,7 @@ def _video(file: StatedFile | None, number: int) -> StatedTrack | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedTimes:
-    """The times that the output's pictures should have, in seconds after the first."""
+    """The times that the output's pictures should have, in seconds after the first picture."""
 
     times_s: Sequence[Fraction]
     last_s: Fraction | None  # the last picture's duration; None if unknown
@@ -132,7 +132,7 @@ def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     found = track.spread.last_s
     if found is None and showing.last_s <= 2 * showing.nominal_s:
         return not_applicable(name, "the last picture has its nominal duration, and the container states none")
-    # A part ends with the next picture's start, but not before its own last picture's nominal duration.
+    # A part ends when the next picture starts, but lasts at least for the nominal duration of its own last picture.
     wanted = (showing.last_s, max(showing.last_s, showing.nominal_s))
     near = found is not None and any(abs(found - each) <= showing.nominal_s * _THIRD for each in wanted)
     shown = "none" if found is None else f"{float(found):.3f} s"
@@ -163,8 +163,8 @@ def check_crop(
 ) -> list[Check]:
     """Check that the source's crop (``wanted``) stays hidden; ``found`` is the output's crop.
 
-    ``kept`` is the part of each source picture in the report: left, top, width, height, or None for all. ``shapes`` are
-    the aspect ratios of the source's visible part, and of the output's pictures.
+    ``kept`` is the part of each source picture that the report states (left, top, width, height), or None for all.
+    ``shapes`` are the aspect ratios of the source's visible part, and of the output's pictures.
     """
     if not wanted and not found:
         return []

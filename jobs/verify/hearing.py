@@ -1,4 +1,4 @@
-"""Decodes a sound track: each speaker's sound in a few windows, the end, and packets that fail to decode."""
+"""Decodes a sound track: each speaker's sound in a few windows, the track's end, and undecodable packets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ _Sound: TypeAlias = NDArray[np.float32]
 WINDOWS: Final = 8
 MOST_GAPS: Final = 8
 WINDOW_S: Final = Fraction(1)
-GAP_S: Final = Fraction(1, 50)  # shorter gaps are rounding, or made by the codec
+GAP_S: Final = Fraction(1, 50)  # shorter gaps come from rounding or from the codec
 GAP_EDGE_S: Final = Fraction(1, 20)  # how far an encoder spreads sound into a gap
 ROUNDED_S: Final = Fraction(1, 1000)  # how far millisecond ticks may move a frame
 GRID_HZ: Final = 16_000
 _WINDOW_SAMPLES: Final = int(WINDOW_S * GRID_HZ)
 LFE: Final = "LFE"
 _LFE_HZ: Final = 120  # codecs drop higher frequencies
-_MOST_USUAL: Final = 8  # more channels have no standard layout
+_MOST_USUAL: Final = 8  # the most channels for which there are standard layouts
 _UNNAMED: Final = frozenset({"NONE", "UNK"})
 _SIDES: Final = {"SL": "BL", "SR": "BR"}
 
@@ -41,7 +41,7 @@ class Heard:
 
     @property
     def speakers(self) -> frozenset[str]:
-        """All speakers of the track, by their ``aliases``."""
+        """All speakers of the track, by the names in ``aliases``."""
         return frozenset(aliases(self.layouts).values())
 
     def mono(self, window: int) -> _Sound:
@@ -69,7 +69,7 @@ def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
 def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
     """Decode a track, with a window of ``WINDOW_S`` at each of ``starts``, in seconds after the first picture.
 
-    Windows exclude frames that start at ``end_s`` or later, where a part ends.
+    A part ends at ``end_s``; windows exclude frames that start at that time or later.
     """
     heard = Heard([{} for _ in starts])
 
@@ -97,7 +97,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
 
 
 def _names(frame: AudioFrame) -> tuple[str, ...]:
-    """Return the names of a frame's speakers; without names, those of the standard layout, else numbers."""
+    """Return the names of a frame's speakers; without names, the names in the standard layout, or else numbers."""
     names = tuple(channel.name for channel in frame.layout.channels)
     if len(set(names)) == len(names) and not _UNNAMED & set(names):
         return names
@@ -118,7 +118,7 @@ def _channels(frame: AudioFrame) -> _Sound:
 
 
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
-    """Resample ``samples``, which start ``offset_s`` after the window does, into the window."""
+    """Resample ``samples`` into the window; they start ``offset_s`` after the window."""
     first = max(0, int(np.ceil(offset_s * GRID_HZ)))
     last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
@@ -146,7 +146,7 @@ def gaps_of(track: SoundTrack) -> list[tuple[Fraction, Fraction]]:
 
 
 def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) -> list[Fraction]:
-    """Return the starts of the windows: spread over the track, and after each gap."""
+    """Return the starts of the windows: some spread over the track, and one after each gap."""
     known = [time for time in track.times_s if time is not None]
     if not known:
         return []
@@ -158,7 +158,7 @@ def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) 
 def speakers_that_differ(
     was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
 ) -> list[str]:
-    """Return the speakers whose level differs from ``gain`` times the old one by more than a factor of ``times``.
+    """Return the speakers whose level differs from ``gain`` times the old level by more than a factor of ``times``.
 
     Levels below ``least`` are ignored. Mono may move from the centre to left and right.
     """

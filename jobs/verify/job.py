@@ -1,4 +1,4 @@
-"""The proof that OUTPUT is exactly INPUT, encoded again; it shares no code with what plans, encodes and joins.
+"""The proof that OUTPUT is exactly INPUT, encoded again; shares no code with planning, encoding and joining.
 
 Both files are decoded once, in lockstep, and compared by the rules of docs/timeline.md and docs/verify.md.
 """
@@ -47,7 +47,7 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(kw_only=True)
 class _Pair:
-    """The two files to compare, and what is known about them without decoding."""
+    """The two files to compare, with the facts that are known without decoding."""
 
     source: str
     output: str
@@ -82,7 +82,7 @@ class _Compared:
     damaged_packets: int = 0
     output_damaged_packets: int = 0
     facts: tuple[Facts, Facts] | None = None  # of source and output
-    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, and so of the output's
+    source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, which is also the output's
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
         """Take the facts of both tracks from their first pictures."""
@@ -97,7 +97,7 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files; None if one has ended. ``time_s`` is the source's time, if known."""
+        """Take frame ``number`` of both files, None if one has ended; ``time_s`` is the source's time, if known."""
         if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
@@ -129,19 +129,20 @@ def verify(
     """Prove that ``output`` holds every frame of a video track of ``source``, and everything that belongs to it.
 
     Args:
-        source: path or URL of what was transcoded.
+        source: path or URL of the file that was transcoded.
         output: path or URL of the result.
-        video_track: the source's video track that was encoded, from 0; the output's first one is compared.
+        video_track: the source's video track that was encoded, from 0; the output's first video track is compared with
+            it.
         audio_tracks: the audio tracks that the output should have, from 0; None means all.
         start_s: start of the requested part, in seconds after the first visible frame.
-        end_s: its end; the interval is half-open.
-        report: path of the transcode's report. Differences that its warnings declare are not failures, its steps are
-            applied before pictures are compared (docs/filters.md), and its part and video track are the defaults.
+        end_s: end of the requested part, which does not include this instant.
+        report: path of the transcode's report. Differences that its warnings declare are not failures. Its steps are
+            applied before pictures are compared (docs/filters.md). Its part and video track are the defaults.
         progress: called with the number of frames compared so far.
 
     Raises:
         InputError: one of the files cannot be read.
-        NoVideoTrack: one of them lacks the video track.
+        NoVideoTrack: one of the files lacks the video track.
         UsageError: the report cannot be read, or an argument is not a path.
     """
     began = time.monotonic()
@@ -236,7 +237,7 @@ def _read_report(report: str) -> Report:
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
     """Return the duration of the picture at place ``last``, the last one of a part; None if it is not stated.
 
-    The part ends at ``end_s`` (None: the source's end); ``stated_s`` is the duration of the source's last picture.
+    The part ends at ``end_s`` (the source's end if None); ``stated_s`` is the duration of the source's last picture.
     """
     shown, time_base = timeline.times[last], timeline.time_base
     left_s = None if end_s is None else max(end_s - (shown - timeline.zero) * time_base, timeline.nominal * time_base)
@@ -245,7 +246,7 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
         return following_s if left_s is None else min(following_s, left_s)
     promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
     if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
-        return left_s  # later pictures do not decode, so this one stays on screen
+        return left_s  # later pictures do not decode, so this picture stays on screen
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
@@ -286,7 +287,7 @@ def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> Co
 def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, ComparedPart]:
     compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
-        # The track is more disordered than the window can sort; its order is known now.
+        # The track is more disordered than the window can sort; by now the order is known.
         compared = _run(pair, ComparedPart.whole(compared.timeline))
     return compared, part or ComparedPart.whole(compared.timeline)
 
@@ -315,7 +316,7 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
 
 @contextmanager
 def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
-    """Iterate over ``items`` in a thread, one item ahead, so that decoding overlaps with comparing."""
+    """Iterate over ``items`` in a thread, one item ahead of the consumer, so that decoding overlaps with comparing."""
     end = object()
 
     def pulled(pool: ThreadPoolExecutor) -> Iterator[ItemT]:

@@ -41,12 +41,12 @@ _SHAPE_NEAR = Fraction(1, 50)
 _LEFT = 1
 _SKEW = 1 / 1000
 _UNKNOWN_COLOUR = frozenset({0, 2, 3})  # H.273: reserved, unspecified, reserved
-_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits a value, HEVC steps of 1/50000
+_CHROMATICITY = Fraction(1, 25_000)  # AV1 keeps 16 bits per value, and HEVC steps of 1/50000
 _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
     | {"handler_name", "handler", "encoding_tool", "encoded_by", "date_modified", "writing_app", "muxing_app"}
-    # FLV's tags about the file itself.
+    # Tags of FLV about the file itself.
     | {"filesize", "audiochannels", "audiocodecid", "videocodecid", "audiodatarate", "videodatarate", "framerate"}
     | {"audiosamplerate", "audiosamplesize", "stereo", "width", "height", "timecode"}
 )
@@ -79,7 +79,7 @@ class Facts:
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
-    """Return a track's properties; ``first_frame`` is the part's first picture, ``earliest`` the track's."""
+    """Return a track's properties; ``first_frame`` is the first picture of the part, ``earliest`` that of the track."""
     of_stream = side_data(stream)
     stated = describe_video(stream, first_frame)
     return Facts(
@@ -218,7 +218,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
     """Compare a value of the first picture; if pictures change, the output may state any of their values."""
-    # Matrix 0 is RGB's identity, not a reserved value.
+    # Matrix 0 is the identity of RGB, not a reserved value.
     unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
     seen = alignment.seen.get(name, ())
     passed = before == after or {before, after} <= unknown or (len(seen) > 1 and after in seen)
@@ -276,7 +276,7 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Return the bitstream's own HDR values, without the container's, which FFmpeg would add."""
+    """Return the HDR values of the bitstream alone; FFmpeg would add those of the container."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
@@ -312,7 +312,7 @@ def _check_labels(left: InputContainer, right: InputContainer, alignment: Alignm
         before, after = (_language(stream) for stream in (a, b))
         same = _BIBLIOGRAPHIC.get(before, before) == _BIBLIOGRAPHIC.get(after, after)
         tag, kept = tags.get(label, ("", ""))
-        # A code of three letters can replace one of two, but not a region or a script.
+        # A code of three letters can replace one of two letters, but not a region or a script.
         held = tag.lower() == kept.lower() or "-" not in tag
         same = same or (held and before == tag)
         texts = (f"{before} {tag}".strip(), f"{after} {kept}".strip())
@@ -338,7 +338,7 @@ def _title(stream: Stream) -> str | None:
 def _check_disposition(name: str, left: Stream, right: Stream, alignment: Alignment) -> Check:
     if alignment.output_is_ts:
         return not_applicable(name, "a transport stream has no place for dispositions")
-    # mp4 only has an enabled flag, which is always set on the first track of a kind.
+    # mp4 has only an enabled flag, which is always set on the first track of a kind.
     kept = int(Disposition.default if alignment.output_is_isobmff else ~0)
     before, after = (int(stream.disposition) & kept for stream in (left, right))
     passed = before == after or (alignment.output_is_isobmff and after & before == before)

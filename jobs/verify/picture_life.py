@@ -1,4 +1,4 @@
-"""Checks the properties of every picture: one that differs from the source's first must have been converted.
+"""Checks the properties of every picture. A picture must have been converted if it differs from the source's first.
 
 A converted picture's samples match the converted source picture better than the unconverted one.
 """
@@ -26,17 +26,18 @@ _Planes: TypeAlias = Sequence[NDArray[np.float32]]
 
 CARRIED: Final = {"A53_CC": "captions", "AFD": "afd", "DYNAMIC_HDR_PLUS": "hdr10plus", "DOVI_RPU_BUFFER": "dovi-rpu"}
 """FFmpeg's name of side data, and the name of its check."""
-_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose bytes must equal the source's
+_EXACT: Final = frozenset({"A53_CC", "DOVI_RPU_BUFFER"})  # side data whose bytes must equal those of the source
 _INTERLACED, _TOP_FIRST = 1 << 3, 1 << 4  # ``AV_FRAME_FLAG_INTERLACED`` and ``AV_FRAME_FLAG_TOP_FIELD_FIRST``
 _RESERVED: Final = frozenset({0, 2, 3})
 UNSTATED: Final = {"range": frozenset({0}), "matrix": frozenset({2, 3}), "primaries": _RESERVED, "transfer": _RESERVED}
 """H.273 values that mean "not stated". Matrix 0 is RGB's."""
 _LIMITED = 1
-_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}  # what the scaler converts, by PyAV's names
+# the properties that the scaler converts, by PyAV's names
+_CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
 _ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # H.273 transfer functions with the same curve
 _SHAPE_NEAR: Final = Fraction(1, 50)
 _EVIDENCE: Final = 1.0  # minimum mean squared difference, in 8-bit steps, to tell two possible pictures apart
-_SHOWN: Final = 8  # how many pictures a check lists
+_SHOWN: Final = 8  # the most pictures that a check lists
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
 """Makes the expected output picture from a source picture, in the format of comparison."""
@@ -71,7 +72,7 @@ class PictureTags:
 @dataclass(slots=True)
 class _Side:
     first: PictureTags | None = None
-    stated: Colour = field(default_factory=Colour)  # the file's colour, which overrides the first picture's
+    stated: Colour = field(default_factory=Colour)  # the file's colours, which override those of the first picture
     kinds: Counter[str] = field(default_factory=Counter)  # how many pictures have each kind of side data
     formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture with each
     # The values that pictures state, by field of ``PictureTags``.
@@ -90,7 +91,7 @@ class _Side:
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
-        """Return a colour value of a picture: the file's, unless the picture differs from the first one."""
+        """Return a colour value of a picture: the value of the file, unless the picture differs from the first one."""
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)
@@ -112,16 +113,16 @@ class StatedPictures:
 
     source: _Side = field(default_factory=_Side)
     output: _Side = field(default_factory=_Side)
-    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the check's last word
-    altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from the source's
+    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the last word of the check
+    altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from that of the source
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
     def take(
         self, source: VideoFrame, output: VideoFrame, steps: Reference | None, *, toned: bool
     ) -> VideoFrame | None:
-        """Take a pair of pictures; return the expected output picture if the source's shape differs, else None.
+        """Take a pair of pictures; return the expected output picture if the source's shape differs, otherwise None.
 
-        ``steps`` makes the reference if the report names steps; ``toned``: colours were meant to change.
+        ``steps`` makes the reference if the report names steps; ``toned`` says that colours were meant to change.
         """
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
@@ -149,7 +150,7 @@ class StatedPictures:
         if name not in _CONVERTED or (name == "matrix" and not {before, after} <= MATRICES.keys()):
             self._note(name, pair.number)
             return
-        # A picture without a value has its container's, or limited range.
+        # A picture that states no value has the container's value, or limited range.
         setattr(pair.source, _CONVERTED[name], before or _LIMITED)
         converted = _planes(reference(pair.source))
         # Relabel the output, not the source: for yuvj formats the scaler ignores the source's label.
@@ -196,7 +197,7 @@ class StatedPictures:
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
         """Yield the checks; ``container_top_first`` is the field order in the two containers.
 
-        ``is_damaged``: packets of the source do not decode, and their pictures may state fields.
+        ``is_damaged`` says that some packets of the source do not decode; their pictures may state fields.
         """
         for name in (*UNSTATED, "aspect"):
             # Other checks cover values that never change.
@@ -239,7 +240,7 @@ def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -
 
 
 def _alike(name: str, before: int, after: int) -> bool:
-    """Return whether two values mean the same, or one is not stated; an unstated range is limited."""
+    """Return whether two values mean the same, or one is not stated; an unstated range means limited range."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
     same = before == after or bool({before, after} & UNSTATED[name])
@@ -259,7 +260,7 @@ def _relabelled(frame: VideoFrame, attribute: str, value: int) -> Iterator[None]
 
 
 def _planes(frame: VideoFrame) -> _Planes:
-    """Return a picture's planes in 8-bit steps, one sample of every 2 x 2."""
+    """Return a picture's planes in 8-bit steps, with one sample for each block of 2 x 2."""
     scale = 1 << (frame.format.components[0].bits - 8)
     return [plane[::2, ::2].astype(np.float32) / np.float32(scale) for plane in planes_of(frame)]
 

@@ -1,4 +1,4 @@
-"""Compares output frames with source frames: likeness (PSNR, SSIM), and whether a frame shows a neighbour instead.
+"""Compares output frames with source frames: likeness (PSNR, SSIM), and whether a frame shows a neighbouring one.
 
 Neighbours are compared in luma averaged to at most 320 samples per line, which cancels coding noise: docs/verify.md.
 """
@@ -23,17 +23,18 @@ from .verdict import Check, PictureNumbers, check
 
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
-MOVED = 16.0  # mean squared difference (8-bit steps) from which a tile changed between two source frames
-CLEARLY = 0.4  # a neighbour matches clearly better if its squared error is below this share of the expected frame's
+MOVED = 16.0  # a tile changed between two source frames from this mean squared difference on (8-bit steps)
+# a neighbour matches clearly better if its squared error is below this fraction of the expected frame's error
+CLEARLY = 0.4
 FAITHFULLY = 1 / 6
 """The neighbour's error must also be below this share of the difference between the two source frames: when an encoder
 skips small changes, its pictures may resemble a neighbour slightly more, but match neither well."""
-FOREIGN_DB = 18.0  # a frame below this PSNR of averaged luma shows something else
+FOREIGN_DB = 18.0  # a frame with a PSNR of averaged luma below this shows something else
 OUTLIER_DB, OUTLIER_BELOW_MEDIAN_DB = 25.0, 15.0
 """A frame below this PSNR, and this far below the track's median, is damaged."""
 _COARSE_WIDTH = 320
 _FIELDS = ("top", "bottom")
-_VIEWS = ("", *_FIELDS)  # the whole picture, and each of its fields
+_VIEWS = ("", *_FIELDS)  # the whole picture, and each field of it
 _YUV = 3  # components
 _TILE = 8
 _WORST = 5
@@ -42,7 +43,7 @@ _Plane = NDArray[np.float32]
 
 
 class _Filters:
-    """FFmpeg's filters for one picture format: psnr and ssim of a pair, and luma averaged down."""
+    """FFmpeg's filters for one picture format: psnr and ssim of a pair of pictures, and averages of luma."""
 
     def __init__(self, width: int, height: int, pix_fmt: str) -> None:
         self._pair = av.filter.Graph()
@@ -90,7 +91,7 @@ def is_rgb(pixel: VideoFormat) -> bool:
 
 @cache
 def comparable_format(pix_fmt: str) -> str:
-    """Return the planar YUV format, without alpha, in which pictures of ``pix_fmt`` are compared."""
+    """Return the planar YUV format, without alpha, for comparing pictures of ``pix_fmt``."""
     luma_only = pix_fmt.startswith("gray")
     described = VideoFormat(pix_fmt)
     bits = max(component.bits for component in described.components)
@@ -121,7 +122,7 @@ def _error(held: _Held, view: str) -> float:
 
 @dataclass(slots=True)
 class PictureComparison:
-    """Compares frame after frame, in presentation order; ``add`` each pair once, then ask for numbers and checks."""
+    """Compares frame after frame in presentation order; ``add`` each pair once, and then ask for numbers and checks."""
 
     psnr_y_db: list[float] = field(default_factory=list)
     psnr_u_db: list[float] = field(default_factory=list)
@@ -129,7 +130,7 @@ class PictureComparison:
     ssim_y: list[float] = field(default_factory=list)
     coarse_db: list[float] = field(default_factory=list)
     identical: bool = True  # whether every sample so far is the source's
-    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that it shows)
+    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that this frame shows)
     _held: deque[_Held] = field(default_factory=deque)
     _filters: dict[tuple[int, int, str], _Filters] = field(default_factory=dict)
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
@@ -173,7 +174,7 @@ class PictureComparison:
             self._judge(list(self._held), place)
 
     def _judge(self, held: list[_Held], place: int) -> None:
-        """Note whether the output frame at ``place`` shows another source frame than its own."""
+        """Note whether the output frame at ``place`` shows another source frame than the expected one."""
         own, view = held[place], held[place].view
         source, output = own.source[view], own.output[view]
         near = [
@@ -227,7 +228,7 @@ class PictureComparison:
 
 
 def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
-    """Return whether two pictures have the same size, format and samples; yuvj420p is yuv420p by another name."""
+    """Return whether two pictures have the same size, format and samples; yuvj420p is another name for yuv420p."""
     layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
     planar = len(output.planes) == len(output.format.components)
     return planar and layouts[0] == layouts[1] and all(map(np.array_equal, plane_bytes(source), plane_bytes(output)))
@@ -260,7 +261,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in this size and format, in the output's range, and in its matrix unless ``keeps_matrix``."""
+    """Return the frame in this size and format, in the output's range and, unless ``keeps_matrix``, in its matrix."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-_PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64  # program config element: its number, where mixdowns begin, most bytes
+# the program config element: its number, the place where mixdowns begin, and the most bytes
+_PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64
 
-ALLOWED_LU = 1  # EBU R 128's wider tolerance: FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
+ALLOWED_LU = 1  # the wider tolerance of EBU R 128; FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
 _GATE_LUFS = -70  # BS.1770's absolute gate
 
 
@@ -38,7 +39,7 @@ class SoundTrack:
     """One audio track's packets; times are in seconds after the first video frame."""
 
     url: str
-    number: int  # its number among the file's audio tracks
+    number: int  # the track's number among the file's audio tracks
     index: int  # the stream's
     zero_s: Fraction
     codec: str
@@ -46,7 +47,7 @@ class SoundTrack:
     frame_samples: int
     tick_s: Fraction
     times_s: list[Fraction | None] = field(default_factory=list)
-    heard_s: list[Fraction | None] = field(default_factory=list)  # ``times_s``, but None for hidden packets
+    heard_s: list[Fraction | None] = field(default_factory=list)  # as ``times_s``, but None for hidden packets
     lasts_s: list[Fraction] = field(default_factory=list)  # durations of packets; 0 if unknown
     bytes_a_second: Fraction = Fraction(0)  # PCM's rate; 0 for other codecs
     sums: list[int] = field(default_factory=list)  # checksums of packets
@@ -91,7 +92,7 @@ def _readable(container: InputContainer, streams: Sequence[AudioStream]) -> "Ite
 def _track(url: str, number: int, zero_s: Fraction, stream: AudioStream) -> SoundTrack:
     context = stream.codec_context
     codec, bits = context.codec.canonical_name, 0
-    if codec.startswith("pcm_"):  # companded formats have 8 bits, and no number in their names
+    if codec.startswith("pcm_"):  # companded formats have 8 bits, but their names state no number
         bits = int(stated[1]) if (stated := re.search(r"_[a-z]+(\d+)", codec)) else 8
     return SoundTrack(
         url=url,
@@ -134,7 +135,7 @@ def _without_layout(data: bytes) -> bytes:
     if not data or field(0, 3) != _PCE:
         return data
     counts = [field(13, 4), field(17, 4), field(21, 4), field(25, 2), field(27, 3), field(30, 4)]
-    for width in (4, 4, 3):  # mixdowns: each a flag, then its value if the flag is set
+    for width in (4, 4, 3):  # mixdowns: for each, a flag, and a value if the flag is set
         at += 1 + (width if field(at, 1) else 0)
     at += sum(count * width for count, width in zip(counts, (5, 5, 5, 4, 4, 5), strict=True))
     comment = -(-at // 8)
@@ -179,7 +180,7 @@ def decoded_sound(
 
 
 def check_loudness(name: str, track: SoundTrack, wanted_lufs: float | None) -> Check:
-    """Compare an encoded track's loudness with the report's, ``wanted_lufs``; None if it was too quiet to measure."""
+    """Compare an encoded track's loudness with ``wanted_lufs`` from the report; None if it was too quiet to measure."""
     if wanted_lufs is None:
         return not_applicable(f"{name}.loudness", "the track is too quiet to be measured")
     found = integrated_lufs(track.url, track.number)

@@ -96,7 +96,7 @@ class Stepwise:
 
 
 def stepwise(source: str, report: Report | None) -> Stepwise | None:
-    """Return the steps of a job's report; None if there are none."""
+    """Return the steps of a job's report; None if it has none."""
     if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
@@ -106,7 +106,7 @@ def stepwise(source: str, report: Report | None) -> Stepwise | None:
 
 
 def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
-    """Return the steps of pictures that were cropped as the source's container states."""
+    """Return the steps of pictures that were cropped by the crop in the source's container."""
     size, scaled = (source.width, source.height), (output.width, output.height)
     inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)
     steps = PictureReport(size=size, crop=inner, turn=(1, 0, 0, 1), scaled=scaled, padded=scaled, place=(0, 0))
@@ -133,7 +133,7 @@ def is_full_range(output: VideoFrame) -> bool:
 
 
 def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], output: VideoFrame) -> VideoFrame:
-    """Return a planar picture on a black one of ``size`` at ``place``, in ``output``'s colours."""
+    """Return a planar picture at ``place`` on a black picture of ``size``, in the colours of ``output``."""
     found, pixel = [], inner.format
     black = 0 if is_full_range(output) else _LIMITED_BLACK
     for number, plane in enumerate(planes_of(inner)):
@@ -165,7 +165,7 @@ def planes_of(frame: VideoFrame) -> list[_Plane]:
 
 
 def frame_of(planes: list[_Plane], pix_fmt: str, output: VideoFrame) -> VideoFrame:
-    """Return a picture of these planes, in ``output``'s colours."""
+    """Return a picture with these planes, in the colours of ``output``."""
     height, width = planes[0].shape
     frame = VideoFrame(width, height, pix_fmt)
     for samples, plane in zip(planes, planes_of(frame), strict=True):

@@ -1,4 +1,4 @@
-"""Shared by the checks of sound, subtitles and metadata: how the two clocks align, and the tracks of a file."""
+"""Helps the checks of sound, subtitles and metadata: how the two clocks align, and the tracks of a file."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,15 +27,16 @@ class Alignment:
     source_zero_s: Fraction  # the time of the first compared frame, on each container's own clock
     output_zero_s: Fraction
     tracks: tuple[int, ...] | None  # the audio tracks that the output should have; None for all
-    part_s: Fraction | None  # the time from the requested part's first frame to its last; None for the whole track
+    part_s: Fraction | None  # the time from the first frame of the requested part to the last; None for the whole track
     muxer: str  # FFmpeg's name of the output's demuxer
     dropped: frozenset[int] = frozenset()  # the source's streams that the report says are dropped
     encoded: frozenset[int] = frozenset()  # the source's streams that the report says are encoded
-    begin_s: Fraction = Fraction(0)  # the time from the source's first frame to the first one compared
+    begin_s: Fraction = Fraction(0)  # the time from the source's first frame to the first compared frame
     files: "Containers | None" = None  # the containers' own statements
     pix_fmts: tuple[str, ...] = ()  # all pixel formats of the source's pictures
     seen: Mapping[str, Collection[Any]] = field(default_factory=dict)  # colours and shapes of the source's pictures
-    loudness: Mapping[int, float | None] = field(default_factory=dict)  # LUFS in the report, by source stream
+    # the LUFS that the report states, by source stream
+    loudness: Mapping[int, float | None] = field(default_factory=dict)
 
     @property
     def trimmed(self) -> bool:

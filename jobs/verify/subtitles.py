@@ -1,4 +1,4 @@
-"""Checks subtitles, in every format that containers use; chapters; and the timecode."""
+"""Checks chapters, the timecode, and subtitles in every format that containers use."""
 
 import html
 import re
@@ -15,9 +15,9 @@ from ...actors.media.opening import open_source
 from .streams import Alignment, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
-TIME_S = Fraction(1, 500)  # two roundings to a millisecond, one in each file
+TIME_S = Fraction(1, 500)  # the sum of two roundings to a millisecond, one in each file
 _TIMECODE_NUMBERS = 4  # hours, minutes, seconds, frames
-_RATES_A_DROP = 15  # drop-frame counting leaves out 2 numbers a minute at 30 frames a second, 4 at 60
+_RATES_A_DROP = 15  # drop-frame counting leaves out 2 numbers a minute at 30 frames a second, and 4 at 60
 
 _TEXT = frozenset({"mov_text", "subrip", "srt", "text", "ass", "ssa", "webvtt"})
 _ASS_FIELDS = 8
@@ -34,7 +34,7 @@ _LINE_TAG = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _WEBVTT_TAGS = re.compile(
     r"</?(?:[cbiu]|ruby|rt)(?:\.[^\s<>&.]+)*>|<(?:v|lang)(?:\.[^\s<>&.]+)*(?:\s[^<>]*)?>|</(?:v|lang)>|<[\d:]+\.\d{3}>"
 )
-_JOINER = "\u2060"  # WORD JOINER, which is invisible: writers insert it into text that looks like a tag
+_JOINER = "\u2060"  # WORD JOINER, an invisible character that writers insert into text that looks like a tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 
 def plain_text(codec: str, payload: bytes) -> str:
-    """Return a cue's text without its format's markup, for comparison with another format."""
+    """Return a cue's text without the markup of its format, for comparison with another format."""
     if codec == "mov_text":
-        # A 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
+        # The payload is a 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
     encoding = "utf-16" if codec == "mov_text" and payload[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8"
     text = _WORDS.get(codec, str)(payload.decode(encoding, "replace")).replace("\r", "").replace(_JOINER, "")
@@ -121,7 +121,7 @@ _WORDS: Mapping[str, Callable[[str], str]] = {
     **dict.fromkeys(("ass", "ssa"), _ass_words),
     **dict.fromkeys(("subrip", "srt"), lambda text: _SUBRIP_TAGS.sub("", _LINE_TAG.sub("\n", text))),
     "webvtt": lambda text: html.unescape(_WEBVTT_TAGS.sub("", text)),
-}  # the others have no markup
+}  # the other formats have no markup
 
 
 def check_chapters(left: InputContainer, right: InputContainer, alignment: Alignment) -> Check:
@@ -129,7 +129,7 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
     before = _chapters(left, alignment.source_zero_s)
     after = _chapters(right, alignment.output_zero_s)
     if alignment.output_is_isobmff:
-        # mp4 chapters are contiguous: one without a title fills the gap between two.
+        # mp4 chapters are contiguous, so a chapter without a title fills the gap between two others.
         starts = [begin_s for begin_s, _, _ in before]
         after = [each for each in after if each[1] or any(abs(each[0] - begin_s) <= TIME_S for begin_s in starts)]
     nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
@@ -161,7 +161,7 @@ def check_timecode(left: InputContainer, right: InputContainer, alignment: Align
     rate = nominal_frame_rate(video.guessed_rate, video.average_rate, video.base_rate)
     counted = None if alignment.files is None else alignment.files.timecode_rate
     wanted, found = moved_timecode(timecode, alignment.begin_s, rate, counted), _timecode(right)
-    # If the output starts with the source, its timecode may keep counting every second picture.
+    # If the output starts with the source, the output's timecode may keep counting every second picture.
     kept = {wanted, timecode} if not alignment.begin_s else {wanted}
     nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
     yield check("metadata.timecode", wanted, found, passed=found in kept, unless=nowhere)
@@ -176,8 +176,8 @@ def _timecode(container: InputContainer) -> str | None:
 def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None = None) -> str:
     """Return the timecode (SMPTE ST 12-1) ``by_s`` after another, at ``rate`` pictures per second.
 
-    ``counted`` is the rate of the given timecode, if it does not count every picture. Drop-frame timecodes, with ";" or
-    "." before the frames, skip numbers in each minute that is not divisible by 10.
+    ``counted`` is the rate of the given timecode if that does not count every picture. Drop-frame timecodes, with ";"
+    or "." before the frames, skip numbers in each minute that is not divisible by 10.
     """
     numbers = [int(each) for each in re.findall(r"\d+", timecode)]
     if len(numbers) != _TIMECODE_NUMBERS:
@@ -193,7 +193,7 @@ def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fract
 
 
 def _written(count: int, base: int, dropped: int, mark: str) -> str:
-    """Return the timecode of a picture, by its number since midnight."""
+    """Return the timecode of the picture with this number, counted since midnight."""
     ten_minutes = 600 * base - 9 * dropped
     tens, rest = divmod(count % (144 * ten_minutes), ten_minutes)
     if rest >= 60 * base:

@@ -10,14 +10,14 @@ from ..report.report import ShownName, Warning_
 
 
 class Check(BaseModel, frozen=True, extra="forbid"):
-    """One promise, and whether it held."""
+    """One promise about the output, and whether it held."""
 
     name: str
-    passed: bool | None  # None: the check does not apply; ``detail`` says why
+    passed: bool | None  # None if the check does not apply; then ``detail`` says why
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None  # the report's warning that names this check, which then does not count as failed
+    declared: str | None = None  # the warning in the report that names this check, which then does not count as failed
 
     @property
     def failed(self) -> bool:
@@ -69,7 +69,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
     @property
     def exact(self) -> bool:
-        """Whether every check that applies passed or failed as declared: the output has each frame once, in time."""
+        """Whether every check that applies passed or failed as declared: the output has each frame once and in time."""
         return not any(check.failed for check in self.checks)
 
     @computed_field  # type: ignore[prop-decorator] # as above
@@ -113,9 +113,9 @@ def check(
     held: str = "",
     unless: str = "",
 ) -> Check:
-    """Return a check of ``found`` against ``expected``: by equality, or ``passed``.
+    """Return a check of ``found`` against ``expected``: by equality, unless ``passed`` decides.
 
-    ``held`` is added to ``detail`` if it passed. ``unless`` is the reason why the check does not apply; "" if it does.
+    ``held`` is added to ``detail`` if the check passed. ``unless`` is the reason why the check does not apply, or "".
     """
     if unless:
         return not_applicable(name, unless)
@@ -130,7 +130,7 @@ def not_applicable(name: str, reason: str) -> Check:
 
 
 def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
-    """Mark the failed checks that one of a report's ``warnings`` names."""
+    """Mark the failed checks that one of the report's ``warnings`` names."""
     marked = []
     for one in checks:
         named = next((warning for warning in warnings if one.passed is False and warning.explains(one.name)), None)

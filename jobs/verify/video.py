@@ -29,7 +29,7 @@ _PICTURE_BUFFER = 16
 
 
 class OutputPacket(NamedTuple):
-    """A packet of the output's video track; times in ticks, None if the container states none."""
+    """A packet of the output's video track; times are in ticks, or None if the container states none."""
 
     pts: int | None
     dts: int | None
@@ -64,7 +64,7 @@ def scan_output(output: str) -> OutputScan:
     """Read every packet of the output's video track."""
     with open_track(output) as track:
         muxer = track.container.format.name
-        # Matroska has no DTS. FFmpeg infers them wrongly if sound starts seconds earlier.
+        # Matroska has no DTS. FFmpeg infers DTS wrongly if sound starts seconds earlier.
         states_dts = "matroska" not in muxer
         packets = tuple(
             OutputPacket(p.pts, p.dts if states_dts else None, p.is_keyframe, p.is_discard)
@@ -101,7 +101,7 @@ def _check_clock(packets: Sequence[OutputPacket]) -> Check:
 def check_times(
     expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
 ) -> list[Check]:
-    """Check every frame's presentation time relative to the first, and that times increase."""
+    """Check every frame's presentation time relative to the first time, and that times increase."""
     if not scan.timed:
         reason = "a raw bitstream states no times"
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
@@ -116,7 +116,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
     exact = (expected_base / base).denominator == 1
     unit = expected_base * base / (expected_base.numerator * base.numerator)  # divides both bases
     by, to = int(expected_base / unit), int(base / unit)
-    # Coarser ticks round the first frame's time and this one's: together by at most one tick.
+    # Coarser ticks round both the first frame's time and this one's, together by at most one tick.
     allowed = 0 if exact else to
     worst, worst_frame, wrong = 0, 0, 0
     for number, (want, have) in enumerate(zip(expected, found, strict=False)):
@@ -147,7 +147,7 @@ def wanted_digests(scan: OutputScan) -> frozenset[int]:
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return by how many frames a keyframe's counted number may be too low; 0 if packets have times."""
+    """Return by how many frames a keyframe's counted number may be too low; it is 0 if packets have times."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 

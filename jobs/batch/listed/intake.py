@@ -61,7 +61,7 @@ class Intake:
         )
 
     def _copy(self, listed: Listed, output: str) -> str | None:
-        """Return the name under which ``--if-smaller`` or ``--mirror`` may copy an input, if it is not the output's."""
+        """Return the name under which ``--if-smaller`` or ``--mirror`` may copy an input, if it has its own."""
         may_be_copied = self._batch.mirror or self._specs.may_keep(listed.row.overrides)
         name = with_suffix_of(listed.source, output)
         is_other = name != output and joined(self._batch.output, name) != listed.source
@@ -80,7 +80,7 @@ class Intake:
 
 
 def _check_text(name: str) -> None:
-    """Refuse a name that is not UTF-8: Linux allows any bytes, and JSON lone surrogates."""
+    """Refuse a name that is not UTF-8: Linux allows any bytes in a name, and JSON allows lone surrogates."""
     with suppress(UnicodeEncodeError):
         name.encode()
         return

@@ -1,4 +1,4 @@
-"""Lists of inputs as text: CSV, JSONL, or a name on each line. Streamed; each error names its line."""
+"""Lists of inputs as text: CSV, JSONL, or a name on each line. Streamed; each error names the line."""
 
 import csv
 import json
@@ -32,13 +32,15 @@ class ManifestRow:
     """One input of a list."""
 
     source: str
-    output: str = ""  #: "" if the template names it
+    output: str = ""  #: "" if the template names the output
     overrides: str = "{}"  #: this input's options: a JSON object with the keys of a spec file
     place: str = ""  #: ``file:line``, for errors
 
 
 def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[ManifestRow]:
-    """Yield the rows of a list, without empty lines and a plain list's comments (#); ``name`` is the file, for errors.
+    """Yield the rows of a list, without empty lines and without the comments (#) of a plain list.
+
+    Errors call the list ``name``.
 
     Raises UsageError: a line is invalid.
     """
@@ -99,7 +101,8 @@ def _json_rows(lines: Iterable[str], name: str) -> Iterator[ManifestRow]:
             continue
         place = f"{name}:{number}"
         try:
-            values = json.loads(line, parse_float=str)  # decimal numbers as text, so that times and rates are exact
+            # decimal numbers are read as text, so that times and rates are exact
+            values = json.loads(line, parse_float=str)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{place}: not JSON: {error}", 'Write {"source": "film.mkv"} on each line.') from None
         if not isinstance(values, dict):
@@ -127,7 +130,7 @@ def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], obj
 
 
 def _from_cell(key: str, cell: str) -> object:
-    """Return the value that a spec file would have; in a cell, spaces separate the items of lists and tables."""
+    """Return the value of a cell as a spec file would state it; spaces separate the items of lists and tables."""
     option = options_of(TranscodeSpec)[KEYS[key]]
     if option.kind is FLAG:
         return _FLAGS.get(cell.lower(), cell)

@@ -33,7 +33,8 @@ _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
 """Steps in a path. They have no meaning in an object's key, so they do not count as hidden names there."""
-_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")  #: Credentials at the beginning of an address: not part of a name
+#: Credentials at the beginning of an address, which are not part of a name
+_PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ class Listed:
     name: InputName  #: for the template
     row: ManifestRow  #: from a list
     size_bytes: int | None = None  #: the file's size; None if the listing does not state it
-    is_video: bool = True  #: whether it is video, by its extension; an input named directly counts as video
+    is_video: bool = True  #: whether the extension is that of a video; an input named directly counts as video
 
 
 def list_inputs(inputs: Iterable[str], *, stdin: TextIO | None = None) -> Iterator[Listed]:
-    """Yield the files of all inputs: those of a folder or prefix by name, others as listed.
+    """Yield the files of all inputs: sorted by name in a folder or prefix, otherwise in the order given.
 
     Raises:
         InputNotFound: a place does not exist, or a pattern matches nothing.
@@ -95,7 +96,7 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 
 
 def _named(row: ManifestRow, here: str) -> Listed:
-    """Return an input named directly; its folder is relative to the current one, ``here``, or absolute.
+    """Return an input named directly; its folder is absolute, or relative to the current folder, ``here``.
 
     Lists are long, so this does not use ``Path``, which takes three times as long.
     """
@@ -151,7 +152,7 @@ def _pattern(pattern: str) -> Iterator[Listed]:
 
 
 def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the files below a folder that match a pattern's parts, unordered, some twice.
+    """Yield the files below a folder that match a pattern's parts, in no order, and some of them twice.
 
     Links to folders are not followed: they may loop.
     """
@@ -166,7 +167,7 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the matches of one part of a pattern in a folder: (path, is a folder and not a link, is a file).
+    """Yield (path, whether it is a real folder, whether it is a file) for each match of one pattern part in a folder.
 
     As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
     """
@@ -194,18 +195,18 @@ def _size(path: str) -> int | None:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - lists are long, and ``Path`` is three times as slow
     except (OSError, ValueError):
-        return None  # its try reports the error
+        return None  # the try of this file reports the error
 
 
 def _remote(url: str) -> Iterator[Listed]:
-    """Yield the objects under a prefix or pattern, or the one object of that name."""
+    """Yield the objects under a prefix or pattern, or the single object of that name."""
     protocol = url.partition("://")[0]
     try:
         store, root = open_store(url)
         store.invalidate_cache()
         name = without_query(root)
         is_pattern = bool(_MAGIC.intersection(name))
-        # Web servers list only folders, if anything; the job finds out whether the file, or the server, exists.
+        # Web servers list only folders, if anything; the job finds out whether the file or the server exists.
         is_on_web = protocol in ("http", "https") and not name.endswith("/")
         if not is_pattern and (is_on_web or store.isfile(root)):
             yield from _remote_file(url)
@@ -219,7 +220,7 @@ def _remote(url: str) -> Iterator[Listed]:
         found, is_pattern = {}, False
     except CodecfleetError:
         raise
-    except Exception as error:  # each store raises its own errors
+    except Exception as error:  # every store raises other errors
         raise StorageFailed(f"{url} cannot be listed: {error}", "Check the address and the credentials.") from error
     if not found:
         raise InputNotFound(f"there is nothing under {url}", "Check the address.")

@@ -1,4 +1,4 @@
-"""The spec of each entry: the batch's options, overridden by the entry's own options from a list. Pure."""
+"""The spec of each entry: the batch's options, except those that the list sets for this entry. Pure."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ from .manifest import override_fields
 _NOTHING: Final = "-"  #: A placeholder for input and output when only the options matter
 _BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
 """Options that can change without making an output outdated."""
-_DIFFERENT_KEPT: Final = 4096  #: Lists with more different overrides are slower
+_DIFFERENT_KEPT: Final = 4096  #: How many specs are kept; lists with more different overrides are slower
 
 
 class EntrySpecs:
-    """Builds entries' specs, with a cache by their overrides."""
+    """Builds the specs of entries, and caches them by overrides."""
 
     def __init__(self, batch: BatchSpec) -> None:
         self._batch = {name: getattr(batch, name) for name in JobOptions.model_fields if name in batch.model_fields_set}
@@ -38,9 +38,11 @@ class EntrySpecs:
         return left_by(self._batch, given) | given
 
     def _digest(self, overrides: str) -> str:
-        """Return the SHA-256 of an output's options, without defaults: a new option changes no digest.
+        """Return the SHA-256 of an output's options.
 
-        Raises UsageError: as ``spec``; InputError: its overlay picture, or its font, cannot be read.
+        Defaults are left out, so that a new option of the program changes no digest.
+
+        Raises UsageError: as in ``spec``; InputError: the overlay picture, or its font, cannot be read.
         """
         spec = self.spec(overrides, _NOTHING, _NOTHING)
         fields = spec.model_dump(mode="json", exclude_defaults=True)

@@ -1,4 +1,4 @@
-"""Names of outputs: a template and an input's name give a path below the output root. Pure."""
+"""Makes the name of an output: a template and an input's name give a path below the output root. Pure."""
 
 import posixpath
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class InputName:
 
     folder: str  #: relative, with slashes; "" for none
     stem: str
-    suffix: str  #: with its dot; "" for none
+    suffix: str  #: with the dot; "" for none
 
     @classmethod
     def of(cls, path: str) -> Self:
@@ -36,7 +36,7 @@ class InputName:
 
     @property
     def extension(self) -> str:
-        """The extension of a container that can be written: the input's own, or mp4."""
+        """The input's extension if a container with it can be written, otherwise mp4."""
         own = self.suffix.removeprefix(".").lower()
         return own if own in EXTENSIONS else _OTHERWISE
 
@@ -67,7 +67,7 @@ class Template:
         return cls(text)
 
     def output(self, name: InputName) -> str:
-        """Return the output's path below the root. Raises UsageError: it leaves the root, or names a folder."""
+        """Return the output's path below the root. Raises UsageError: the path leaves the root, or names a folder."""
         return below_root(self.text.format(dir=name.folder, stem=name.stem, ext=name.extension), self.text)
 
 
@@ -80,7 +80,7 @@ def check_relative(path: str, what: str) -> None:
 def below_root(path: str, origin: str) -> str:
     """Return a relative path without empty parts and ``.``: an empty ``{dir}`` gives ``/a``, which becomes ``a``.
 
-    Raises UsageError: it leads upwards or does not name a file; the error names ``origin``.
+    Raises UsageError: the path leads upwards or does not name a file; the error names ``origin``.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:

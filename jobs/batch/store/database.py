@@ -1,7 +1,7 @@
 """The database of a batch: one SQLite file with every entry's state. docs/batch.md describes its tables.
 
-One process writes, any number may read. Each transaction is flushed to the disk, which is slow: write many changes in
-each. All calls block.
+One process writes, and any number of processes may read. Each transaction is flushed to the disk, which is slow: write
+many changes at once. All calls block.
 """
 
 import os
@@ -63,7 +63,7 @@ class BatchDatabase:
 
     def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
         self.path = path
-        self.run = 0  #: the number of this run, from 1; 0 before it has begun
+        self.run = 0  #: the number of this run, from 1; 0 before the run has begun
         self._root = root
         self._clock = clock
         self._here = Owner.here()
@@ -77,9 +77,9 @@ class BatchDatabase:
         """Create the file if it is missing, and begin a run.
 
         Raises:
-            OutputInUse: another process owns it.
-            UsageError: it is another batch's or another program's, or has another version.
-            OutputUnwritable: it cannot be created or written.
+            OutputInUse: another process owns the file.
+            UsageError: the file belongs to another batch or program, or has another version.
+            OutputUnwritable: the file cannot be created or written.
             StorageFailed: the disk is full, or failed.
         """
         try:
@@ -108,13 +108,13 @@ class BatchDatabase:
         if self._closed.is_set():
             return
         self._closed.set()
-        # If this fails, the next owner finds that this process has ended.
+        # If this fails, the next owner notices that this process has ended.
         with suppress(OutputInUse, StorageFailed), self._transaction() as connection:
             connection.execute("UPDATE runs SET ended_s = ? WHERE run = ?", (self._clock(), self.run))
         self._abandon()
 
     def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
-        """Make these the run's entries, all or none, and return their number. Raises as ``list_entries``."""
+        """Give the run these entries, all of them or none, and return their number. Raises like ``list_entries``."""
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
             values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
@@ -125,7 +125,7 @@ class BatchDatabase:
         return int(count)
 
     def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
-        """Return ``most`` of the run's entries in a state, after the first ``skip``, by tries and then as listed."""
+        """Return up to ``most`` of the run's entries in a state after the first ``skip``, the least tried first."""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
             "ORDER BY tries, position LIMIT ? OFFSET ?",
@@ -149,19 +149,19 @@ class BatchDatabase:
             connection.executemany("UPDATE entries SET state = ? WHERE entry = ?", rows)
 
     def write(self, changes: Iterable[Change]) -> None:
-        """Note what has happened to entries."""
+        """Record changes of entries."""
         with self._transaction() as connection:
             for change in changes:
                 (state,) = connection.execute("SELECT state FROM entries WHERE entry = ?", (change.entry,)).fetchone()
                 self._write(connection, EntryState(state), change)
 
     def counts(self) -> dict[EntryState, int]:
-        """Return how many of the run's entries are in each state."""
+        """Return the number of the run's entries in each state."""
         rows = self._rows("SELECT state, count(*) FROM entries WHERE listed_run = ? GROUP BY state", (self.run,))
         return dict.fromkeys(EntryState, 0) | {EntryState(state): count for state, count in rows}
 
     def bytes_in(self, state: EntryState) -> tuple[int, int]:
-        """Return the bytes of the inputs and of the outputs of the run's entries in a state, as far as known."""
+        """Return the known bytes of the inputs and of the outputs of the run's entries in a state."""
         ((source_bytes, output_bytes),) = self._rows(
             "SELECT coalesce(sum(source_bytes), 0), coalesce(sum(output_bytes), 0) FROM entries "
             "WHERE listed_run = ? AND state = ?",
@@ -178,7 +178,7 @@ class BatchDatabase:
         )
 
     def failed_files(self, most: int) -> list[tuple[str, FileFault]]:
-        """Return ``most`` of the run's failed inputs, and why each failed."""
+        """Return up to ``most`` of the run's failed inputs, and why each failed."""
         return [(each.source, each.fault) for each in self.entries(EntryState.FAILED, most) if each.fault is not None]
 
     def _rows(self, question: str, values: tuple[object, ...]) -> list[Any]:
@@ -189,7 +189,7 @@ class BatchDatabase:
         match change:
             case FileStarted():
                 values: dict[str, object] = {"state": after(state, EntryEvent.STARTED), "tries": change.tries}
-                values["was_in_flight"] = 0  # set if the try is stopped, or the next run finds that it was killed
+                values["was_in_flight"] = 0  # set to 1 if the try is stopped, or if the next run finds it killed
                 values |= dict(zip(_FOUND, change.found, strict=True)) if change.found else {}
             case CopyNoted():
                 values = {"state": state, **dict(zip(_FOUND, change.found, strict=True))}
@@ -230,7 +230,7 @@ class BatchDatabase:
         """Hold the database for one transaction.
 
         Raises:
-            OutputInUse: another process has taken the database over, because this one seemed dead.
+            OutputInUse: another process has taken the database over, because this process seemed dead.
             StorageFailed: the disk is full or failed, or the file is damaged or was replaced.
         """
         with self._lock:
@@ -281,7 +281,7 @@ class BatchDatabase:
             raise in_use(self._root, Owner.read(owner[0].encode()), 0, self._here)
 
     def _make_file(self) -> None:
-        """Create a file that only its owner can read, since addresses may hold secrets; its log inherits the mode."""
+        """Create a file that only its owner can read, since addresses may hold secrets; the log inherits the mode."""
         folder = self.path.parent
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -294,7 +294,7 @@ class BatchDatabase:
         application_of(self.path)
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        """Write the tables into a new file, or check that an existing one is this batch's."""
+        """Write the tables into a new file, or check that an existing file belongs to this batch."""
         application = application_in(connection)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application is None:

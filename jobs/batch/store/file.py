@@ -31,13 +31,13 @@ class Made(NamedTuple):
     """The files created for a new database."""
 
     file: tuple[int, int] | None
-    folders: tuple[Path, ...]  #: its folders, the innermost first
+    folders: tuple[Path, ...]  #: the folders created for the file, the innermost first
 
 
 def application_of(path: Path) -> int | None:
     """Return a batch's application id, None for an empty file.
 
-    Creates no other file. Raises UsageError: it is another program's.
+    Creates no other file. Raises UsageError: the file belongs to another program.
     """
     # Read-only, so that another program's log is not merged into its file. A log may hold all tables, and is consistent
     # only under SQLite's locks; without a log, no locks are taken, since they create files.
@@ -58,7 +58,7 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write a connection's database, whose files were removed, to a new file, and close the connection."""
+    """Write the database of a connection whose files were removed to a new file, and close the connection."""
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -101,19 +101,22 @@ def what_next(error: OSError | sqlite3.Error) -> str:
 
 
 def not_a_batchs(path: Path) -> UsageError:
-    """Return the error of a database that is another program's."""
+    """Return the error for a database that belongs to another program."""
     return UsageError(f"{path} is not a batch's database", "Choose another --database.")
 
 
 def application_in(connection: sqlite3.Connection) -> int | None:
-    """Return the application id of a file, 0 if it has none; None for an empty file."""
+    """Return the application id of a file: 0 if it has no id, None if it is empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return int(application) if application or tables else None
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a batch's database for reading; not with ``mode=ro``, since the last reader removes the log files."""
+    """Open a batch's database for reading.
+
+    The mode is not ``ro``, since the last reader removes the log files.
+    """
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
     connection.execute("PRAGMA query_only = ON")
     return connection

@@ -1,6 +1,6 @@
 """Writes changes of entries into the database.
 
-Each transaction writes all changes that came during the previous one.
+Each transaction writes all changes that came during the previous transaction.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from .schema import Change
 
 
 class BatchLedger:
-    """Passes a batch's changes to ``write``, in its own thread; used from one event loop."""
+    """Passes a batch's changes to ``write``, which runs in a separate thread; used from one event loop."""
 
     def __init__(self, write: Callable[[list[Change]], object]) -> None:
         self._write = write
@@ -22,7 +22,10 @@ class BatchLedger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
-        """Return when the change is on disk; a cancelled call writes it too. Raises as ``BatchDatabase.write``."""
+        """Write a change, and return when it is on the disk; a cancelled call still writes the change.
+
+        Raises like ``BatchDatabase.write``.
+        """
         written: Future[None] = Future()
         self._pending.put((change, written))
         self._writer.submit(self._write_pending)

@@ -14,7 +14,7 @@ _ROWS_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ListedEntry:
-    """An entry as a new run lists it."""
+    """An entry in the list of a new run."""
 
     output: str
     source: str
@@ -22,8 +22,8 @@ class ListedEntry:
     overrides: str
     spec_sha256: str
     source_bytes: int | None
-    copy: str | None = None  #: the name under which the input may be copied, if it is not the output's
-    place: str = ""  #: where it was named, for errors: ``file:line`` of a list
+    copy: str | None = None  #: the name under which the input may be copied, if that differs from the output's name
+    place: str = ""  #: where the input was named, such as ``file:line`` of a list; used in errors
 
 
 def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], root: str) -> None:
@@ -84,7 +84,7 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
 
 
 def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
-    """Refuse an input whose copy would have the name of another input, or of that input's output or copy."""
+    """Refuse an input whose copy would have the name of another input, or of the output or copy of one."""
     found = connection.execute(
         "SELECT copied.source, other.source, copied.copy FROM listed AS copied "
         "JOIN listed AS other ON other.output = copied.copy WHERE copied.copy IS NOT NULL "

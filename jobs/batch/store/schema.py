@@ -1,4 +1,4 @@
-"""The database's schema, as docs/batch.md describes it, and its rows as values."""
+"""The schema of the database, which docs/batch.md describes, and the types of rows."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from ....errors import OutputInUse
 
-SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; changes when a column changes its meaning
+SCHEMA_VERSION: Final = 1  #: ``PRAGMA user_version``; a new number whenever a column changes its meaning
 APPLICATION_ID: Final = 0x43464C42  #: ``PRAGMA application_id`` of a batch's database: "CFLB" in ASCII
 
 TABLES: Final = """
@@ -89,19 +89,19 @@ class FileResult(Enum):
     """An entry's output; the values are those in the database."""
 
     ENCODED = "encoded"
-    KEPT = "kept"  #: The input, byte for byte: the result was not smaller
-    COPIED = "copied"  #: The input, byte for byte: it is not video
+    KEPT = "kept"  #: The input, byte for byte, because the result was not smaller
+    COPIED = "copied"  #: The input, byte for byte, because it is not video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """An input's content: ``version`` is text that changes with it; ``sha256`` is None unless requested."""
+    """The content of an input: ``version`` changes with the content; ``sha256`` is None unless requested."""
 
     version: str
     sha256: str | None
 
     def is_that_of(self, before: "Content") -> bool:
-        """Return whether an input is unchanged: by SHA-256 if both are known, else by version."""
+        """Return whether an input is unchanged: by SHA-256 if both are known, otherwise by version."""
         if self.sha256 is not None and before.sha256 is not None:
             return self.sha256 == before.sha256
         return self.version == before.version
@@ -111,14 +111,14 @@ class Content:
 class FileFault:
     """Why an entry failed."""
 
-    error: str  #: the class of the error, from ``codecfleet.errors``; for a defect, the exception's
+    error: str  #: the class of the error, from ``codecfleet.errors``; for a defect, the class of the exception
     message: str
     next_step: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """An entry to do or to compare."""
+    """An entry that is to be done or to be compared."""
 
     entry: int
     source: str
@@ -129,19 +129,20 @@ class BatchEntry:
     was_in_flight: bool  #: a try was killed or stopped, and may have written the file under the output's name
     content: Content | None
     source_bytes: int | None
-    published: str | None  #: an earlier run's file of the same input; a copy's extension may differ from ``output``'s
+    published: str | None  #: an earlier run's file of the same input; a copy may have another extension than ``output``
     output_bytes: int | None  #: the size of the ``published`` file
-    fault: FileFault | None = None  #: why its last try failed; None if none has failed since it was last done
+    #: why the entry's last try failed; None if no try has failed since the entry was last done
+    fault: FileFault | None = None
 
     @property
     def was_in_use(self) -> bool:
-        """Whether its last try failed because another process held the output; a killed try may have written it."""
+        """Whether the last try failed because another process held the output."""
         return self.fault is not None and self.fault.error == OutputInUse.__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSpan:
-    """When and where one segment ran; seconds since 1970."""
+    """When and where one segment ran; times are in seconds since 1970."""
 
     segment: int
     began_s: float
@@ -157,12 +158,12 @@ class FileStarted:
 
     entry: int
     tries: int
-    found: tuple[str, int] | None = None  #: name and size of a killed or stopped try's file, which may be replaced
+    found: tuple[str, int] | None = None  #: name and size of a file from a killed or stopped try, which may be replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNoted:
-    """Name and size of the copy that a try is about to make; after a failure, those of the file before it."""
+    """Name and size of the copy that a try is about to make; after a failure, those of the file that it replaced."""
 
     entry: int
     found: tuple[str | None, int | None]
@@ -170,7 +171,7 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again; ``in_flight``: the try was stopped, and may have published."""
+    """A try ended, and the entry waits again; ``in_flight`` says that it was stopped and may have published."""
 
     entry: int
     tries: int

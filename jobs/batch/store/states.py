@@ -1,12 +1,12 @@
-"""The states of a batch's entries, their transitions, and what a try's error does to its entry. Pure."""
+"""The states of a batch's entries, their transitions, and the effect of a try's error on the entry. Pure."""
 
 from enum import Enum
 from typing import Final
 
 from ....errors import FleetUnavailable, WorkError
 
-TRIES: Final = 2  #: How often a run tries an entry that fails through no fault of its input; jobs retry segments too
-FAULTS_IN_A_ROW: Final = 8  #: This many such failures in a row end the batch: the next files would fail too
+TRIES: Final = 2  #: How often a run tries an entry that fails without a fault of the input; jobs also retry segments
+FAULTS_IN_A_ROW: Final = 8  #: So many of these failures in a row end the batch, since the next files would fail too
 
 
 class EntryState(Enum):
@@ -23,12 +23,14 @@ class EntryState(Enum):
 class EntryEvent(Enum):
     """The events of an entry."""
 
-    LISTED = "listed"  #: a new run lists it with the same input and options
-    LISTED_OTHERWISE = "listed otherwise"  #: a new run lists it with another input or options, or retries its failure
+    LISTED = "listed"  #: a new run lists the entry with the same input and options
+    #: a new run lists the entry with another input or options, or retries its failure
+    LISTED_OTHERWISE = "listed otherwise"
     STARTED = "started"
     PUBLISHED = "published"
     FAILED = "failed"
-    PUT_BACK = "put back"  #: it failed through no fault of its own and is retried, or the batch ended before it did
+    #: the entry failed through no fault of its own and is retried, or the batch ended before the entry did
+    PUT_BACK = "put back"
     FOUND_SAME = "found same"
     FOUND_CHANGED = "found changed"
 
@@ -37,7 +39,7 @@ _S, _H = EntryState, EntryEvent
 EDGES: Final = {
     # A new run begins.
     (_S.WAITING, _H.LISTED): _S.WAITING,
-    (_S.RUNNING, _H.LISTED): _S.WAITING,  # its run was killed: the job continues from its journal
+    (_S.RUNNING, _H.LISTED): _S.WAITING,  # the entry's run was killed; the job continues from its journal
     (_S.DONE, _H.LISTED): _S.DONE_BEFORE,
     (_S.FAILED, _H.LISTED): _S.FAILED_BEFORE,
     (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before comparing it
@@ -50,7 +52,7 @@ EDGES: Final = {
     (_S.FAILED_BEFORE, _H.FOUND_CHANGED): _S.WAITING,
     # A try.
     (_S.WAITING, _H.STARTED): _S.RUNNING,
-    (_S.WAITING, _H.FAILED): _S.FAILED,  # its input is missing, or another file has its output's name
+    (_S.WAITING, _H.FAILED): _S.FAILED,  # the input is missing, or another file has the output's name
     (_S.WAITING, _H.PUT_BACK): _S.WAITING,
     (_S.RUNNING, _H.PUBLISHED): _S.DONE,
     (_S.RUNNING, _H.FAILED): _S.FAILED,
@@ -67,7 +69,7 @@ def after(state: EntryState, happening: EntryEvent) -> EntryState:
 
 
 def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: bool) -> str:
-    """Return the state of an entry after a new run lists it; ``state`` is the one in the database."""
+    """Return the state of an entry after a new run lists it; ``state`` is the state in the database."""
     before = EntryState(state)
     retried = retry_failed and before in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     same = same_input and same_spec and not retried
@@ -77,7 +79,7 @@ def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: 
 def after_error(error: BaseException, tries: int) -> EntryEvent:
     """Return the event of an error that ended the ``tries``-th try.
 
-    Errors of the input, the request or codecfleet itself would recur, so they are not retried.
+    Errors in the input, the request or codecfleet itself would recur, so they are not retried.
     """
     if isinstance(error, FleetUnavailable):
         return EntryEvent.PUT_BACK
@@ -97,5 +99,5 @@ def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
 
 
 def exit_code_of(codes: set[int]) -> int:
-    """Return a batch's exit code, the worst of its failed files': 5 (machine, store), 4 (request), 3 (input)."""
+    """Return a batch's exit code, the worst among its failed files: 5 (machine, store), 4 (request), 3 (input)."""
     return max(codes, default=0)

@@ -1,4 +1,4 @@
-"""A text track to burn in: its cues, and which of them are on screen together."""
+"""A text track to burn in: the cues, and which of them are on screen together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 TEXT_CODECS: Final = frozenset({"subrip", "mov_text", "webvtt", "text"})  #: FFmpeg's names of plain text
 MOST_AT_ONCE: Final = 16  #: The most cues on screen at the same time; people can read two or three
-MOST_LETTERS: Final = 2_000  #: The most letters in one cue: a full screen
+MOST_LETTERS: Final = 2_000  #: The most letters in one cue; so many fill the screen
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Lines shown in [start, end), in seconds of the source's clock; without ``end_s``, until the next cue."""
+    """Lines shown in [start, end), in seconds of the source's clock; ``end_s`` of None is the next cue's start."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -34,9 +34,9 @@ class Cue:
 
 
 def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list[Cue]:
-    """Return a text track's cues by time, without styles. Raises InputTooLarge: more than ``MOST_LETTERS`` in one."""
+    """Return a text track's cues by time, without styles. Raises InputTooLarge: one has over ``MOST_LETTERS``."""
     found = []
-    with suppress(av.error.FFmpegError):  # use what can be read of a damaged file
+    with suppress(av.error.FFmpegError):  # use the readable part of a damaged file
         for packet in demux(container, stream):
             if packet.pts is None:
                 continue
@@ -51,7 +51,7 @@ def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list
 
 
 def ended(cues: Sequence[Cue]) -> Iterator[Cue]:
-    """Yield cues in the order of their times, each with its end; the last may have none."""
+    """Yield cues in the order of their times, each with its end; the last cue may have no end."""
     for cue, following in pairwise([*cues, None]):
         if cue is not None:
             end_s = following.start_s if cue.end_s is None and following is not None else cue.end_s
@@ -84,7 +84,7 @@ def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]
 
 
 def text_showings(cues: Sequence[Cue], renderer: TextRenderer) -> Iterator[Showing]:
-    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or they need text shaping."""
+    """Yield rendered cues. Raises InputTooLarge; Unsupported: the font lacks letters, or letters need text shaping."""
     renderer.check(line for cue in cues for line in cue.lines)
     for time_s, lines in on_screen(cues):
         yield Showing(time_s, None, renderer.bitmap(lines) if lines else None)

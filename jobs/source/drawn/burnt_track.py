@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 128 << 20  #: A track's subtitles, compressed; those of a long film need about 20 MB
-MOST_FONT_BYTES: Final = 64 << 20  #: The largest fonts (Chinese, Japanese, Korean) need about 20 MB
-_OBJECT_BYTES: Final = 512  #: Memory of each subtitle besides its samples
+#: The largest size of a track's compressed subtitles; those of a long film need about 20 MB
+MOST_BYTES: Final = 128 << 20
+#: The largest size of a font file; the largest fonts (Chinese, Japanese, Korean) need about 20 MB
+MOST_FONT_BYTES: Final = 64 << 20
+_OBJECT_BYTES: Final = 512  #: Memory of each subtitle in addition to the samples
 _FAST: Final = 1  #: zlib's level
-NEVER_S: Final = Fraction(1 << 40)  #: The end of a subtitle that has none
+NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle ends that states no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class BurntTrack:
 
 
 def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | None:
-    """Return the subtitle track with a number (from 0) or language; None if none was requested.
+    """Return the subtitle track with a number (from 0) or language; None without a request.
 
     Raises Unsupported: there is no such track, or it holds neither bitmaps nor plain text.
     """
@@ -70,19 +72,19 @@ def burnt_track(source: SourceDescription, asked: int | str | None) -> Track | N
 
 @dataclass(frozen=True, slots=True)
 class ReadBitmaps:
-    """A track of bitmaps, as read."""
+    """The data of a track of bitmaps."""
 
     track: Track
     shown: ReadResult[BurntTrack]
 
     def burnt(self, _size: "Size", _shape: Fraction) -> BurntTrack:
-        """Return the track's subtitles; raises the error of reading them, if there was one."""
+        """Return the track's subtitles; raise the error of reading them, if it failed."""
         return self.shown.get()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """A track of text and its font, as read."""
+    """The data of a track of text, and the font."""
 
     track: Track
     cues: ReadResult[list[Cue]]
@@ -95,7 +97,7 @@ class ReadText:
         Raises:
             InputError: the source or the font could not be read.
             InputTooLarge: the subtitles need more than ``MOST_BYTES``.
-            Unsupported: there is no font, it lacks letters, or they need text shaping.
+            Unsupported: there is no font, the font lacks letters, or letters need text shaping.
         """
         if self.letters is None:
             message = f"{self.track.name} is text, and needs a font that is the same on every node"
@@ -105,7 +107,7 @@ class ReadText:
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and the font file for text; ``size`` is the canvas of bitmaps that state none."""
+    """Read a whole track, and for text the font file; ``size`` is the canvas of bitmaps that state none."""
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -143,7 +145,7 @@ def _font_content(font: str) -> bytes:
 
 
 def font_sha256(font: str | None) -> str | None:
-    """Return the SHA-256 of a font file, None for none. Raises InputError: it cannot be read."""
+    """Return the SHA-256 of a font file, or None without one. Raises InputError: the file cannot be read."""
     if font is None:
         return None
     return hashlib.sha256(_font_content(font)).hexdigest()
@@ -152,14 +154,17 @@ def font_sha256(font: str | None) -> str | None:
 def _bitmap_showings(
     container: "InputContainer", stream: "SubtitleStream", decoder: BitmapDecoder
 ) -> Iterator[Showing]:
-    with suppress(av.error.FFmpegError):  # use what can be read of a damaged file
+    with suppress(av.error.FFmpegError):  # use the readable part of a damaged file
         for packet in demux(container, stream):
             yield from decoder.decode(packet)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedShowing:
-    """A change of what is shown at ``start_s``; ``subtitle`` has no times yet, and is None if the screen is cleared."""
+    """A change of what is shown at ``start_s``.
+
+    ``subtitle`` has no times yet; it is None if the screen is cleared.
+    """
 
     start_s: Fraction
     end_s: Fraction | None
@@ -198,7 +203,10 @@ def _pack(showing: Showing) -> PackedShowing:
 
 
 def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
-    """Return the subtitles with their times: each lasts until its own end or the next start; ties go to the last."""
+    """Return the subtitles with their times: each lasts until its own end or the next start.
+
+    Of several subtitles with the same start, the last one counts.
+    """
     ordered = sorted(showings, key=lambda each: each.start_s)
     starts_s = [each.start_s for each in ordered]
     found: list[Subtitle] = []

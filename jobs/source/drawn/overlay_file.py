@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-MOST_BYTES: Final = 1 << 20  #: The file is sent with each segment's work, because workers may not see it
+#: The largest file; it is sent with each segment's work, because workers may be unable to read it
+MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class OverlayFile:
 
         Raises:
             InputNotFound: the file does not exist.
-            InputTooLarge: it has more pixels than a source's pictures may have.
-            InputUnreadable: it cannot be read, is not a regular file, is larger than ``MOST_BYTES``, or not a PNG.
+            InputTooLarge: the picture has more pixels than a source's pictures may have.
+            InputUnreadable: the file cannot be read, is not a regular file, is larger than ``MOST_BYTES``, or is not a
+                PNG.
         """
         name = redacted(place)
         content = content_of(place, "overlay picture", "--overlay", MOST_BYTES)
@@ -62,9 +64,9 @@ class OverlayFile:
 
 
 def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
-    """Return the bytes of a small file, a path or an fsspec URL; ``what`` and ``flag`` name it in messages.
+    """Return the bytes of a small file, given a path or an fsspec URL; messages name it by ``what`` and ``flag``.
 
-    Raises InputNotFound; InputUnreadable: it cannot be read, is not a regular file, or is over ``most_bytes``.
+    Raises InputNotFound; InputUnreadable: the file cannot be read, is not a regular file, or is over ``most_bytes``.
     """
     name = redacted(place)
     try:

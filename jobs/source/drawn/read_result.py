@@ -1,4 +1,4 @@
-"""The result of reading, or its error, kept as a value: all reading can happen before the first decision."""
+"""The result of reading, or the error, kept as a value, so that all reading can happen before any decision."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

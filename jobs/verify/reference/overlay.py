@@ -1,4 +1,4 @@
-"""The reference for overlays and burnt subtitles: docs/filters.md in floats; segments blend integers."""
+"""The reference for overlays and burnt subtitles: docs/filters.md computed in floats; segments use integers."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,14 +35,14 @@ _TO_2020: Final = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], 
 
 @dataclass
 class OverlayReference:
-    """Lays a picture over others as a report states."""
+    """Lays a picture over other pictures as a report states."""
 
     file: OverlayFile
     overlay: OverlayReport
 
     @classmethod
     def of(cls, overlay: OverlayReport) -> Self:
-        """Read the picture. Raises InputError, or UsageError if it changed or the report hides part of its address."""
+        """Read the picture. Raises InputError; UsageError: it has changed, or the report hides part of its address."""
         if "://" in overlay.picture and REDACTED in overlay.picture:
             message = f"the report leaves out the secret part of the overlay picture's address: {overlay.picture}"
             raise UsageError(message, "Download it, and write its path into the report, as overlay.picture.")
@@ -57,7 +57,7 @@ class OverlayReference:
         return self.file.samples() / 255
 
     def planes(self, planes: list[NDArray[Any]], bits: int, output: VideoFrame) -> list[NDArray[Any]]:
-        """Return planes of Y', Cb and Cr with the picture over them. Raises UsageError if it reaches outside."""
+        """Return planes of Y', Cb and Cr with the picture over them. Raises UsageError if it is partly outside."""
         (height, width), (x, y) = planes[0].shape, self.overlay.place
         if y + self._rgba.shape[0] > height or x + self._rgba.shape[1] > width:
             message = f"the report has an overlay that reaches outside the output's {width}x{height}"

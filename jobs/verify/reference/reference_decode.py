@@ -1,6 +1,7 @@
 """One sequential decode of a video track, and the time of each picture.
 
-A second implementation of docs/timeline.md, on whole lists: a mistake in one of the two appears as a difference.
+This is a second implementation of docs/timeline.md, on whole lists. A mistake in one of the two implementations appears
+as a difference.
 """
 
 import heapq
@@ -26,15 +27,15 @@ from ....actors.media.opening import open_source
 from ....errors import NoVideoTrack
 from ..streams import is_decodable, video_tracks
 
-RESET_S = 1  # a decoding clock that steps back by more was reset; smaller steps are disorder
-LEAP_S = 6 * 3600  # a larger leap ahead is also a reset, which FFmpeg took for a wrap of the 33-bit clock
-WINDOW_FRAMES = 16  # pictures held back for sorting: the largest picture buffer of H.264 and HEVC
-DENOMINATOR_MAX = 10**9  # the finest tick that the source's may be divided into
+RESET_S = 1  # a decoding clock that steps back by more than this was reset; smaller steps are disorder
+LEAP_S = 6 * 3600  # a leap ahead by more than this is also a reset, which FFmpeg took for a wrap of the 33-bit clock
+WINDOW_FRAMES = 16  # how many pictures are held back for sorting: the largest picture buffer of H.264 and HEVC
+DENOMINATOR_MAX = 10**9  # the finest tick into which the source's tick may be divided
 _BEFORE_ALL = -(1 << 80)
 
 
 def whole_ticks(nominal: Fraction) -> int:
-    """Return the ticks that a repair adds for a frame's ``nominal`` duration: rounded half to even, at least 1."""
+    """Return the ticks that a repair adds for a frame's ``nominal`` duration, rounded half to even and at least 1."""
     return max(1, round(nominal))
 
 
@@ -43,13 +44,14 @@ class Timeline:
     """The presentation time of every frame of a track, in ticks of ``time_base``."""
 
     order: tuple[int, ...]  # the frames in presentation order, as indices into the decoder's output
-    times: tuple[int, ...]  # their times, repaired and strictly increasing
+    times: tuple[int, ...]  # the times of these frames, repaired and strictly increasing
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
     resets: int = 0  # of the decoding clock
     missing: int = 0  # frames without a PTS
-    disordered: int = 0  # how many frames come after a later one
+    disordered: int = 0  # how many frames come after a frame with a later time
     repeated: int = 0
-    zero: int = 0  # the zero of a requested start and end: the first time of a presented packet, decodable or not
+    # the zero from which a requested start and end count: the first time of a presented packet, decodable or not
+    zero: int = 0
     packets: tuple[int, ...] = ()  # the times that all presented packets promise, in order
     nominal: Fraction = Fraction(1)  # a frame's nominal duration
 
@@ -68,8 +70,8 @@ class ResetClock:
     def advance(self, dts: int | None) -> int:
         """Take the next packet's DTS in demux order, and return the offset of its timestamps in ticks.
 
-        Pass None for packets that an edit list hides, and for packets without a DTS: their PTS does not show the
-        decoding clock, because it is ahead by the reorder delay, many seconds at a low frame rate.
+        Pass None for packets that an edit list hides, and for packets without a DTS: the PTS does not show the decoding
+        clock, because a PTS is ahead of that clock by the reorder delay (many seconds at a low frame rate).
         """
         if dts is None:
             return self.offset
@@ -81,10 +83,10 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick with which every frame with a unique time keeps it: part of R4.
+    """Return the divisor of the source's tick with which each unique time stays as it is: part of R4.
 
-    ``times`` are those of the presented packets, repaired by R1. Each of several frames with the same time needs a tick
-    before the next time; the tick's denominator is at most 10^9.
+    ``times`` are the times of the presented packets, repaired by R1. Each of several frames with the same time needs a
+    tick before the next time; the tick's denominator is at most 10^9.
     """
     groups = [(time, len(list(same))) for time, same in groupby(sorted(times))]
     wanted = [Fraction(count, after - time) for (time, count), (after, _) in pairwise(groups)]
@@ -95,7 +97,8 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
 def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1) -> Timeline:
     """Return the presentation time of each frame of a track: R2, R3 and R4 over the decoder's whole output.
 
-    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks, the result in ticks divided by ``divisor``.
+    ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks. The result is in ticks divided by
+    ``divisor``.
     """
     nominal *= divisor
     filled = _filled([None if stamp is None else stamp * divisor for stamp in stamps], nominal)
@@ -111,7 +114,7 @@ def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1)
 
 
 def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
-    """R2: a frame without a time follows the previous frame; frames before the first known time lead up to it."""
+    """R2: a frame without a time follows the previous frame; frames before the first known time end at that time."""
     first = next((place for place, time in enumerate(times) if time is not None), None)
     if first is None:
         return [round(place * nominal) for place in range(len(times))]
@@ -123,7 +126,7 @@ def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
 
 
 def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
-    """R4, over sorted times: frames that share a time are spread up to the next one, and no two stay equal."""
+    """R4, over sorted times: frames that share a time are spread up to the next time, and no two times stay equal."""
     groups = [(time, len(list(same))) for time, same in groupby(times)]
     followings: list[int | None] = [*(time for time, _ in groups[1:]), None]
     step_ticks = max(1, int(nominal))
@@ -140,15 +143,15 @@ def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
 
 @dataclass(slots=True)
 class SequentialDecode:
-    """One sequential decode of a video track: iterate it once for the frames, in the decoder's output order.
+    """One sequential decode of a video track; iterate over it once for the frames in the decoder's output order.
 
-    ``damaged_packets`` counts the packets that failed to decode. All is final once the iteration has ended.
+    ``damaged_packets`` counts the packets that failed to decode. All fields are final once the iteration has ended.
     """
 
     container: InputContainer
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
-    pts: list[int | None] = field(default_factory=list)  # each frame's time, as the decoder gives it
+    pts: list[int | None] = field(default_factory=list)  # each frame's time according to the decoder
     stamps: list[int | None] = field(default_factory=list)  # the same times, repaired by R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
@@ -158,7 +161,7 @@ class SequentialDecode:
 
     @property
     def time_base(self) -> Fraction:
-        """Seconds in a tick of the source."""
+        """The length of the source's tick in seconds."""
         return Fraction(self.stream.time_base or 1)
 
     def __iter__(self) -> Iterator[VideoFrame]:
@@ -170,7 +173,8 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # A list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one object.
+            # This is a list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one
+            # object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
                 # For a VP9 picture that is shown again, PyAV names the packet that coded it; VP9 delays no picture.
@@ -187,7 +191,7 @@ class SequentialDecode:
             with suppress(IndexError):
                 yield from self.container.demux(self.stream)
         except av.error.FFmpegError:
-            # Unreadable data ends the track, as the end of the file does: the decoder is still flushed.
+            # Unreadable data ends the track like the end of the file, so the decoder is still flushed.
             self.damaged_packets += 1
             last = cast("Packet[VideoStream]", Packet(0))
             last.stream = self.stream
@@ -218,17 +222,17 @@ class SequentialDecode:
 def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
     """Open a path or URL to decode one of its video tracks from start to end in one thread.
 
-    Raises InputError, or NoVideoTrack if there is no such track, or no decoder for it.
+    Raises InputError, or NoVideoTrack if there is no such track, or no decoder for the track.
     """
     with open_source(source) as container:
         stream = _video_stream(container, source, video_track)
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
-        # The thread count changes what a damaged stream decodes to.
+        # The thread count changes the pictures to which a damaged stream decodes.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
-        # A damaged picture must not depend on earlier pictures, nor on who still holds them.
+        # A damaged picture must not depend on earlier pictures, nor on which of them are still held.
         forget_remains(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         yield SequentialDecode(container, stream, 1 / (rate * Fraction(stream.time_base or 1)))
@@ -256,8 +260,8 @@ def read_timeline(source: str, video_track: int = 0) -> Timeline:
 def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, VideoFrame]]:
     """Yield a track's frames as they are presented, sorted within ``WINDOW_FRAMES``, while it is decoded.
 
-    Each comes with its place in the decoder's output. If the window is too small, or the first times are missing, the
-    order may differ from ``timeline().order``; decode again with ``in_known_order`` if it does.
+    Each frame comes with its place in the decoder's output. If the window is too small, or the first times are missing,
+    the order may differ from ``timeline().order``; if it does, decode again with ``in_known_order``.
     """
     waiting: list[tuple[int, int, VideoFrame]] = []
     latest: int | None = None
@@ -277,8 +281,8 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
     """Yield the frames in ``order`` (places in the decoder's output), in that order, dropping all others.
 
-    A frame that ``order`` repeats is yielded as often. The more disordered the track, the more pictures are held;
-    decoding stops after the last wanted one.
+    A frame that ``order`` repeats is yielded again each time. The more disordered the track, the more pictures are
+    held; decoding stops after the last wanted frame.
     """
     wanted = set(order)
     waiting: dict[int, VideoFrame] = {}
@@ -299,22 +303,23 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # its frames as indices into the decoder's output, each as often as it is shown
-    times: tuple[int, ...]  # their times, in ticks of ``time_base``
+    order: tuple[int, ...]  # the part's frames as indices into the decoder's output, each as often as it is shown
+    times: tuple[int, ...]  # the times of these frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock
-    length_s: Fraction | None  # the time from the source's first frame in it to the last; None for the whole track
-    begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the part's
+    # the time from the source's first frame in the part to the last one; None for the whole track
+    length_s: Fraction | None
+    begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the first frame of the part
     last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it
 
     @classmethod
     def whole(cls, timeline: Timeline) -> Self:
-        """Return all of a track."""
+        """Return the whole of a track as a part."""
         zero_s = (timeline.times[0] if timeline.times else 0) * timeline.time_base
         return cls(timeline.order, timeline.times, timeline.time_base, zero_s, None)
 
     def time_s(self, number: int) -> Fraction | None:
-        """Return when a frame is shown, on the source's clock; None past the last one."""
+        """Return when a frame is shown, on the source's clock; None past the last frame."""
         if number >= len(self.times):
             return None
         return self.zero_s + (self.times[number] - self.times[0]) * self.time_base

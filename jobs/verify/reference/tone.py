@@ -1,4 +1,4 @@
-"""The reference for tone-mapped pictures: docs/filters.md's formula for each sample; segments use a table."""
+"""The reference for tone-mapped pictures: the formula of docs/filters.md for each sample; segments use a table."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -98,7 +98,7 @@ def _hable(light: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _spline(codes: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-    """Return BT.2390's curve (5.4.1): straight up to the knee, then a Hermite spline to ``most``."""
+    """Return the curve of BT.2390 (5.4.1): straight up to the knee, then a Hermite spline to ``most``."""
     knee = 1.5 * most - 0.5
     if knee >= 1:
         return codes

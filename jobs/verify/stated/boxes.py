@@ -1,4 +1,4 @@
-"""Reads what an mp4 or mov file states: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
+"""Reads the statements of an mp4 or mov file: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,10 +14,11 @@ from .facts import TOP_FIRST, FileBytes, Spread, StatedCrop, StatedFile, StatedK
 
 _Ticks: TypeAlias = NDArray[np.int64]
 
-MOST_HEADER_BYTES: Final = 256 << 20  # ten hours of a film with sound have an index of about 20 MB
+MOST_HEADER_BYTES: Final = 256 << 20  # the largest index; ten hours of a film with sound have one of about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-_NEAR_SAMPLES: Final = Fraction(3, 2)  # a header's tolerance in samples: FFmpeg's muxer counts one more with reordering
+# a header's tolerance in samples: FFmpeg's muxer counts one sample too many with reordering
+_NEAR_SAMPLES: Final = Fraction(3, 2)
 _NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; other kinds may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
@@ -25,17 +26,19 @@ _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", 
 _HANDLERS: Final = {b"vide": StatedKind.VIDEO, b"soun": StatedKind.AUDIO} | dict.fromkeys(
     (b"sbtl", b"subt", b"text", b"clcp"), StatedKind.SUBTITLES
 )
-_STSC_FIELDS: Final = 3  # a run's first chunk, the samples in each of its chunks, and their description
+# a run's first chunk, the number of samples in each chunk of the run, and the description of these samples
+_STSC_FIELDS: Final = 3
 _SIZES_HEAD_BYTES: Final = 12
 _VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry, up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
 _HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION = 0x100, 0x200, 0x400, 0x800
-_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))  # optional fields before the default duration: flag and bytes
+# the optional fields before the default duration: for each, its flag and its bytes
+_TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))
 _TFHD_DURATION: Final = 0x8
 
 
 def boxes_in(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the kind and payload of each box in ``data``, up to a box that reaches past its end."""
+    """Yield the kind and payload of each box in ``data``, up to a box that reaches past the end of ``data``."""
     place = 0
     while place + _HEAD_BYTES <= len(data):
         length, kind = unpack_from(">I4s", data, place)
@@ -58,12 +61,12 @@ def _child(data: memoryview, *path: bytes) -> memoryview:
 
 @dataclass
 class _Samples:
-    """A track's samples: one array per table that lists samples."""
+    """A track's samples: one array for each table that lists samples."""
 
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
     offsets: list[_Ticks] = field(default_factory=list)  # the time from each sample's decoding to its presentation
-    next_ticks: int = 0  # the start of the next fragment unless it states one
+    next_ticks: int = 0  # the start of the next fragment, unless that fragment states one
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -74,18 +77,18 @@ class _Samples:
         self.next_ticks = int(ends[-1]) if len(ends) else begin
 
     def spread(self, scale: int, edited_s: Fraction | None, near_s: Fraction) -> Spread | None:
-        """Return the samples' times; the edit list ends at ``edited_s`` on the media's clock, within ``near_s``."""
+        """Return the samples' times; the edit list ends within ``near_s`` of ``edited_s`` on the media's clock."""
         if not sum(map(len, self.starts)):
             return None
         durations = np.concatenate(self.durations)
         shown = np.concatenate(self.starts) + np.concatenate(self.offsets)
-        # Samples that start after the edit list's end are not shown.
+        # Samples that start after the end of the edit list are not shown.
         visible = shown < (shown.max() + 1 if edited_s is None else ceil(edited_s * scale))
         ranked = np.where(visible if visible.any() else True, shown, shown.min() - 1)
         last = len(shown) - 1 - int(np.argmax(ranked[::-1]))
         by_samples = [Fraction(int(durations[last]), scale)]
         if last < len(shown) - 1 and shown[last] == shown.max():
-            # The sample shown last is not decoded last: its duration reaches to the next decoding time.
+            # The sample shown last is not decoded last, so its duration reaches to the next decoding time.
             by_samples.insert(0, Fraction(int(durations.sum() - (shown[last] - shown.min())), scale))
         begin_s = Fraction(int(shown[last]), scale)
         by_edit = None if edited_s is None else edited_s - begin_s
@@ -111,20 +114,21 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 
 @dataclass(kw_only=True)
 class _Track:
-    """The statements of one ``trak``."""
+    """The statements of one ``trak`` box."""
 
     stated: StatedTrack
     scale: int
     media_ticks: int  # ``mdhd``'s duration
-    shown_ticks: int  # ``tkhd``'s duration, in the movie's ticks
-    edits: list[tuple[int, int]]  # duration in the movie's ticks and media time of each edit; an empty one has -1
+    shown_ticks: int  # the duration in ``tkhd``, in the movie's ticks
+    # for each edit, its duration in the movie's ticks and its media time; an empty edit has -1
+    edits: list[tuple[int, int]]
     samples: _Samples
     samples_end: int = 0  # the end of the last sample in the file, as an offset; 0 if unknown
-    damage: str = ""  # how its tables contradict each other; "" if they do not
-    default_ticks: int = 0  # ``trex``'s default duration of a fragment's samples
+    damage: str = ""  # how the track's tables contradict each other; "" if they do not
+    default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
-        """Return the end of the only non-empty edit, on the media's clock; None if there are none or several."""
+        """Return the end of the only non-empty edit, on the media's clock; None if there is none, or several."""
         shown = [(duration, begin) for duration, begin in self.edits if begin >= 0]
         if len(shown) != 1:
             return None
@@ -132,7 +136,7 @@ class _Track:
 
 
 def read_boxes(file: FileBytes) -> StatedFile | None:
-    """Return what an mp4 or mov file states; None for other files, or if its header cannot be read."""
+    """Return the statements of an mp4 or mov file; None for other files, or if the header cannot be read."""
     movie: memoryview | None = None
     tracks: dict[int, _Track] = {}
     missing = 0
@@ -208,7 +212,7 @@ def _tracks(movie: memoryview) -> Iterator[tuple[int, _Track]]:
 
 
 def _samples_end(tables: Mapping[bytes, memoryview]) -> int:
-    """Return the end of the last sample in the file, by the payloads of the track's tables; 0 if unknown."""
+    """Return the end of the last sample in the file, according to the track's tables; 0 if unknown."""
     kind, form = (b"co64", ">u8") if b"co64" in tables else (b"stco", ">u4")
     chunks = _numbers(tables.get(kind, b""), form)
     runs = _numbers(tables.get(b"stsc", b""), ">u4")
@@ -266,7 +270,7 @@ def _read_visual_entry(entry: memoryview, track: _Track) -> None:
 
 
 def _aperture(values: tuple[int, ...], width: int, height: int) -> StatedCrop:
-    """Return the crop of a clean aperture, whose offset is from the picture's centre to the aperture's."""
+    """Return the crop of a clean aperture, whose offset goes from the picture's centre to that of the aperture."""
     if not all(values[1::2]):
         return StatedCrop()
     wide, high, right, down = (Fraction(a, b) for a, b in zip(values[::2], values[1::2], strict=True))

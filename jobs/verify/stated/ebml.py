@@ -1,4 +1,4 @@
-"""Reads what a Matroska or WebM file states: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
+"""Reads the statements of a Matroska or WebM file: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -44,10 +44,10 @@ class _Track:
 
     stated: StatedTrack
     default_s: Fraction | None  # ``DefaultDuration``
-    delay_s: Fraction  # ``CodecDelay``: the inaudible beginning, by which all blocks are late
+    delay_s: Fraction  # ``CodecDelay``: the length of the inaudible beginning, by which all blocks are late
     times: "array[int]" = field(default_factory=lambda: array("q"))
     durations: "array[int]" = field(default_factory=lambda: array("q"))  # ``BlockDuration`` in ticks; -1 if not stated
-    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # ``DiscardPadding`` by the block's time
+    hidden_s: dict[int, Fraction] = field(default_factory=dict)  # the ``DiscardPadding`` at the time of each block
     alpha: bool = False  # whether a block has alpha
 
     def spread(self, tick_s: Fraction) -> Spread | None:
@@ -66,7 +66,7 @@ class _Track:
 
 
 def read_elements(file: FileBytes) -> StatedFile | None:
-    """Return what a Matroska or WebM file states; None for other files."""
+    """Return the statements of a Matroska or WebM file; None for other files."""
     first = _element(file, 0)
     if first is None or first.number != _EBML:
         return None
@@ -94,7 +94,7 @@ class _Reading:
     _elements: int = 0
 
     def read(self, segment: _Element) -> int:
-        """Read the whole segment; return its stated end, else the end of its last element."""
+        """Read the whole segment; return its stated end, or else the end of its last element."""
         end = segment.end(self.file.size)
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
@@ -185,7 +185,7 @@ def _children(file: FileBytes, element: _Element) -> list[tuple[int, bytes]]:
 
 
 def _inside(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and payload of each element in ``data``, up to an element that reaches past its end."""
+    """Yield the number and payload of each element in ``data``, up to one that reaches past the end."""
     place = 0
     while place < len(data):
         number, first = _variable(data, place, marked=True)
@@ -227,7 +227,7 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
         if track.times:
             shown = sorted(track.times)[-2:]
             step_s = (shown[-1] - shown[0]) * reading.tick_s
-            # Without a stated duration, assume the previous step; subtitles stay until they are cleared.
+            # Without a stated duration, assume the previous step; subtitles stay until the screen is cleared.
             step_s = Fraction(0) if track.stated.kind is StatedKind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
             end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)
@@ -242,7 +242,7 @@ def _unsigned(data: bytes) -> int:
 
 
 def _float(data: bytes) -> Fraction:
-    """Return a float as a fraction; 0 if it is not a float, or not a possible duration."""
+    """Return a float as a fraction; 0 if the value is not a float, or not a possible duration."""
     form = {4: ">f", 8: ">d"}.get(len(data))
     value = 0.0 if form is None else unpack(form, data)[0]
     return Fraction(value) if 0 <= value < 1 << 53 else Fraction(0)

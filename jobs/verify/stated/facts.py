@@ -1,4 +1,4 @@
-"""What containers of any kind state about themselves and their tracks; and the bytes of a file."""
+"""What containers of any kind state about themselves and their tracks, and the bytes of a file."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from ....actors.media.structure import Readable
 
 BLOCK_BYTES: Final = 1 << 16
-TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}  # 9 and 14: interleaved lines, by QuickTime's headers
+# 9 and 14 mean interleaved lines, by the headers of QuickTime
+TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 
 
 class StatedKind(StrEnum):
@@ -38,36 +39,36 @@ class StatedCrop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The times of a track's samples, in seconds, as its boxes or blocks state them."""
+    """The times of a track's samples, in seconds, according to the boxes or blocks."""
 
     samples: int  # their number
-    shortest_s: Fraction  # the shortest duration, except the last in decoding order; 0 if none is stated
-    total_s: Fraction | None  # the sum of all durations; None if the container does not state each
+    shortest_s: Fraction  # the shortest duration, without that of the sample decoded last; 0 if none is stated
+    total_s: Fraction | None  # the sum of all durations; None if the container does not state all of them
     end_s: Fraction  # the end of the sample shown last, on the track's clock
     last_s: Fraction | None  # the duration of the sample shown last; None if it is not stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedTrack:
-    """A track as its header and its samples describe it."""
+    """A track, described from its header and its samples."""
 
     kind: StatedKind
-    language_tag: str = ""  # its language by BCP 47; "" if the container states none
+    language_tag: str = ""  # the track's language by BCP 47; "" if the container states none
     crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False  # whether blocks have an alpha plane beside the picture
     top_field_first: bool | None = None  # None if not stated, or if pictures are progressive
     timecode_rate: Fraction | None = None  # the frame rate of a timecode track
     spread: Spread | None = None  # None if the track has no samples
-    disagreements: tuple[str, ...] = ()  # contradictions between its header and its samples, in words
+    disagreements: tuple[str, ...] = ()  # contradictions between the track's header and its samples, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedFile:
-    """A file as its container describes it."""
+    """A file, described from its container."""
 
     tracks: tuple[StatedTrack, ...]
-    missing_bytes: int = 0  # how many bytes of its last box, element or sample are missing at the end of the file
-    disagreements: tuple[str, ...] = ()  # contradictions between the file's header and its tracks, in words
+    missing_bytes: int = 0  # how many bytes of the last box, element or sample are missing at the end of the file
+    disagreements: tuple[str, ...] = ()  # contradictions between the header of the file and its tracks, in words
 
     def of(self, kind: StatedKind) -> Sequence[StatedTrack]:
         """Return the tracks of a kind, in the file's order."""
@@ -84,7 +85,7 @@ class FileBytes:
         self._block = b""
 
     def read(self, place: int, count: int) -> bytes:
-        """Return ``count`` bytes from ``place`` on, fewer at the end of the file."""
+        """Return ``count`` bytes from ``place`` on, or fewer at the end of the file."""
         offset = place - self._begin
         if offset < 0 or offset + count > len(self._block):
             self._file.seek(place)
