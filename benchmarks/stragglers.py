@@ -102,7 +102,7 @@ def _line(output: IO[str] | None) -> str:
 
 @contextmanager
 def _slowed(cluster: LocalCluster, count: int, slower: int) -> Iterator[None]:
-    """Let ``count`` workers run only for a fraction 1 / ``slower`` of the time."""
+    """Let ``count`` workers run for only 1 / ``slower`` of the time."""
     over = threading.Event()
     workers = cluster.workers()
     pids = [workers[station] for station in sorted(workers)[:count]]

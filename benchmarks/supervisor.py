@@ -132,7 +132,7 @@ def _of_changes(world: World, drivers: Sequence[Driver]) -> dict[str, float]:
 
 
 def _of_looking(world: World, sizes: Sizes) -> dict[str, float]:
-    """Return the times of heartbeats and a status, without Ray's part."""
+    """Return the times of heartbeats and of a status, without the time that Ray takes."""
     beat = Heartbeat(7, tuple((f"job-{number}", f"segment {number}") for number in range(8)), 8)
 
     def beats() -> None:

@@ -31,7 +31,7 @@ def train(config: dict[str, Any]) -> None:
         format=TensorFormat(size=(32, 32), dtype="float32"),
         rank=context.get_world_rank(),
         world_size=context.get_world_size(),
-        even=True,  # each rank takes as many steps: ranks wait for each other
+        even=True,  # each rank takes the same number of steps, because ranks wait for each other
     )
     model = prepare_model(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -59,7 +59,7 @@ def thumbnails(
 
 def true_thumbnails(path: Path) -> NDArray[np.float32]:
     """Return the small pictures of a film, decoded from its beginning by plain PyAV."""
-    import av  # noqa: PLC0415 - the peers' interpreter has none
+    import av  # noqa: PLC0415 - the peers' interpreter has no PyAV
 
     with av.open(str(path)) as container:
         track = container.streams.video[0]

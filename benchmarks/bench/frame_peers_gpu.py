@@ -56,7 +56,7 @@ class _Package(ABC):
 
 
 class Simple(_Package):
-    """SimpleDecoder; for clips each thread keeps one, and reconfigures it."""
+    """SimpleDecoder; for clips each thread keeps one decoder and reconfigures it."""
 
     def __init__(self) -> None:
         super().__init__()

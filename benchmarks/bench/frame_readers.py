@@ -1,4 +1,4 @@
-"""The processes of the readers, and their runs in turn."""
+"""Runs each reader of frames in a process, and lets the readers take turns."""
 
 import json
 import subprocess

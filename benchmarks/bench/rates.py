@@ -1,4 +1,4 @@
-"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same keyframes and with its own."""
+"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same or with default keyframes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ def _point(bench: Bench, run: Run, threads: int) -> RatePoint:
 def summarise(case: CodecCase, curves: dict[str, RateCurve]) -> dict[str, Any]:
     """Return the curves as plain values, with codecfleet's place among them.
 
-    ``psnr_difference_db`` is at equal rate, averaged over the rates both cover; ``at_default_db`` at the rate that
+    ``psnr_difference_db`` is at equal rate, averaged over the rates of both curves; ``at_default_db`` at the rate that
     codecfleet takes at the case's own quality, None if the peer's curve does not reach it. All are None if the points
     form no curve.
     """

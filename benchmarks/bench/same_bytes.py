@@ -135,7 +135,7 @@ def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
 
 
 def decoding_of(report: Report) -> dict[str, Any]:
-    """Return how many of a job's segments each decoder decoded, why software did, and the source's codec."""
+    """Return how many segments of a job each decoder decoded, why software decoded any, and the source's codec."""
     codecs = [track.codec for track in report.tracks if track.action == "encoded" and track.kind == "video"]
     return {
         "source_codec": codecs[0] if codecs else "",

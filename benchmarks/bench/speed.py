@@ -183,8 +183,8 @@ _RATIOS = ("wall_s", "work_s", "warm_s", "cpu_s", "peak_bytes")
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return codecfleet's medians over each peer's, per case; below 1 is less.
 
-    Peers are the others, and codecfleet on devices that are named later. A warm fleet's time is compared with the
-    peer's warm time if it has one, else with its time without start-up.
+    Peers are the other contenders, and codecfleet on the devices named after the first. A warm fleet's time is compared
+    with the peer's warm time if the peer has one, else with the peer's time without start-up.
     """
     found = []
     for place, ours in enumerate(records):
