@@ -251,7 +251,7 @@ class _On:
 
 
 def _there(value: ResultT | None) -> ResultT:
-    """Return a part that exists because a chosen way needs it."""
+    """Return ``value``, which a chosen way to decode needs and which therefore exists."""
     if value is None:
         message = "a part that a chosen way needs is missing"
         raise LookupError(message)

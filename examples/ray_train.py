@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--gpu", action="store_true", help="one for each worker")
     arguments = parser.parse_args()
-    films = [str(Path(film).absolute()) for film in arguments.films]  # workers run in other folders
+    films = [str(Path(film).absolute()) for film in arguments.films]  # absolute, because workers run in other folders
     scaling = ScalingConfig(num_workers=arguments.workers, use_gpu=arguments.gpu)
     result = TorchTrainer(train, train_loop_config={"films": films}, scaling_config=scaling).fit()
     print(result.metrics)

@@ -70,7 +70,7 @@ def entrants(contenders: Sequence[Contender], devices: Sequence[str]) -> tuple[E
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One segment of codecfleet's plan: ``start_s`` after the first picture, and how many pictures."""
+    """One segment of codecfleet's plan; ``start_s`` counts from the first picture of the film."""
 
     start_s: float
     frames: int
@@ -90,7 +90,7 @@ class Bench:
     encoder_options: tuple[str, ...] = ()
 
     def output(self, name: str) -> Path:
-        """Return the path of an output; the next one of that name overwrites it."""
+        """Return the path of an output; the next output of that name overwrites the file."""
         return self.folder / f"{name}.{self.container}"
 
 

@@ -40,7 +40,7 @@ def _scaling(fps: float, gpus: int, alone_fps: float, fewest: int) -> float | No
 def targets(
     rows: Sequence[Row], first_pictures_s: Sequence[float], sessions: Mapping[str, SessionCounts]
 ) -> list[dict[str, Any]]:
-    """Return the targets that this run measured, with their figures."""
+    """Return the targets that this run measured, each with its figure."""
     found: list[dict[str, Any]] = []
 
     def add(what: str, value: float | None, wanted: float, *, at_most: bool = False) -> None:

@@ -131,7 +131,7 @@ def _cpu_s() -> float:
 
 
 def _rss_bytes() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - as plain as the peers' interpreters need
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - the peers' interpreters need plain code
         return int(file.read().split()[1]) * resource.getpagesize()
 
 

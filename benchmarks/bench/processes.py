@@ -72,7 +72,7 @@ class ProcessTree:
 
     def look(self) -> list[ProcessStat]:
         """Return the current processes."""
-        names = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - names are enough
+        names = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - only names are needed
         self._strangers &= names
         texts = ((name, _read(name, "stat")) for name in names - self._strangers)
         processes = {name: parse_stat(text) for name, text in texts if text}

@@ -64,7 +64,7 @@ def cut_film(film: Path, folder: Path, files: int, ffmpeg: str) -> Path:
     muxer = ["-f", "segment", "-segment_time", str(float(_CUT_S)), "-reset_timestamps", "1"]
     run_ffmpeg(ffmpeg, [*part, *encoder, *muxer, "%04d.mp4"], folder=folder)
     made = sorted(folder.glob("*.mp4"))
-    for more in made[files:]:  # a last fragment of sound, or of a picture
+    for more in made[files:]:  # the last file may hold only a fragment of sound or picture
         more.unlink()
     if len(made) < files:
         raise CommandFailed(f"{film} gave {len(made)} of {files} clips")
