@@ -275,13 +275,13 @@ def received() -> int:
 
 
 def part_producer_dies() -> Iterator[tuple[str, Any]]:
-    """Consume from a process that is killed."""
+    """Consume frames from a process that is killed."""
     os.environ["DIE_AT"] = "40"
     yield from part_processes()
 
 
 def part_consumer_dies() -> Iterator[tuple[str, Any]]:
-    """Present to a process that is killed while it holds a frame."""
+    """Present frames to a process that is killed while it holds a frame."""
     os.environ["DIE_AT"] = "40"
     for fifo_frames in (8, 0):
         ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Whether a reader gave the right pictures: small pictures of their brightness against those of a plain decode."""
+"""Whether a reader gave the right pictures: compares small brightness pictures with those of a plain decode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

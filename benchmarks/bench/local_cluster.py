@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, in a separate process, and programs on it."""
+"""Runs a Ray cluster of several nodes on this machine, in a separate process, and programs on this cluster."""
 
 import json
 import os

@@ -26,7 +26,7 @@ SOME = 20
 
 
 class World:
-    """A core, and a cluster that carries out every effect at once; the clock stops meanwhile."""
+    """A core, and a cluster that carries out every effect at once, while the clock stands still."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.now_s = 0.0
