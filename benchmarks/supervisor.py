@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Sizes:
-    """This process's memory and the sizes of messages, by name."""
+    """The memory of this process and the sizes of messages, each under a name."""
 
     def __init__(self) -> None:
         self.found: dict[str, float] = {}

@@ -61,7 +61,7 @@ def compare_rates(bench: Bench, case: CodecCase, threads: int, say: Say) -> dict
 
 def same_grid_options(bench: Bench, case: CodecCase, cuts: Sequence[Cut], encoder_kind: str) -> list[str]:
     """Return options that give FFmpeg codecfleet's keyframes: at its cuts, and with the same longest interval."""
-    # Slightly early: FFmpeg makes the first picture at or after each time a keyframe.
+    # Slightly early, because FFmpeg turns the first picture at or after each time into a keyframe.
     times = [float(bench.facts.before_frame_s(cut.start_s) - bench.facts.times_s[0]) for cut in cuts if cut.start_s > 0]
     longest = re.search(r" g=(\d+)", encoder_kind)
     options = as_arguments(case.forced_keyframes)
