@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def large_config() -> AutoscaleConfig:
-    """Return the example's groups with 1,000 nodes at most, without a price limit, and with an hour for each job."""
+    """Return the example configuration with at most 1,000 nodes, no price limit, and an hour for each job."""
     config = load_autoscale(FILE)
     groups = tuple(replace(group, nodes_max=NODES[group.name]) for group in config.groups)
     return replace(

@@ -1,7 +1,7 @@
 """Test EGLStreams and EGLImages on this machine's GPU: rules, bytes, and speed compared with a copy.
 
-``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate process:
-some show what the driver does to programs that break a rule.
+``python benchmarks/egl_stream.py``; README.md beside this file says what is recorded. Each part is a separate
+process, because some show what the driver does to programs that break a rule.
 """
 
 import argparse
@@ -49,7 +49,7 @@ FORMATS = ("nv12", "p010le", "nv16", "p210le", "yuv444p", "rgba", "bgra", "abgr"
 
 
 def part_rules() -> Iterator[tuple[str, Any]]:
-    """Try the guide's rules through the sessions."""
+    """Try the rules of NVIDIA's guide through codecfleet's sessions."""
     ends = Ends(keeps_last=True)
     yield "states", [ends.stream.state.name]
     ends.put(1)
@@ -93,7 +93,7 @@ def part_rules() -> Iterator[tuple[str, Any]]:
 
 
 def part_most() -> Iterator[tuple[str, Any]]:
-    """Present frames until there is no room, up to 64."""
+    """Present up to 64 frames, until there is no room."""
     ends = Ends(fifo_frames=64)
     ends.stream.wait_s = 0.3
     count = 0
@@ -275,13 +275,13 @@ def received() -> int:
 
 
 def part_producer_dies() -> Iterator[tuple[str, Any]]:
-    """Consume from a process that is killed."""
+    """Consume frames from a process that is killed."""
     os.environ["DIE_AT"] = "40"
     yield from part_processes()
 
 
 def part_consumer_dies() -> Iterator[tuple[str, Any]]:
-    """Present to a process that is killed while it holds a frame."""
+    """Present frames to a process that is killed while it holds a frame."""
     os.environ["DIE_AT"] = "40"
     for fifo_frames in (8, 0):
         ours, theirs = socket.socketpair()

@@ -53,7 +53,7 @@ def repeated(film: str, path: Path, *, frames: int) -> None:
 
 
 def host_sums(film: str, *, frames: int) -> list[int]:
-    """Return the sum of each frame's samples, as software decodes them, again and again."""
+    """Repeat the sums of each frame's samples, as software decodes them, without end."""
     found = [
         sum(int(np.asarray(plane).sum(dtype="int64")) for plane in frame.planes)
         for frame in codecfleet.frames(film, decoder="software")
@@ -215,7 +215,7 @@ def main() -> int:
 
 
 def is_bad(row: dict[str, Any]) -> bool:
-    """Return whether a row's sums are unexpected: without the waits some must be wrong, otherwise none."""
+    """Return whether a row is unexpected: without the waits some sums must be wrong, with them none."""
     return "wrong" in row and (row["wrong"] > 0) != (row["way"] == "unordered")
 
 

@@ -158,7 +158,7 @@ async def _on_gpus(
 
 @dataclass(slots=True)
 class _On:
-    """The runs on one set of GPUs."""
+    """Runs of every way to decode, on one set of GPUs."""
 
     devices: Sequence[str]
     options: argparse.Namespace
@@ -186,7 +186,7 @@ class _On:
                 await self._profile([way for way in ways if isinstance(way, FleetWay)])
 
     async def _rows(self, ways: Sequence[Way], threads: int) -> None:
-        """Run the ways in turn (A B C A B C), once all are warm."""
+        """Warm up all ways to decode, then run them in turn (A B C A B C)."""
         fps: dict[Way, list[float]] = {way: [] for way in ways}
         busy: dict[Way, list[int]] = {way: [0] * len(self.devices) for way in ways}
         hosts: dict[Way, list[HostUse]] = {way: [] for way in ways}
@@ -216,7 +216,7 @@ class _On:
             )
 
     async def _warmed(self, way: Way, threads: int) -> int:
-        """Warm a way up until it makes no more processes and sessions.
+        """Warm up a way to decode until it makes no more processes and sessions.
 
         Return how often a run should decode the film.
         """
@@ -251,7 +251,7 @@ class _On:
 
 
 def _there(value: ResultT | None) -> ResultT:
-    """Return a part that exists because a chosen way needs it."""
+    """Return ``value``, which a chosen way to decode needs and which therefore exists."""
     if value is None:
         message = "a part that a chosen way needs is missing"
         raise LookupError(message)

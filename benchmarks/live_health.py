@@ -149,7 +149,7 @@ async def _look_for(seconds: float, phase: str, fleet: DecodeFleet, record: Reco
 
 
 async def _decode(fleet: DecodeFleet, seconds: float) -> None:
-    """Decode on the fleet's worker, with all slots, for about this long."""
+    """Decode on the fleet's worker, with all slots, for about the given time."""
     ends_s = time.monotonic() + seconds - LOOK_S
     while time.monotonic() < ends_s:
         await fleet.run(FleetWay.DEVICE, max(fleet.slots, 1), 2)

@@ -80,7 +80,7 @@ def _cases(segments: int) -> dict[str, tuple[Sequence[Demand], Policy, bool]]:
 
 
 def _different(encoder: EncoderChoice) -> list[Demand]:
-    """Return jobs that all differ, so that placement cannot reuse one's results for another."""
+    """Return jobs that all differ, so that placement cannot reuse the results of one job for another."""
     found = []
     for index in range(400):
         demand, width = _demand(f"job-{index:03d}", 25, encoder), 1920 + 2 * index

@@ -85,7 +85,7 @@ def _measure(options: argparse.Namespace) -> None:
 
 
 def _phase(job: "subprocess.Popen[str]", phase: Phase, resting: Mapping[str, float]) -> dict[str, float]:
-    """Return each side's CPU milliseconds for one unit, less those at rest, and the units per second."""
+    """Return the CPU milliseconds of each side per unit, minus those of an idle cluster, and the units per second."""
     before, began_s = _cpu_s(), time.monotonic()
     if job.stdin is not None:
         job.stdin.write(f"{phase.order} {phase.count}\n")

@@ -68,9 +68,9 @@ def _kill_node(cluster: RayCluster, rng: random.Random) -> None:
 
 
 def measure(cluster: RayCluster, kill: Callable[[RayCluster, random.Random], None], seed: int) -> dict[str, Any]:
-    """Kill something at a random moment.
+    """Kill a process at a random moment.
 
-    Return the seconds until its work was known to be lost, and until it ran again.
+    Return the seconds until its work counted as lost, and until that work ran again.
     """
     rng = random.Random(seed)  # noqa: S311 - a repeatable choice
     command = [sys.executable, __file__, "--drive"]

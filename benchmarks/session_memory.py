@@ -91,7 +91,7 @@ def _row(record: dict[str, Any]) -> list[str]:
 
 
 def _make_clip(path: Path, size: tuple[int, int], frames: int) -> None:
-    """Encode a moving gradient, with as many reference pictures as a decoder must keep at this size."""
+    """Encode a moving gradient that makes a decoder keep as many reference pictures as the size allows."""
     width, height = size
     row = np.arange(width, dtype=np.uint16)
     column = np.arange(height, dtype=np.uint16)[:, None]

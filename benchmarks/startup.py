@@ -100,7 +100,7 @@ def _again(clip: Path, folder: Path) -> Mapping[str, float]:
 
 
 def _after_up(clip: Path, folder: Path) -> Mapping[str, float]:
-    """Start a warm fleet, and time the second command on it; the first makes its worker load the encoder."""
+    """Start a warm fleet, and time the second command on it; the first makes the worker load the encoder."""
     env = _environment("") | {"XDG_RUNTIME_DIR": str(folder)}
     del env["CODECFLEET_WARM"]
     up_s = _run(*COMMAND, "up", env=env)

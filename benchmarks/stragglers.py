@@ -30,7 +30,7 @@ PERIOD_S = 0.25
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table: how many workers, how many of them slowed, and how much may run twice."""
+    """One line of the table: the number of workers, the number slowed, the percentage that may run twice."""
 
     name: str
     workers: int
@@ -102,7 +102,7 @@ def _line(output: IO[str] | None) -> str:
 
 @contextmanager
 def _slowed(cluster: LocalCluster, count: int, slower: int) -> Iterator[None]:
-    """Let ``count`` workers run only for a fraction 1 / ``slower`` of the time."""
+    """Let ``count`` workers run for only 1 / ``slower`` of the time."""
     over = threading.Event()
     workers = cluster.workers()
     pids = [workers[station] for station in sorted(workers)[:count]]

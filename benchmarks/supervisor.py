@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Sizes:
-    """This process's memory and the sizes of messages, by name."""
+    """The memory of this process and the sizes of messages, each under a name."""
 
     def __init__(self) -> None:
         self.found: dict[str, float] = {}
@@ -132,7 +132,7 @@ def _of_changes(world: World, drivers: Sequence[Driver]) -> dict[str, float]:
 
 
 def _of_looking(world: World, sizes: Sizes) -> dict[str, float]:
-    """Return the times of heartbeats and a status, without Ray's part."""
+    """Return the times of heartbeats and of a status, without the time that Ray takes."""
     beat = Heartbeat(7, tuple((f"job-{number}", f"segment {number}") for number in range(8)), 8)
 
     def beats() -> None:

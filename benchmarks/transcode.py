@@ -172,7 +172,7 @@ def _bench(options: argparse.Namespace, ffmpeg: str, folder: Path) -> Bench:
 
 
 def _length_s(options: argparse.Namespace) -> Fraction | None:
-    """Return the length to which the film is looped; None: it is used as it is."""
+    """Return the length to which the film is looped; None: the film is not looped."""
     length_s: Fraction | None = options.seconds
     return Fraction(60) if length_s is None and options.media is None else length_s
 

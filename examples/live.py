@@ -2,8 +2,8 @@
 
     python examples/live.py film.mkv received.h264
 
-The sender encodes each frame at once. It halves its bitrate while unsent bytes pile up, and raises it while none wait.
-The receiver reads 60 kB a second, decodes, and writes the packets to a file that players can open.
+The sender encodes each frame at once. It halves its bitrate while unsent bytes pile up, and raises the bitrate while
+no bytes wait. The receiver reads 60 kB a second, decodes, and writes the packets to a file that players can open.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from codecfleet import Decoder, Encoder, Packet, RateChange
 
 HEADER = struct.Struct(">IQ")  # a packet's size, and its picture's time in ticks of 1/25 s
 LOWEST_BPS, HIGHEST_BPS = 50_000, 2_000_000
-WAITING_BYTES = 16_000  # more than this means that the network falls behind
+WAITING_BYTES = 16_000  # more unsent bytes mean that the network falls behind
 SOCKET_BYTES = 8192  # small, so that unsent bytes wait where the sender sees them
 
 
@@ -48,11 +48,11 @@ async def send(source: str, reader: asyncio.StreamReader, writer: asyncio.Stream
                 print(f"frame {frame.index}: {waiting_bytes} bytes wait, {rate_bps} -> {wanted_bps} bit/s")
                 rate_bps = wanted_bps
                 await encoder.reconfigure_async(RateChange(bitrate=rate_bps, vbvbufsize=rate_bps // 5))
-            await writer.drain()  # waits if far too much is unsent
+            await writer.drain()  # waits while far too many bytes are unsent
         for packet in await encoder.finish_async():
             writer.write(HEADER.pack(packet.bsl, packet.pts) + packet.data)
     writer.write_eof()
-    await reader.read()  # until the receiver has everything and closes the connection
+    await reader.read()  # wait until the receiver has everything and closes the connection
     writer.close()
     await writer.wait_closed()
 

@@ -53,7 +53,7 @@ class FramesDatasource(Datasource):
         """Return None: the size is unknown."""
 
     def get_read_tasks(self, parallelism: int, *_: object, **__: object) -> list[ReadTask]:  # noqa: ARG002 - as Ray calls it
-        """Return one task per part, regardless of how many Ray asks for: each part is decoded in parallel anyway."""
+        """Return one task per part, however many Ray requests, because each part is decoded in parallel anyway."""
         nothing_known = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [ReadTask(partial(read_part, *part), nothing_known) for part in self._parts]
 

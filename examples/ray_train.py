@@ -31,7 +31,7 @@ def train(config: dict[str, Any]) -> None:
         format=TensorFormat(size=(32, 32), dtype="float32"),
         rank=context.get_world_rank(),
         world_size=context.get_world_size(),
-        even=True,  # each rank takes as many steps: ranks wait for each other
+        even=True,  # each rank takes the same number of steps, because ranks wait for each other
     )
     model = prepare_model(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--gpu", action="store_true", help="one for each worker")
     arguments = parser.parse_args()
-    films = [str(Path(film).absolute()) for film in arguments.films]  # workers run in other folders
+    films = [str(Path(film).absolute()) for film in arguments.films]  # absolute, because workers run in other folders
     scaling = ScalingConfig(num_workers=arguments.workers, use_gpu=arguments.gpu)
     result = TorchTrainer(train, train_loop_config={"films": films}, scaling_config=scaling).fit()
     print(result.metrics)

@@ -1,6 +1,6 @@
 """The parts of the benchmarks: contenders, measurements and tables.
 
-A checkout that is not installed is found beside them, also by child programs.
+If codecfleet is not installed, these modules and their child programs import it from this checkout.
 """
 
 import os

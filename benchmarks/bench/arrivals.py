@@ -44,14 +44,14 @@ def _job(at_s: float, kinds: Sequence[str], segments: int, random: Random) -> Ar
 
 
 def _wave(kinds: Sequence[str], jobs: int, segments: int, random: Random) -> Iterator[Arrival]:
-    """Yield about half of the jobs: all at noon, none at midnight."""
+    """Yield about half of the jobs: every job at noon, fewer towards midnight, none at midnight."""
     for each in _even(kinds, jobs, segments, random):
         if random.random() < (1 - cos(2 * pi * each.at_s / DAY_S)) / 2:
             yield each
 
 
 def _bursts(kinds: Sequence[str], jobs: int, segments: int, random: Random) -> Iterator[Arrival]:
-    """Yield an eighth of the jobs every three hours, within five minutes."""
+    """Yield an eighth of the jobs every three hours, spread over five minutes."""
     for burst in range(8):
         for _ in range(jobs // 8):
             yield _job(3600.0 + burst * 10_800.0 + random.random() * 300, kinds, segments, random)

@@ -1,7 +1,7 @@
 """A batch whose jobs only write one byte, to measure the batch itself. ``benchmarks/batch.py`` runs it.
 
-``python batch_child.py LIST OUTPUT [RESULTS]`` prints JSON lines: ``first`` when the first file has ended, ``end``.
-After RESULTS files it kills itself, as ``kill -9`` does.
+``python batch_child.py LIST OUTPUT [RESULTS]`` prints JSON lines: ``first`` after the first file, ``end`` at the end.
+After RESULTS files the program kills itself, as ``kill -9`` does.
 """
 
 import asyncio

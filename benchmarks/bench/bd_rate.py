@@ -25,7 +25,7 @@ class RatePoint:
 
 
 def bd_rate_percent(reference: Sequence[RatePoint], tested: Sequence[RatePoint]) -> float:
-    """Return how much more rate ``tested`` needs for equal PSNR, on average over the PSNR both cover; below 0 is less.
+    """Return how much more rate ``tested`` needs for equal PSNR, on average over the common PSNRs; below 0 is less.
 
     Raises:
         ValueError: fewer than two points, a curve that does not rise, or no common range.
@@ -35,7 +35,7 @@ def bd_rate_percent(reference: Sequence[RatePoint], tested: Sequence[RatePoint])
 
 
 def bd_psnr_db(reference: Sequence[RatePoint], tested: Sequence[RatePoint]) -> float:
-    """Return how much higher ``tested``'s PSNR is at equal rate, on average over the (logarithmic) rates both cover.
+    """Return how much higher ``tested``'s PSNR is at equal rate, on average over the common (logarithmic) rates.
 
     Raises:
         ValueError: fewer than two points, a curve that does not rise, or no common range.

@@ -35,7 +35,7 @@ class Busy:
         self._queue: list[tuple[float, int, str, int]] = []
         self._count = self._ticks_at = 0
         self._ended = [0.0] * len(drivers)
-        # By station: when its worker died, and the last grants of the clients that used it.
+        # When the worker of each station died, and the last grants of the clients that used the worker.
         self._deaths: dict[StationId, tuple[float, dict[str, int]]] = {}
         self._comers: dict[str, float] = {}
         self._replaced_s: list[float] = []
@@ -77,7 +77,7 @@ class Busy:
             self._push(start_s + number / len(self._drivers) * self._every_s(driver), "report", number)
 
     def _every_s(self, driver: Driver) -> float:
-        """Return how often a driver reports: at each end of a segment, up to a limit."""
+        """Return how often a driver reports: whenever a segment ends, but not above a limit."""
         ends_every_s = self._segment_s / max(1, driver.slots)
         return min(RENEW_S, max(COALESCE_S * len(driver.jobs), ends_every_s))
 

@@ -13,7 +13,7 @@ class CodecCase:
 
     ``preset`` is on codecfleet's scale, and ``options`` are FFmpeg's equivalent (docs/encoders.md). Everything else is
     each side's default: codecfleet adds options that make its bytes the same everywhere, FFmpeg may use all cores.
-    ``few_threads`` are the options that set the number of threads ({}) of one process of a fan-out. ``qualities`` are
+    ``few_threads`` are the options that limit a process of a fan-out to ``{}`` threads. ``qualities`` are
     the four points of the quality grid; the third is ``quality``.
     """
 

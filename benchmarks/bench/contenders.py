@@ -70,7 +70,7 @@ def entrants(contenders: Sequence[Contender], devices: Sequence[str]) -> tuple[E
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One segment of codecfleet's plan: ``start_s`` after the first picture, and how many pictures."""
+    """One segment of codecfleet's plan; ``start_s`` counts from the first picture of the film."""
 
     start_s: float
     frames: int
@@ -90,7 +90,7 @@ class Bench:
     encoder_options: tuple[str, ...] = ()
 
     def output(self, name: str) -> Path:
-        """Return the path of an output; the next one of that name overwrites it."""
+        """Return the path of an output; the next output of that name overwrites the file."""
         return self.folder / f"{name}.{self.container}"
 
 
@@ -165,8 +165,8 @@ def read_plan(bench: Bench, case: CodecCase) -> tuple[Cut, ...]:
 def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     """Run ``codecfleet transcode``.
 
-    Its start-up is everything but work on the film: from the process's start to the job's, the job's wait for the fleet
-    beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
+    Its start-up is everything but work on the film: from the start of the process to that of the job, the job's wait
+    for the fleet beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
     """
     output = bench.output(f"{case.name}-codecfleet")
     report_path = output.with_suffix(".report.json")
@@ -246,7 +246,7 @@ def run_ffmpeg_once(
 
 
 def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight: int, threads: int) -> Run:
-    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. With ``threads`` 0 each uses its default."""
+    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. ``threads`` 0: each uses its default."""
     output = bench.output(f"{case.name}-fan-out")
     parts = [bench.folder / f"part-{number:05d}.{bench.container}" for number in range(len(cuts))]
     commands = [fan_out_part(bench, case, cut, part, threads) for cut, part in zip(cuts, parts, strict=True)]

@@ -30,7 +30,7 @@ class ChildWay(StrEnum):
 
 
 class DecodeChildren:
-    """One process for each GPU; all do the same at the same time.
+    """One process for each GPU; all processes do the same work at the same time.
 
     Args:
         devices: as CUDA_VISIBLE_DEVICES names them.
@@ -80,7 +80,7 @@ class DecodeChildren:
 
 def _serve(connection: Connection, film: Film) -> None:
     """Answer until the other end is closed."""
-    # Only here: the process now sees one device, and has imported none of NVIDIA's packages before.
+    # Not earlier: NVIDIA's packages must be imported after the process is limited to one device.
     from codecfleet.actors.nvidia.gpu import open_gpu  # noqa: PLC0415
 
     gpu = open_gpu()

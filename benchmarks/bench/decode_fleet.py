@@ -96,11 +96,11 @@ class DecodeFleet:
 
     @property
     def slots(self) -> int:
-        """How many sessions are granted to the last demand."""
+        """The number of sessions granted to the last demand."""
         return self._pool.state.of(self._job).slots
 
     def status(self) -> "Status":
-        """Return its supervisor's status, as ``codecfleet status`` shows it."""
+        """Return the status of the fleet's supervisor, as ``codecfleet status`` shows it."""
         return self._there[2].status()
 
     async def settle(self, sessions: int, pieces: int, patience_s: float = SETTLE_S) -> None:

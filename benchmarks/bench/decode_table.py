@@ -16,7 +16,7 @@ FIRST_PICTURE_S = 0.5
 
 
 def compare_rows(rows: Sequence[Row]) -> None:
-    """Add to each row its share of the best raw figure with as many GPUs, and its scaling.
+    """Add to each row its share of the best raw figure with the same number of GPUs, and its scaling.
 
     Scaling is relative to the same way's best figure on the run's fewest GPUs, multiplied by the ratio of GPUs.
     """
@@ -40,7 +40,7 @@ def _scaling(fps: float, gpus: int, alone_fps: float, fewest: int) -> float | No
 def targets(
     rows: Sequence[Row], first_pictures_s: Sequence[float], sessions: Mapping[str, SessionCounts]
 ) -> list[dict[str, Any]]:
-    """Return the targets that this run measured, with their figures."""
+    """Return the targets that this run measured, each with its figure."""
     found: list[dict[str, Any]] = []
 
     def add(what: str, value: float | None, wanted: float, *, at_most: bool = False) -> None:
@@ -139,7 +139,7 @@ def first_line(first_pictures_s: Sequence[float], median_s: float) -> str:
 
 
 def profile_lines(profiles: Sequence[dict[str, Any]]) -> list[str]:
-    """Return profiles as a table: thread microseconds per picture."""
+    """Return profiles as a table of thread microseconds per picture."""
     stages = list(dict.fromkeys(name for one in profiles for name in one["stages_us_per_picture"]))
     heads = ("thread us per picture", "GPUs", "sessions", "fps", "all", *stages)
     cells = [

@@ -109,7 +109,7 @@ class Day:
     """The results of a day.
 
     ``cost`` is that of the nodes; ``counts`` are (time, requested nodes by group) after changes. ``broken`` names each
-    violation: of limits, and of nodes that were ended while they had work.
+    exceeded limit, and each node that was ended while it had work.
     """
 
     cost: float = 0.0
@@ -125,7 +125,7 @@ class Day:
     ended_s: float = 0.0
 
     def changes_of_direction(self, group: str, hour_s: float = 3600.0) -> int:
-        """Return the largest number of reversals between growing and shrinking of a group within any hour."""
+        """Return the largest number of times within an hour that a group switched between growing and shrinking."""
         own = [turn for turn in self.turns if turn.group == group]
         changes = [now.at_s for before, now in pairwise(own) if before.is_more != now.is_more]
         return max((sum(at_s <= other < at_s + hour_s for other in changes) for at_s in changes), default=0)
@@ -200,7 +200,7 @@ class Cluster:
             self._fill(node, now_s)
 
     def _feed(self, now_s: float) -> None:
-        """Begin files of batches, as many as a batch keeps in flight for the current sessions."""
+        """Begin files of batches: as many as a batch keeps in flight for the current sessions."""
         for batch in self._batches:
             sessions = self._kinds[batch.arrival.kind].sessions
             slots = sum(sessions.get(node.group.name, 0) for node in self._nodes.values() if node.ready_s <= now_s)

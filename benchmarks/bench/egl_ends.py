@@ -33,7 +33,7 @@ class Ends:
         return self.producer.present(filled(self.calls, self.layout, value))
 
     def take(self, timeout_s: float = 1) -> int | None:
-        """Acquire and release a frame; return its first byte, None if none came."""
+        """Acquire and release a frame; return its first byte, or None if no frame came."""
         acquired = self.consumer.acquire(timeout_s)
         if acquired is None:
             return None

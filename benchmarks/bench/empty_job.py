@@ -1,6 +1,7 @@
-"""A program that runs empty work items on a cluster, to measure the cost of Ray and the client for each.
+"""A program that runs empty work items on a cluster, to measure what each costs Ray and the client.
 
-It starts its workers and reports that. Each line on stdin names a phase to run; it prints the phase's cost as JSON.
+It starts its workers and prints that they are up. Each line on stdin names a phase; the program runs the phase and
+prints its cost as JSON.
 """
 
 import asyncio

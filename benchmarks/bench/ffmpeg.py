@@ -41,7 +41,7 @@ def find_ffmpeg() -> str:
 
 
 def look_for_ffmpeg(named: str | None = None) -> str:
-    """Return the path of the binary: the ``named`` one, or the one found.
+    """Return the path of the binary: ``named``, or else imageio-ffmpeg's.
 
     Raises:
         NoFFmpeg: it is missing.

@@ -1,4 +1,4 @@
-"""The same job several times on one fleet: the first job opens the fleet, the others find it open and warm.
+"""Runs the same job several times on one fleet: the first job opens the fleet, the others find the fleet open and warm.
 
 Run as a separate program (``python -m bench.fleet_jobs ORDER.json``), so that all of it is measured, as in the
 other contenders.
@@ -19,7 +19,7 @@ from .same_bytes import decoding_of
 
 
 def main(order_path: str) -> None:
-    """Run the order's jobs, and write each one's result."""
+    """Run the order's jobs, and write the result of each job."""
     order = json.loads(Path(order_path).read_text(encoding="utf-8"))
     jobs = asyncio.run(_run(order))
     Path(order["answer"]).write_text(json.dumps(jobs), encoding="utf-8")

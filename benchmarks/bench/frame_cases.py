@@ -34,7 +34,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job for a reader; a field applies only to the cases that need it."""
+    """A job for a reader; each case uses only the fields that it needs."""
 
     case: Case
     films: tuple[str, ...] = ()

@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def run(reader: Reader, job: Job) -> dict[str, Any]:
-    """Do a job; return its pictures and times, or with ``job.looks`` a small picture of each one instead."""
+    """Do a job; return its pictures and times, or with ``job.looks`` a small copy of each picture instead."""
     if job.looks:
         return {"looks": [each.tolist() for each in _looks(reader, job)]}
     began_s, began_cpu_s = time.perf_counter(), _cpu_s()
@@ -131,7 +131,7 @@ def _cpu_s() -> float:
 
 
 def _rss_bytes() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - as plain as the peers' interpreters need
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - the peers' interpreters need plain code
         return int(file.read().split()[1]) * resource.getpagesize()
 
 

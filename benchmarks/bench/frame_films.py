@@ -19,7 +19,7 @@ _MARGIN = 64
 
 
 def make_film(folder: Path, size: tuple[int, int], seconds: int, gop: int, seed: int = 0) -> Path:
-    """Return a film with a keyframe every ``gop`` pictures; one that an earlier run left in the folder is reused."""
+    """Return a film with a keyframe every ``gop`` pictures; a film that an earlier run left in the folder is reused."""
     width, height = size
     path = folder / f"film-{width}x{height}-{seconds}s-gop{gop}-{seed}.mp4"
     if path.is_file():

@@ -1,4 +1,4 @@
-"""Whether a reader gave the right pictures: small pictures of their brightness against those of a plain decode."""
+"""Whether a reader gave the right pictures: compares small brightness pictures with those of a plain decode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def thumbnails(
 
 def true_thumbnails(path: Path) -> NDArray[np.float32]:
     """Return the small pictures of a film, decoded from its beginning by plain PyAV."""
-    import av  # noqa: PLC0415 - the peers' interpreter has none
+    import av  # noqa: PLC0415 - the peers' interpreter has no PyAV
 
     with av.open(str(path)) as container:
         track = container.streams.video[0]
@@ -68,7 +68,7 @@ def true_thumbnails(path: Path) -> NDArray[np.float32]:
 
 
 def likeness_of(found: NDArray[np.float32], truth: NDArray[np.float32], numbers: Sequence[int]) -> Likeness:
-    """Compare small pictures with the true ones of these numbers."""
+    """Compare small pictures with the true small pictures of the same numbers."""
     wrong = other_colours = 0
     for picture, number in zip(found, numbers, strict=False):
         distances = np.abs(truth - picture).mean(axis=(1, 2))

@@ -1,4 +1,4 @@
-"""codecfleet as a reader of frames: on the processor, or on the first GPU with the frames left there."""
+"""codecfleet as a reader of frames: on the processor, or on the first GPU, where the frames stay."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -27,7 +27,7 @@ def normalised(pictures: Any) -> Any:
 
 
 class TorchCodec:
-    """torchcodec's VideoDecoder with its exact index; 0 threads means one per core."""
+    """torchcodec's VideoDecoder with its exact index; ``threads`` 0 means one per core."""
 
     def __init__(self, threads: int) -> None:
         from torchcodec.decoders import VideoDecoder  # noqa: PLC0415 - not every interpreter has it

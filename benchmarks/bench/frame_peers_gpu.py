@@ -56,7 +56,7 @@ class _Package(ABC):
 
 
 class Simple(_Package):
-    """SimpleDecoder; for clips each thread keeps one, and reconfigures it."""
+    """SimpleDecoder; for clips each thread keeps one decoder and reconfigures it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Threaded(_Package):
     """ThreadedDecoder, which decodes ahead in a separate thread; it reads only in order, from a given number on."""
 
     def random(self, film: str, indices: Sequence[int], *, kept: bool) -> Iterator[Any]:
-        """Refuse: ThreadedDecoder would have to restart for every picture."""
+        """Raise an error: ThreadedDecoder would have to restart for every picture."""
         raise NotImplementedError("ThreadedDecoder reads only in order")
 
     def every(self, film: str, step: int) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The processes of the readers, and their runs in turn."""
+"""Runs each reader of frames in a process, and lets the readers take turns."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ class ReaderProcess:
         return self._answer()
 
     def looks(self, job: Job) -> NDArray[np.float32]:
-        """Return the small pictures of a job that asks for them. Raises ReaderFailed."""
+        """Return the small pictures of a job that requests them. Raises ReaderFailed."""
         return np.array(self.run(job)["looks"], np.float32)
 
     def close(self) -> None:

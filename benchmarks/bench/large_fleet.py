@@ -1,4 +1,4 @@
-"""Simulated machines: any number, with GPUs of four models in turn."""
+"""Any number of simulated machines, with GPUs of four models in turn."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ CORES = 96
 
 
 def large_fleet(nodes: int, gpus: int) -> tuple[Node, ...]:
-    """Return nodes with that many GPUs each, all of them idle."""
+    """Return idle nodes with the given number of GPUs each."""
     samples = [_sample(model) for model in MODELS]
     return tuple(_node(NodeId(f"node-{index:04d}"), samples[index % len(samples)], gpus) for index in range(nodes))
 

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, in a separate process, and programs on it."""
+"""Runs a Ray cluster of several nodes on this machine, in a separate process, and programs on this cluster."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def local_cluster(cpus: Sequence[int]) -> Iterator[LocalCluster]:
 def _kill(folder: Path) -> None:
     """Kill every process whose environment names the cluster's folder."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # the process has ended, or belongs to another user
             if f"RAY_TMPDIR={folder}".encode() in environ.read_bytes().split(b"\0"):
                 os.kill(int(environ.parent.name), signal.SIGKILL)
 
@@ -89,7 +89,7 @@ def _keep(cpus: Sequence[int]) -> None:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - Ray stays in the process that runs the cluster
 
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # keep Ray's own output apart from the address
+    os.dup2(2, 1)  # separate Ray's own output from the address
     cluster = Cluster(shutdown_at_exit=False)
     cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=STORE_BYTES)
     for count in cpus:

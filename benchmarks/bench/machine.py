@@ -60,7 +60,7 @@ def describe_run(ffmpeg: str | None) -> dict[str, Any]:
 
 
 def described_lines(described: dict[str, Any]) -> list[str]:
-    """Return the same as text, one line each."""
+    """Return the result of ``describe_run`` as text, one fact per line."""
     here = described["machine"]
     memory_gib = here["memory_bytes"] / 2**30
     gpus = (

@@ -1,10 +1,10 @@
-"""Runs one command and measures it with everything it starts, daemons included.
+"""Runs one command, and measures it together with all processes that it starts, including daemons.
 
-CPU time. A process that waits for a child gets the child's time, including that of all processes for which the child
-waited. A daemon's parent has ended, so its time is lost to its ancestors; Ray's processes are such daemons. Therefore
-the measuring process makes itself their *subreaper* (prctl(2)): orphans become its children, it waits for them, and
-adds their exact time. One gap remains: if a parent ignores SIGCHLD, as Ray's raylet does, the kernel drops its
-children's times. For those the last sample counts, at most one interval old.
+CPU time. A process that waits for a child gets the child's time, including the time of all processes for which
+the child waited. A daemon's parent has ended, so its ancestors never get its time; Ray's processes are such daemons.
+Therefore the measuring process makes itself their *subreaper* (prctl(2)): orphans become its children, it
+waits for them, and adds their exact time. One gap remains: if a parent ignores SIGCHLD, as Ray's raylet does, the
+kernel drops the times of that parent's children. For these the last sample counts, at most one interval old.
 
 Memory. The proportional set size (PSS) of every process is summed every 0.1 s, or less often if that would cost more
 than a fiftieth of one core; the largest sum is the peak. Shared pages are counted once. If the kernel does not report
@@ -153,7 +153,7 @@ def measure(
     """Run ``command`` until it and everything it started have ended, and return the cost.
 
     Raises:
-        CommandFailed: it ended with a status other than 0; the message has the end of its stderr.
+        CommandFailed: the command ended with a status other than 0; the message has the end of its stderr.
     """
     with _adopting_orphans(), tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         without = frozenset(process.key for process in ProcessTree(os.getpid()).look())

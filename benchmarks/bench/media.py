@@ -19,7 +19,7 @@ __all__ = ["VideoFacts", "loop_clip", "read_video", "scale_clip"]
 
 @dataclass(frozen=True, slots=True)
 class VideoFacts:
-    """The facts from one demux pass of a file's first video track.
+    """The facts from one demultiplexing pass over a file's first video track.
 
     ``times_s`` is sorted and holds every picture's time.
     """
@@ -43,14 +43,14 @@ class VideoFacts:
 
     @property
     def duration_s(self) -> Fraction:
-        """From the first picture to the end of the last one, which is assumed to last as long as the mean."""
+        """The time from the first picture to the end of the last, whose duration is taken to be the mean."""
         span = self.times_s[-1] - self.times_s[0]
         return span + (span / (self.frames - 1) if self.frames > 1 else Fraction(0))
 
     def before_frame_s(self, start_s: Fraction | float) -> Fraction:
         """Return the middle of the gap before the picture nearest to ``start_s``, counted from the first picture.
 
-        Given in the container's own time: an accurate seek there starts with exactly that picture.
+        The result is in the container's own time; an accurate seek to it starts with exactly that picture.
         """
         wanted = self.times_s[0] + Fraction(start_s)
         place = min(max(1, bisect_left(self.times_s, wanted)), self.frames - 1)
@@ -82,9 +82,9 @@ def read_video(path: Path) -> VideoFacts:
 def loop_clip(clip: Path, length_s: Fraction, output: Path) -> VideoFacts:
     """Repeat a clip, packets copied, until it is ``length_s`` long; return the result's facts.
 
-    Every round begins one picture's duration after the last one's last picture, so the picture rate stays even. Sound
-    that extends beyond a round is cut. An incomplete last round ends a few pictures early, where all remaining ones
-    decode.
+    Every round begins one picture's duration after the last picture of the previous round, so the picture rate stays
+    even. Sound that extends beyond a round is cut. An incomplete last round ends a few pictures
+    early, where all remaining pictures decode.
     """
     round_s = read_video(clip).duration_s
     with av.open(str(clip)) as first, av.open(str(output), "w") as sink:

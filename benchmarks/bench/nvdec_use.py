@@ -1,4 +1,4 @@
-"""The decoders' utilisation according to NVML."""
+"""The utilisation of a machine's decoders, as NVML reports it."""
 
 import threading
 from typing import Any, Self

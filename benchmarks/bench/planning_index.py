@@ -20,7 +20,7 @@ def film_index(packets: int, duration_s: Fraction) -> TrackIndex:
     rate = packets / duration_s
     step = 1 / rate / _TIME_BASE
     presented = np.arange(packets)
-    # In decoding order each P-picture precedes the B-picture that is shown before it: 0 2 1 4 3 ...
+    # In decoding order each P-picture comes before the B-picture that is shown just before the P-picture: 0 2 1 4 3 ...
     inner = presented[1 : packets - (packets - 1) % 2].reshape(-1, 2)
     inner[:] = inner[:, ::-1].copy()
     ticks = np.array([round(n * step) for n in range(packets)], dtype=np.int64)

@@ -20,7 +20,7 @@ ProcessKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """One process: ``cpu_s`` is its own user and system time, with that of the children it has waited for."""
+    """One process: ``cpu_s`` is its own user and system time plus that of the children for which it has waited."""
 
     pid: int
     parent: int
@@ -38,7 +38,7 @@ class Memory:
     """A process's memory: ``total_bytes`` includes ``shared_bytes``, its share of shared memory segments.
 
     ``proportional``: pages that several processes map are divided among them (PSS), so sums count nothing twice.
-    Otherwise it is the resident set (RSS), whose sums count shared pages once per process.
+    Otherwise the value is the resident set (RSS), whose sums count shared pages once per process.
     """
 
     total_bytes: int
@@ -60,7 +60,7 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 class ProcessTree:
-    """Every process below ``root``, zombies too, but not ``without`` and their descendants.
+    """Every process below ``root``, including zombies, except the processes ``without`` and their descendants.
 
     A process that is not a descendant cannot become one later, so it is examined only once.
     """
@@ -72,7 +72,7 @@ class ProcessTree:
 
     def look(self) -> list[ProcessStat]:
         """Return the current processes."""
-        names = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - names are enough
+        names = {name for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 - only names are needed
         self._strangers &= names
         texts = ((name, _read(name, "stat")) for name in names - self._strangers)
         processes = {name: parse_stat(text) for name, text in texts if text}

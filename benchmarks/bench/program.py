@@ -1,4 +1,4 @@
-"""The frame of every benchmark script: a folder for its files, and a clean end."""
+"""What every benchmark script needs: a folder for its files, and a clean end."""
 
 import os
 import signal

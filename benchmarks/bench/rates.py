@@ -1,4 +1,4 @@
-"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same keyframes and with its own."""
+"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same or with default keyframes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def compare_rates(bench: Bench, case: CodecCase, threads: int, say: Say) -> dict
 
 def same_grid_options(bench: Bench, case: CodecCase, cuts: Sequence[Cut], encoder_kind: str) -> list[str]:
     """Return options that give FFmpeg codecfleet's keyframes: at its cuts, and with the same longest interval."""
-    # Slightly early: FFmpeg makes the first picture at or after each time a keyframe.
+    # Slightly early, because FFmpeg turns the first picture at or after each time into a keyframe.
     times = [float(bench.facts.before_frame_s(cut.start_s) - bench.facts.times_s[0]) for cut in cuts if cut.start_s > 0]
     longest = re.search(r" g=(\d+)", encoder_kind)
     options = as_arguments(case.forced_keyframes)
@@ -82,7 +82,7 @@ def _point(bench: Bench, run: Run, threads: int) -> RatePoint:
 def summarise(case: CodecCase, curves: dict[str, RateCurve]) -> dict[str, Any]:
     """Return the curves as plain values, with codecfleet's place among them.
 
-    ``psnr_difference_db`` is at equal rate, averaged over the rates both cover; ``at_default_db`` at the rate that
+    ``psnr_difference_db`` is at equal rate, averaged over the rates of both curves; ``at_default_db`` at the rate that
     codecfleet takes at the case's own quality, None if the peer's curve does not reach it. All are None if the points
     form no curve.
     """

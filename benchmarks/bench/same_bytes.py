@@ -51,7 +51,7 @@ class Verdict(StrEnum):
 
     SAME = "same bytes"
     DIFFERENT = "DIFFERENT"
-    REFUSED = "refused alike"  #: with the same error on every device
+    REFUSED = "refused alike"  #: every device refused the file with the same error
     NO_GPU = "GPU refused"  #: only ``--device gpu`` was refused
     OTHER_ENCODER = "another encoder"  #: NVENC wrote one of the outputs, so their bytes differ
 
@@ -111,7 +111,7 @@ class FileCheck:
         return told
 
     def _unsupported_reason(self, spec: TranscodeSpec) -> str:
-        """Return why no GPU could be used; "" if one could, but CPUs were faster."""
+        """Return why no GPU could be used; "" if a GPU could be used but CPUs were faster."""
         demand = demand_of(plan_transcode(spec))
         return demand.software_decode or gpu_unsupported_reason(demand, self.gpus)
 
@@ -135,7 +135,7 @@ def gpu_unsupported_reason(demand: Demand, gpus: tuple[Device, ...]) -> str:
 
 
 def decoding_of(report: Report) -> dict[str, Any]:
-    """Return how many of a job's segments each decoder decoded, why software did, and the source's codec."""
+    """Return how many segments of a job each decoder decoded, why software decoded any, and the source's codec."""
     codecs = [track.codec for track in report.tracks if track.action == "encoded" and track.kind == "video"]
     return {
         "source_codec": codecs[0] if codecs else "",

@@ -24,7 +24,7 @@ AS_JOBS = "codecfleet, as jobs"
 
 @dataclass(frozen=True)
 class Loop:
-    """How both encode: FFmpeg's number of processes, x264's preset and its number in codecfleet, and the quality."""
+    """How both encode: the number of FFmpeg processes, x264's preset as name and as codecfleet's number, quality."""
 
     ffmpeg: str
     processes: int
@@ -64,7 +64,7 @@ def cut_film(film: Path, folder: Path, files: int, ffmpeg: str) -> Path:
     muxer = ["-f", "segment", "-segment_time", str(float(_CUT_S)), "-reset_timestamps", "1"]
     run_ffmpeg(ffmpeg, [*part, *encoder, *muxer, "%04d.mp4"], folder=folder)
     made = sorted(folder.glob("*.mp4"))
-    for more in made[files:]:  # a last fragment of sound, or of a picture
+    for more in made[files:]:  # the last file may hold only a fragment of sound or picture
         more.unlink()
     if len(made) < files:
         raise CommandFailed(f"{film} gave {len(made)} of {files} clips")
@@ -83,7 +83,7 @@ def time_small_files(clips: Path, loop: Loop, folder: Path, rounds: int) -> dict
     """Return how long each contender takes for all clips, round by round.
 
     Raises:
-        CommandFailed: one of them failed, or an output is missing or not exact.
+        CommandFailed: a contender failed, or an output is missing or not exact.
     """
     times: dict[str, list[Timed]] = {"ffmpeg": [], "codecfleet": [], AS_JOBS: []}
     for number in range(rounds):

@@ -61,7 +61,7 @@ def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say
         for entrant, done in runs.items():
             done.append(_run(bench, case, entrant, options, cuts, in_flight=_in_flight(bench, runs, options)))
             say(f"  {case.name} {entrant.name} {repeat + 1}/{options.repeats}: {_told(done[-1])}")
-            # After each run: the next one overwrites its output.
+            # Not after all runs: the next run overwrites this output.
             if found := other_pictures(read_video(done[-1].output), bench.facts):
                 wrong[entrant] = found
                 say(f"  {case.name} {entrant.name}: {found}")
@@ -183,8 +183,8 @@ _RATIOS = ("wall_s", "work_s", "warm_s", "cpu_s", "peak_bytes")
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return codecfleet's medians over each peer's, per case; below 1 is less.
 
-    Peers are the others, and codecfleet on devices that are named later. A warm fleet's time is compared with the
-    peer's warm time if it has one, else with its time without start-up.
+    Peers are the other contenders, and codecfleet on the devices named after the first. A warm fleet's time is compared
+    with the peer's warm time if the peer has one, else with the peer's time without start-up.
     """
     found = []
     for place, ours in enumerate(records):

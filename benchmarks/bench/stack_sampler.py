@@ -70,7 +70,7 @@ class StackSampler:
 
     @property
     def samples(self) -> int:
-        """How many samples it has taken."""
+        """The number of samples taken."""
         return self._stages.total()
 
     def profile(self) -> Profile:

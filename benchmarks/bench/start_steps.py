@@ -1,6 +1,6 @@
 """One step of a start, timed in a separate process: ``python -m bench.start_steps STEP ARGUMENTS``.
 
-It prints the seconds by name, as JSON.
+The program prints the seconds by name, as JSON.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def _first_picture_s(job: Job) -> float:
     async for event in job.events():
         if isinstance(event, Progress) and event.frames_done:
             return time.monotonic()
-    return time.monotonic()  # it ended before its progress was read
+    return time.monotonic()  # the job ended before its progress was read
 
 
 STEPS: Mapping[str, Callable[..., Awaitable[Mapping[str, float]]]] = {"open": _open, "worker": _worker, "again": _again}

@@ -26,7 +26,7 @@ SOME = 20
 
 
 class World:
-    """A core, and a cluster that carries out every effect at once; the clock stops meanwhile."""
+    """A core, and a cluster that carries out every effect at once, while the clock stands still."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.now_s = 0.0
@@ -118,7 +118,7 @@ class Driver:
         return sum(sum(slots.values()) for slots in grants.slots.values())
 
     def end_segments(self, count: int) -> None:
-        """End segments of its jobs in turn, each in a slot that was revoked if any was, and begin as many in new slots.
+        """End segments of the driver's jobs in turn, in revoked slots first, and begin as many segments in new slots.
 
         A job without segments starts again with its initial number.
         """
@@ -137,12 +137,12 @@ class Driver:
             self.jobs[job] = replace(said, demand=replace(said.demand, segments=left), held=held)
 
     def take_slots(self) -> None:
-        """Let its jobs use their granted slots."""
+        """Let the driver's jobs use their granted slots."""
         slots = self.world.grants[self.name].slots
         self.jobs = {job: replace(said, held=dict(slots.get(job, {}))) for job, said in self.jobs.items()}
 
     def report(self, wait_s: float = RENEW_S) -> events.Renewed:
-        """Return its next report as it arrives, decoded from bytes."""
+        """Return the driver's next report as the supervisor receives it: decoded from bytes."""
         self.sequence += 1
         known = self.world.grants.get(self.name)
         acknowledged = 0 if known is None else known.number

@@ -23,7 +23,7 @@ DRAWN_AT = 0.4
 """How much of the film is done in the picture."""
 COLUMNS = 112
 
-# rich's own template without its web fonts: the picture loads nothing from elsewhere.
+# The template of rich without web fonts, so that the picture loads nothing from elsewhere.
 TEMPLATE = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
     <style>
