@@ -1,4 +1,4 @@
-"""Makes the table of codecs that a machine decodes and encodes, from its trials."""
+"""Makes a table of the codecs that a machine decodes and encodes, from the results of its trials."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def is_promised(self) -> bool:
-        """Whether a driver, a document or a simulated fleet claims the case, which was not tried."""
+        """Whether the case was not tried, and only a driver, a document or a simulated fleet claims it."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 

@@ -18,7 +18,7 @@ from .report_lines import Reports, paged, present
 
 
 def vgpu_lines(reports: Reports) -> Iterator[str]:
-    """Yield vGPUs as host and guest see them."""
+    """Yield vGPUs as the host and the guest see them."""
     hosts = [host.seen_from(each.host.name) for each in present(reports) for host in each.vgpu_hosts.values()]
     yield from paged(reports, partial(_vgpus_of, hosts))
 

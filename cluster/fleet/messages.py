@@ -133,7 +133,7 @@ class Beat(Request[FleetSide, None]):
 
 
 class SupervisorSide(Protocol):
-    """A process that can ask a supervisor: a warm fleet's host asks its own, other processes a cluster's."""
+    """A process that can ask a supervisor: a warm fleet's host asks its own one, others ask a cluster's one."""
 
     async def status(self) -> "Status | None":
         """Return the supervisor's status; None without a supervisor."""

@@ -46,7 +46,7 @@ class PoolState:
     others: JobState = NO_JOB  # the state of every other job
     is_here: bool = False  # all workers run on this machine; known before the start
     warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None without a warm fleet
-    files_address: str | None = ""  # where other machines' workers read files of this one; "": none do; None: unknown
+    files_address: str | None = ""  # where workers elsewhere read this machine's files; "": they do not; None: unknown
     # Set once this state is out of date.
     changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 

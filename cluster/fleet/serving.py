@@ -31,7 +31,7 @@ class ServedPool:
 
     pool: Pool
     lost: Callable[[], str] = str  # returns why Ray is lost; "" while it runs
-    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may
+    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may still
     supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
 

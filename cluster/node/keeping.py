@@ -40,7 +40,7 @@ class _Kept:
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain the node, and kill it after ``notice_s`` and ``STOP_S``; a second request kills it at once."""
+        """Drain the node, and kill it ``notice_s`` plus ``STOP_S`` later; a second request kills it at once."""
         if self.is_ending:
             self.kill()
             return
@@ -51,7 +51,7 @@ class _Kept:
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill Ray and all its processes: Ray ends them when the leader of their process group ends."""
+        """Kill Ray's process group; Ray's other processes end when the leader of the group ends."""
         self.until_s = None
         self.process.kill_group()
 
@@ -75,7 +75,7 @@ class _Kept:
         return code
 
     def _code(self) -> int | None:
-        """Return Ray's exit code, None while Ray runs; in a container's first process, reap orphans too."""
+        """Return Ray's exit code, or None while Ray runs. As the first process of a container, also reap orphans."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -155,7 +155,7 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def remove_dead_listeners(since_s: float) -> None:
-    """Remove sockets of Python's ``multiprocessing`` that Ray's killed processes have left, and their folders.
+    """Remove the sockets, with their folders, that killed processes of Ray have left of Python's ``multiprocessing``.
 
     Only this user's folders that were created after ``since_s``, in seconds since 1970, are considered.
     """

@@ -59,7 +59,7 @@ class Liveness:
 def state_of(process: int) -> str:
     """Return the state of a process that this one started, as in proc_pid_stat(5); "" if it has ended."""
     with suppress(OSError):
-        # The name in parentheses may hold anything; state and parent follow it.
+        # The name in parentheses may contain any characters; the state and the parent follow it.
         state, parent = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
         return state if int(parent) == os.getpid() and state not in _ENDED else ""
     return ""

@@ -1,6 +1,7 @@
 """Ends the processes that a killed driver leaves behind: the kernel kills the driver's children, but not theirs.
 
-This program uses only the standard library. It reads a pipe: if that closes without a line, the driver was killed.
+This program uses only the standard library. It reads a pipe; if the pipe closes before a line arrives, the driver was
+killed.
 """
 
 import os

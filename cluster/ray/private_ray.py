@@ -1,4 +1,4 @@
-"""A private Ray: on this machine and loopback only, without a dashboard; it ends with this process.
+"""A private Ray: it runs on this machine and listens on loopback only, has no dashboard, and ends with this process.
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, replace the SIGTERM handler,
 share /tmp/ray with other users, and print. ``lean_start`` also saves three processes and half of the time.
@@ -151,7 +151,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token, the same for all starts: some versions of Ray keep the first token."""
+    """Return this process's token, the same for all starts, since some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 
@@ -181,7 +181,7 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
 
 
 def _slices_for_ray() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES that makes Ray count each MIG slice here; None without slices."""
+    """Return the CUDA_VISIBLE_DEVICES that makes Ray count each MIG slice here; None if there are no slices."""
     nvml = open_nvml()
     if nvml is None:
         return None

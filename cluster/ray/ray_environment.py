@@ -1,6 +1,7 @@
-"""Controls what Ray sees of this process: environment variables, the working directory, names.
+"""Controls the facts about this process that Ray sees: environment variables, the working directory, names.
 
-Ray reads hundreds of variables without checking them: a wrong one may end the process, or a start without a message.
+Ray reads hundreds of variables without checking them; a wrong value may end the process, or let a start fail without a
+message.
 """
 
 import json
@@ -49,7 +50,7 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return removals of Ray's settings (RAY_ and a small letter) that are neither numbers nor booleans.
+    """Return the removal of Ray's settings (RAY_ and a small letter) whose values are neither numbers nor booleans.
 
     A malformed number would make Ray end the process, and no driver needs settings whose values are text.
     """
@@ -120,13 +121,13 @@ def _has_plain_directory() -> bool:
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the cluster that ``address``, or else RAY_ADDRESS, names; None for this machine."""
+    """Return the cluster that ``address`` names, or RAY_ADDRESS if there is no address; None means this machine."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
 
 def submission_id(around: Mapping[str, str]) -> str:
-    """Return the submission id of the Ray job whose driver this process is; "" outside one."""
+    """Return the submission id of the Ray job whose driver this process is; "" if this process is not such a driver."""
     try:
         return str(json.loads(around[_JOB_CONFIG])["metadata"]["job_submission_id"])
     except (KeyError, TypeError, ValueError):

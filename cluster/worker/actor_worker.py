@@ -39,6 +39,6 @@ class ActorWorker:
         """Wait until the worker has died; return the reason."""
         try:
             await self.actor.watch.options(concurrency_group=CONTROL).remote()
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises, the process is gone
+        except Exception as error:  # noqa: BLE001 - any error of Ray means that the process is gone
             return first_line(error)
         return "it ended by itself"

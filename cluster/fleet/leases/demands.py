@@ -81,7 +81,7 @@ class Demands:
         return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
 
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
-        """Return the cores of a job's slots plus idle cores; on a cluster, at most one idle core per slot.
+        """Return how many cores a job may use: its slots, plus idle cores (on a cluster, at most one per slot).
 
         If a user limits the slots of the pool or the job, the job gets at most two cores for each slot of the limit.
         """

@@ -1,4 +1,4 @@
-"""Phrases that identify Ray's messages and reports; if Ray changes one, an error message is less clear.
+"""Phrases that identify Ray's messages and reports; if Ray changes a phrase, an error message is less clear.
 
 Ray is not imported here.
 """
