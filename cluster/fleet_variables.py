@@ -1,6 +1,6 @@
 """The settings that a fleet's processes read from the environment, which their child processes inherit.
 
-The command line sets the variables from the user's configuration, which it checks (jobs/request/config.py). A Python
+The command line checks the user's configuration (jobs/request/config.py) and sets the variables from it. A Python
 program may set them itself.
 """
 
@@ -23,7 +23,7 @@ NO_COMPAT: Final = "never"
 
 
 def idle_release_s(environment: Mapping[str, str]) -> float | None:
-    """Return after how many seconds a cluster's idle worker is released; None if unset.
+    """Return how many seconds a cluster's worker may be idle before it is released; None if unset.
 
     Raises UsageError: the variable is not a number of seconds.
     """

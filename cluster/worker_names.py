@@ -45,12 +45,12 @@ class StationId(str):
 
     @property
     def has_device(self) -> bool:
-        """Whether its process uses a device other than the CPU; False if the name is empty."""
+        """Whether the station's process uses a device other than the CPU; False if the name is empty."""
         return self.local.startswith(_DEVICE_SEATS)
 
     @property
     def number(self) -> int:
-        """The station's number among those of the same seat on its node."""
+        """The station's number among the stations of the same seat on its node."""
         return _parsed(self).number
 
     @property
@@ -60,7 +60,7 @@ class StationId(str):
 
     @property
     def bundle(self) -> "StationId":
-        """The bundle's name: the station's own, or that of the station for the GPU's first slice."""
+        """The name of the station's bundle: its own name, or the name of the station for the GPU's first slice."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 

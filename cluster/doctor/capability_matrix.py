@@ -13,7 +13,7 @@ from ..probes.trials.cases import SAMPLES
 class CodecSupport(Enum):
     """How a machine supports a codec case."""
 
-    HARDWARE = "hardware"  #: by a device's engine, whether or not software works too
+    HARDWARE = "hardware"  #: a device's engine supports the case, whether or not software does too
     SOFTWARE = "software"  #: only by the CPU
     NONE = "no"  #: not at all
     UNTRIED = "not tried"  #: unknown

@@ -77,7 +77,7 @@ class HostSession(SupervisorSide):
             result = await run
         except CodecfleetError:
             if self._served.lost():
-                await asyncio.Event().wait()  # Ray's end caused the error: let the fleet see this process end instead
+                await asyncio.Event().wait()  # Ray ended, so this process ends too: send no error before that
             raise
         finally:
             del self.runs[work.run]

@@ -38,7 +38,7 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return labels as a list of one string, or none; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
+    """Return labels as a list of at most one string; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
     codecs: dict[str, list[str]] = {}
     others = []
     for key, value in labels.items():

@@ -22,7 +22,7 @@ from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, r
 from .registry import kept_nodes, registered
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
-_KILLED_AFTER_S: Final = 10  #: How long after its deadline a node is killed
+_KILLED_AFTER_S: Final = 10  #: How long a node that ignores its deadline may still run
 
 
 @dataclass(frozen=True, slots=True)

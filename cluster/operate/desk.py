@@ -44,7 +44,7 @@ class AskDesk(Protocol[ServerT_co]):
 
 
 class Desk(SupervisorSide):
-    """Answers questions about the cluster at ``address``."""
+    """The child process's side: answers questions about the cluster at ``address``."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -72,7 +72,7 @@ class Desk(SupervisorSide):
 
 @dataclass(frozen=True, slots=True)
 class Reach(Request[Desk, None]):
-    """Check that the cluster admits us."""
+    """Check that the cluster admits this user."""
 
     async def serve(self, server: Desk) -> None:
         await server.reach()
@@ -168,13 +168,13 @@ Seen: TypeAlias = Status | FleetUnavailable | None
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None without a supervisor, which ends when unused. Raises: see ``fleet_desk``."""
+    """Return a fleet's status; None if no supervisor runs, since an unused one ends. Raises: see ``fleet_desk``."""
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status repeatedly over one connection, until cancelled; show failed attempts too.
+    """Show a fleet's status, or why there is none, repeatedly over one connection until cancelled.
 
     Raises what ``fleet_desk`` raises, also if the fleet is lost later.
     """
@@ -190,7 +190,7 @@ async def look(ask: AskDesk[SupervisorSide]) -> Seen:
         return await ask(ReadStatus())
     except ChildDied:
         raise
-    except Exception as error:  # noqa: BLE001 - an unreadable status costs only this update
+    except Exception as error:  # noqa: BLE001 - after an unreadable status, the next update may succeed
         return as_unavailable(error)
 
 

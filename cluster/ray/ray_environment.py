@@ -40,7 +40,7 @@ def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> d
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's values if they are numbers, otherwise ours: any other value would end the process."""
+    """Return the user's values if they are numbers, otherwise our values: text would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 

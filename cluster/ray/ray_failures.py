@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 class LossScope(Enum):
     """How much is lost."""
 
-    PROCESS = "process"  #: the worker process, its node, or the connection to it
-    RESULT = "result"  #: only this result; the process is alive
-    ROOM = "room"  #: only this result: the object store and the disk to which it spills were full
-    CODE = "code"  #: nothing: the remote code raised an error
+    PROCESS = "process"  #: the worker process, its node, or the connection to the worker
+    RESULT = "result"  #: only this result is lost; the process is alive
+    ROOM = "room"  #: only this result is lost: the object store and the disk behind it were full
+    CODE = "code"  #: nothing is lost: the remote code raised an error
 
 
 _Kinds: TypeAlias = tuple[type[BaseException], ...]

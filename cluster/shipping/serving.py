@@ -40,9 +40,11 @@ def files_address(client: str) -> str:
 
 
 def serve_files(client: str) -> Any:
-    """Start the reader on this driver's node; return its handle, and end when that is dropped. Blocks.
+    """Start the reader on this driver's node; return its handle.
 
-    Raises FleetUnavailable: Ray does not start it.
+    The reader ends when the handle is dropped. The call blocks.
+
+    Raises FleetUnavailable: Ray does not start the reader.
     """
     try:
         options: dict[str, Any] = {

@@ -19,7 +19,7 @@ def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the 
 
 
 async def report_of_ray_node(node: NodeId, *, fresh: bool) -> NodeReport:
-    """Return a node's report, by its Ray id; Ray's errors are raised as they are."""
+    """Return the report of the node with this Ray id; Ray's errors are raised unchanged."""
     return (await _probed(node, fresh=fresh))[0]
 
 

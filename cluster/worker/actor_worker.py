@@ -31,7 +31,7 @@ class ActorWorker:
         self.actor.end.options(concurrency_group=CONTROL).remote()
 
     async def version(self) -> str:
-        """Return the worker's version of codecfleet; workers of every release have this method."""
+        """Return the worker's version of codecfleet; workers of every codecfleet release have this method."""
         found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
         return found
 

@@ -35,7 +35,10 @@ def spawn_helper(role: str, slots: int) -> StartedProcess:
 
 
 def main() -> None:
-    """Serve the worker that started this process, and end at once with that worker: unfinished work is useless."""
+    """Serve the worker that started this process.
+
+    End with that worker at once, since unfinished work is then useless.
+    """
     end, (slots, role) = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles it

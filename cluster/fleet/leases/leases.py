@@ -78,7 +78,7 @@ class Leases:
         self._dead: dict[WorkerId, None] = {}
 
     def slots_for(self, job: str) -> int:
-        """Return how many tasks of ``job`` may run now: those running, even on revoked slots, and the free slots."""
+        """Return how many tasks of ``job`` may run now: one per free slot, plus all that run, even on revoked slots."""
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 

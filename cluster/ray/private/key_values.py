@@ -1,4 +1,4 @@
-"""Values that a Ray cluster keeps until it ends: in its key-value store, or else in an actor on its head."""
+"""Values that a Ray cluster keeps until it ends: in the key-value store of Ray, or else in an actor on the head."""
 
 from collections.abc import Callable
 from contextlib import suppress
