@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a function that needs the connection; it must be picklable, such as a module's function with arguments."""
+    """Call a function that needs the connection; it must be picklable (a module's function, with arguments)."""
 
     question: Callable[[], Awaitable[ReplyT]]
 

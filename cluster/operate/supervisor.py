@@ -74,7 +74,7 @@ async def read_events() -> bytes:
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would request for a job, and why; "" if it requests none or has no supervisor."""
+    """Return which nodes a cluster would request for a job, and why; "" if it requests no node or has no supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 

@@ -1,4 +1,4 @@
-"""Ends the processes that a killed driver leaves behind: the kernel kills the driver's children, but not theirs.
+"""Ends the processes that a killed driver leaves behind: the kernel kills its children, but not its grandchildren.
 
 This program uses only the standard library. It reads a pipe; if the pipe closes before a line arrives, the driver was
 killed.

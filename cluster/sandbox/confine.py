@@ -81,7 +81,7 @@ def _drop_capabilities() -> None:
     kept = sum(1 << number for number in _CAP_KEPT)
     masks = [kept & 0xFFFFFFFF] * 3 + [kept >> 32] * 3
     for number in set(range(_CAP_MAX)) - set(_CAP_KEPT):
-        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail: without CAP_SETPCAP no rights can be gained
+        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail without CAP_SETPCAP, which is harmless
     left = [had & mask for had, mask in zip(_CAP_SETS.unpack(sets.raw), masks, strict=True)]
     _check(library.capset(header, _CAP_SETS.pack(*left)))
 

@@ -23,7 +23,7 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL: Final = (1 << 15) - 1
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11  #: Character and block devices
 _TCP: Final = 0b11  #: Binding and connecting
-_SCOPES: Final = 0b11  #: Outside processes: connecting to their abstract Unix sockets, and sending signals to them
+_SCOPES: Final = 0b11  #: Connecting to outside processes' abstract Unix sockets, and sending signals to these processes
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 READ: Final = _READ_FILE | _READ_DIR  #: Reading files and listing folders

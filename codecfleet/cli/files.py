@@ -18,7 +18,7 @@ from .services import Commands
 
 
 class VerifyRequest(SourceRange):
-    """What ``verify`` compares: an output, and the requested part of the input."""
+    """The two sides that ``verify`` compares: an output, and the requested part of the input."""
 
     source: Source
     output: Annotated[str, Field(description="The file that was made from INPUT."), Option("OUTPUT")]

@@ -25,10 +25,13 @@ _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecflee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """The machines on which a plan is placed, given by at most one of the first three fields. Default: this machine."""
+    """The machines on which a plan is placed.
+
+    At most one of the first three fields is set; if none is, this machine.
+    """
 
     fleet: str | None = None  #: the name or file of a simulated fleet
-    autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that it would start
+    autoscale: str | None = None  #: a file of node groups; the plan is placed on the nodes that the groups would start
     address: str | None = None  #: the address of a cluster
     policy: str | None = None  #: the file of the placement's policy
 

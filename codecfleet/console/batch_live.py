@@ -60,7 +60,7 @@ class JsonBatchView(BatchView):
 
 
 class QuietBatchView(BatchView):
-    """Prints only each failed file, and their number at the end (``--quiet``)."""
+    """Prints only each failed file, and at the end the number of failures (``--quiet``)."""
 
     def __init__(self, stderr: Output) -> None:
         self._stderr = stderr

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Show: TypeAlias = Callable[[Seen], None]
 
 _TOP: Final = "\x1b[H"  # moves to the first line of the screen
-# These two codes clear from the cursor on. Each line is cleared just before it is written: clearing the whole screen
-# would flicker.
+# These two codes clear the line or the screen from the cursor on. Each line is cleared just before it is written, since
+# the screen would flicker if it were cleared as a whole.
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
 _CONNECTING: Final = "connecting to the fleet ..."
@@ -78,7 +78,7 @@ def until_stopped(exit_now: Callable[[int], None], work: Callable[[Interrupts], 
     with Interrupts(exit_now) as interrupts:
         with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
             asyncio.run(work(interrupts))
-        interrupts.disarm()  # the connection is closed already
+        interrupts.disarm()  # by now the connection is closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ def _always(show: "Show") -> "Show":
             show(seen)
         except ReaderGone:
             raise
-        except Exception as error:  # noqa: BLE001 - a status may hold anything; the next one may be fine
+        except Exception as error:  # noqa: BLE001 - a status may contain anything; the next status may be fine
             from ...cluster.operate.desk import as_unavailable
 
             show(as_unavailable(error))

@@ -1,4 +1,4 @@
-"""Charts as inline SVG. Pure. Colours come from the page's style, by class."""
+"""Charts as inline SVG, made by pure functions. The classes of the elements select colours of the page's style."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return a name, or only the end of a long name: paths differ at the end."""
+    """Return a name, or only the end of a long name, since paths differ at the end."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 
