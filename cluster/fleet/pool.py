@@ -83,7 +83,7 @@ class Pool(ABC):
         WorkerLost: the worker died and is replaced; the work may be submitted again.
         DeadlineMissed: ``WorkRun.give_up`` was called.
         Cancelled: the pool was closed.
-        FleetUnavailable: no work can run here any more, or the work ``ships`` files that workers cannot read.
+        FleetUnavailable: no work can run here any more, or workers cannot read the files that the work ships.
 
         Raises UsageError: the pool is closed, or the work does not pickle; FleetUnavailable: the pool is not started.
         """

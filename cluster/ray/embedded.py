@@ -220,7 +220,7 @@ def _cluster_of(address: str | None) -> str | None:
 def check_joinable(address: str) -> None:
     """Check that a cluster answers and lets this machine in, without joining it.
 
-    Raises UsageError: the address has another form; FleetUnavailable: nothing answers, or it refuses our token.
+    Raises UsageError: the address has another form; FleetUnavailable: nothing answers, or the cluster refuses our token.
     """
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
@@ -273,7 +273,7 @@ _JOIN_HELP = (
 
 
 def _check_reachable(address: str) -> None:
-    if address != "auto":  # The address is still "auto" only if this Ray cannot say which one that means.
+    if address != "auto":  # still "auto" only if this Ray cannot say which address that means
         _check_accepts(address)
     if lacks_token(os.environ):  # Ray's own error fills a page
         raise _not_let_in(address)

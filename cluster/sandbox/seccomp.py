@@ -52,7 +52,7 @@ _MISSING: Final = 0x00050000 | errno.ENOSYS
 
 
 class RefusedCall(NamedTuple):
-    """A call that is refused if the word at ``offset`` passes one of ``tests``, each (kind, constant)."""
+    """A call that is refused if the word at ``offset`` passes one of ``tests``: (kind, constant) pairs."""
 
     number: int
     offset: int

@@ -225,7 +225,10 @@ class _Parts:
     vgpu_types: Mapping[str, VgpuTypeEntry]
 
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
-        """Return the MIG devices of GPU instances, each given by a profile or by its compute instances' names."""
+        """Return the MIG devices of GPU instances.
+
+        A profile or the names of its compute instances describe an instance.
+        """
         named = [(each,) if isinstance(each, str) else each for each in instances]
         shares = [[_compute_instance(name) for name in names] for names in named]
         for names in shares:

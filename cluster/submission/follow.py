@@ -94,7 +94,7 @@ class Follower:
 
 
 def exit_code_of(job: RayJob) -> int:
-    """Return the exit code of a job that has ended: its program's, as a shell reports it; 5 if Ray could not run it."""
+    """Return the exit code of an ended job's program, as a shell reports it; 5 if Ray could not run the program."""
     if job.phase is JobPhase.SUCCEEDED:
         return 0
     if job.phase is JobPhase.STOPPED:

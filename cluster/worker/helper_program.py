@@ -1,7 +1,7 @@
 """The program of a worker's helpers.
 
-Its role is ``second`` for the second process on a GPU. For work that runs alone it is ``gpu``, ``cpu``, or ``dla#`` and
-the number of the worker's DLA.
+The role ``second`` means the second process on a GPU. For work that runs alone the role is ``gpu``, ``cpu``, or
+``dla#`` with the number of the worker's DLA.
 """
 
 import os

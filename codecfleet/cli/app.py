@@ -174,7 +174,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
 
 
 def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer has its own types of commands and parameters
-    """Rewrite references to docs/ in help texts as arguments of the command ``docs``, which works once installed."""
+    """Rewrite references to docs/ in help texts as arguments of the command ``docs``, which needs no checkout."""
     for parameter in command.params:
         if text := getattr(parameter, "help", None):
             parameter.help = PAGE.sub(r"docs \1", text)
@@ -255,7 +255,7 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
 
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
-    gc.set_threshold(10_000)  # imports create many lasting objects; collecting would slow the start by a twentieth
+    gc.set_threshold(10_000)  # imports create many lasting objects; garbage collection would slow the start by 5 %
     # NumPy's threads would spin for 0.06 s, in this process and in each child process.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-_CANCEL_WITHIN_S: Final = 1.5  # first signal to forced exit; with the interpreter's exit, less than 2 s
+_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; with the interpreter's exit under 2 s
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -77,7 +77,7 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
-    """Place a plan; ``survey`` returns the nodes of the cluster at an address, and those it would add for a demand.
+    """Place a plan; ``survey`` returns the nodes of the cluster at an address, and the nodes to add for a demand.
 
     Raises UsageError: the fleet or the policy file is invalid; FleetUnavailable: the cluster does not answer.
     """

@@ -159,7 +159,7 @@ class Services:
         return Answer(report.lines(), report.to_json())
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
-        """Run a network over a film on a cluster: the one at the address, the environment's, or a private Ray."""
+        """Run a network over a film on the cluster at the address or in the environment, or else a private Ray."""
         import asyncio
 
         from ..cluster.fleet.default import default_pool
@@ -273,7 +273,7 @@ class Services:
         return asyncio.run(ask_cluster(address, list_cluster))
 
     def status(self, address: str | None) -> "Status | None":
-        """Return the status of a fleet: the cluster at the address, the environment's, or this machine's warm fleet."""
+        """Return the status of the cluster at the address or in the environment, or else this machine's warm fleet."""
         import asyncio
 
         from ..cluster.operate.desk import fleet_status

@@ -44,7 +44,7 @@ class ScreenRow:
 class Table:
     """A table, or only its first rows."""
 
-    columns: tuple[str, ...]  # names; the first is also the table's name, and the last is shortened first
+    columns: tuple[str, ...]  # names of columns; the first also names the table, and the last column shrinks first
     rows: tuple[ScreenRow, ...]
     of: int  # how many rows the whole table has
 

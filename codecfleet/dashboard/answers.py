@@ -99,7 +99,7 @@ class Gate:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return whether a ``Host`` header is a loopback address or ``localhost``; any port may be forwarded."""
+    """Return whether a ``Host`` header is a loopback address or ``localhost``; the port may be any."""
     before, colon, port = host.rpartition(":")
     name = before if colon and port.isdecimal() else host
     if name.lower() == "localhost":

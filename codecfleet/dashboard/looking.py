@@ -47,7 +47,10 @@ class Looking:
         self.reached = asyncio.Event()  # set once the fleet has answered
 
     async def data(self) -> bytes:
-        """Return the newest snapshot as JSON, with its number and age in seconds; if it is old, wait for a new one."""
+        """Return the newest snapshot as JSON, with its number and age in seconds.
+
+        If it is old, first wait for a new snapshot.
+        """
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:
             with suppress(TimeoutError):

@@ -68,7 +68,8 @@ class FakeFleet:
 
     Args:
         script: the events of a job.
-        error: ends every job, instead of a report. hangs: whether jobs run until they are cancelled.
+        error: ends every job, instead of a report.
+        hangs: whether jobs run until they are cancelled.
         starts: whether the fleet starts; if not, entering it never returns.
         closes: whether the fleet closes; if not, leaving it never returns.
     """

@@ -44,8 +44,8 @@ class LocalPool(Pool):
     Args:
         slots: how many work items run at a time.
         device: the GPU that work may use, if any.
-        kind: the kind of encoder that the pool's preview names; None for no encoder. is_here: whether the pool claims
-            that all workers run on this machine.
+        kind: the kind of encoder that the pool's preview names; None for no encoder.
+        is_here: whether the pool claims that all workers run on this machine.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # marks the error as retrieved, since nobody may await it any more
+            ended.exception()  # marks the error as retrieved, since the run may never be awaited
         if core in self._lone:
             self._lone.discard(core)
             core.close()
@@ -264,7 +264,7 @@ class FaultyPool(Pool):
         if place in self._held:
             try:
                 await gate.wait()
-                # The caller that awaits this result may submit more before the next one is released.
+                # The caller that awaits this result may submit more work before the next result is released.
                 await asyncio.sleep(0)
             finally:
                 del self._held[place]
