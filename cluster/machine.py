@@ -15,7 +15,7 @@ _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use: its affinity, or its rounded-up CPU quota if that is less."""
+    """Return how many cores this process may use, by its affinity and its CPU quota, which is rounded up."""
     allowed = len(os.sched_getaffinity(0))
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():

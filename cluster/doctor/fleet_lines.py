@@ -20,7 +20,7 @@ _COLUMNS: Final = (24, 6, 10, 12)
 
 
 def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield the output of ``codecfleet doctor``: one machine's page, or a summary of many, with ``every`` all pages."""
+    """Yield the output of ``codecfleet doctor``: one machine's page, a summary of many, or with ``every`` all pages."""
     yield from (_pages if every or len(reports) <= 1 else _summary)(reports)
     yield ""
     yield _verdict(reports)

@@ -152,7 +152,7 @@ def sharing(gpu: DeviceReport, part: MigSlice) -> str:
 
 
 def _ray_lines(report: NodeReport) -> Iterator[str]:
-    """Yield the command that starts Ray if Ray would otherwise count slices as one GPU; it is not wrapped."""
+    """Yield the command that starts Ray if Ray would otherwise count slices as one GPU; the line is not wrapped."""
     shown = shown_by(report)
     for_ray = shown.for_ray
     if for_ray is not None and any(len(unit) != 1 for unit in shown.units(len(shown.given)).units):

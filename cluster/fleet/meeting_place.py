@@ -142,7 +142,7 @@ class MeetingPlace:
         return False
 
     def lock(self, *, waits: bool = True) -> bool:
-        """Keep other programs from starting or ending fleets until ``close``; return False if one holds the lock."""
+        """Keep other programs from starting or ending fleets until ``close``; return False if they hold the lock."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:

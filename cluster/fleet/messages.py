@@ -133,7 +133,7 @@ class Beat(Request[FleetSide, None]):
 
 
 class SupervisorSide(Protocol):
-    """A process that can ask a supervisor: a warm fleet's host asks its own one, others ask a cluster's one."""
+    """A process that can ask a supervisor: the host of a warm fleet (its own supervisor) or a client of a cluster."""
 
     async def status(self) -> "Status | None":
         """Return the supervisor's status; None without a supervisor."""

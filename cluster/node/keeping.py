@@ -155,7 +155,7 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def remove_dead_listeners(since_s: float) -> None:
-    """Remove the sockets, with their folders, that killed processes of Ray have left of Python's ``multiprocessing``.
+    """Remove sockets of Python's ``multiprocessing``, with their folders, which killed processes of Ray have left.
 
     Only this user's folders that were created after ``since_s``, in seconds since 1970, are considered.
     """

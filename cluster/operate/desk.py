@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a function that needs the connection; it must be picklable (a module's function, with arguments)."""
+    """Call a picklable function, such as a ``partial`` of a module's function, that needs the connection."""
 
     question: Callable[[], Awaitable[ReplyT]]
 

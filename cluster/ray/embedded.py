@@ -220,7 +220,8 @@ def _cluster_of(address: str | None) -> str | None:
 def check_joinable(address: str) -> None:
     """Check that a cluster answers and lets this machine in, without joining it.
 
-    Raises UsageError: the address has another form; FleetUnavailable: nothing answers, or the cluster refuses our token.
+    Raises UsageError: the address has another form; FleetUnavailable: the cluster does not answer, or refuses
+    our token.
     """
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)

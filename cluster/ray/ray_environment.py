@@ -50,7 +50,7 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the removal of Ray's settings (RAY_ and a small letter) whose values are neither numbers nor booleans.
+    """Return the settings of Ray to remove: those (RAY_ and a small letter) that are neither numbers nor booleans.
 
     A malformed number would make Ray end the process, and no driver needs settings whose values are text.
     """

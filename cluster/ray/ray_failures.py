@@ -59,7 +59,7 @@ def _ray_errors() -> _RayErrors:
 
 
 def classify(error: BaseException) -> LossScope:
-    """Return the loss that ``error``, the end of a call of a worker, stands for."""
+    """Return the loss that ``error`` means when a call to a worker raises it."""
     of_ray = _ray_errors()
     if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
         return LossScope.ROOM  # a full store may also be the cause of a RayTaskError

@@ -27,7 +27,7 @@ _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecflee
 class PlanOn:
     """The machines on which a plan is placed.
 
-    At most one of the first three fields is set; if none is, this machine.
+    At most one of the first three fields is set; otherwise the plan is placed on this machine.
     """
 
     fleet: str | None = None  #: the name or file of a simulated fleet

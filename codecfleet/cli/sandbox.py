@@ -72,7 +72,7 @@ def _confined(files: FileUse | None) -> str:
 
 
 def _refusal(files: FileUse) -> str:
-    """Return why a command needs more than its files; "" if it needs only them."""
+    """Return why a command needs more than its files; "" if the files suffice."""
     from ..actors.media.location import is_local
     from ..actors.tracing import is_traced
 

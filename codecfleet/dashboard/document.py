@@ -33,7 +33,7 @@ def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[St
 
 
 def document(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> dict[str, Any]:
-    """Return the page's content; ``trouble`` says why there is no fleet to show; "" if there is a fleet."""
+    """Return the page's content; ``trouble`` is the reason why there is no fleet to show, or ""."""
     if seen is None:
         return {"schema": SCHEMA, "trouble": NO_SUPERVISOR, "fleet": None}
     if isinstance(seen, FleetUnavailable):

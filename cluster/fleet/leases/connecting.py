@@ -55,7 +55,7 @@ def connecting_pool(
             first work.
         name: this client's name at a cluster's supervisor.
         start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs save time.
-            None: Ray starts first, and starts the workers.
+            None: Ray starts first.
     """
     if start_process is not None:
         return LeasedPool(partial(_reach_here, slots, partial(_connect, address), start_process), slots, name=name)

@@ -45,7 +45,7 @@ class Demands:
         self._later.clear(job)
 
     def reported(self, leases: Leases, late: LateRay | None) -> tuple[JobReport, ...]:
-        """Return the jobs that have a demand or work, in the form that the supervisor is sent."""
+        """Return the jobs that have a demand or work, as they are reported to the supervisor."""
         outstanding = leases.outstanding()
         plain = {name: plain_demand(name, count, self._slots_max) for name, count in outstanding.items()}
         wanted = self._demands
@@ -58,11 +58,11 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return the later demands of batches, in the form that the supervisor is sent."""
+        """Return the later demands of batches, as they are reported to the supervisor."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
-        """Return the pool's state; ``failure`` says why no work will ever run, if so."""
+        """Return the pool's state; ``failure`` is the reason why no work will ever run, if there is one."""
         capacity = grants.capacity_slots
         slots = capacity if self._slots_max is None else min(capacity, self._slots_max)
         held = {name: leases.slots_for(name) for name in {*self._demands, *leases.outstanding(), *grants.waiting}}

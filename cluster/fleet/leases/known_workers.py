@@ -28,7 +28,7 @@ _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the wo
 
 
 class KnownWorkers:
-    """Workers by name; a name is never reused for another process. ``killed_for_memory`` is the field of ``Ground``."""
+    """Workers by name; a name is never reused for another process. ``killed_for_memory`` is that of ``Ground``."""
 
     def __init__(self, handle: Callable[[WorkerId], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle

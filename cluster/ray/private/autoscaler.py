@@ -16,8 +16,8 @@ _SWITCHED_ON: Final = "RAY_enable_autoscaler_v2"
 def knows_labels() -> bool:
     """Return whether Ray's autoscaler v2 is switched on; v1 ignores labels.
 
-    If Ray cannot be asked, this process's environment decides: on the head, where the supervisor of a growing cluster
-    runs, it is the same.
+    If Ray cannot be asked, this process's environment decides: the supervisor of a growing cluster runs on the head,
+    and so in the environment of the autoscaler.
     """
     if why_unknown({"utils.is_autoscaler_v2": ()}, "ray.autoscaler.v2"):
         return os.environ.get(_SWITCHED_ON, "").lower() in ("1", "true")

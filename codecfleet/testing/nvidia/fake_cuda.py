@@ -46,7 +46,7 @@ class FakeCudaDriver:
     memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of open streams
     attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # the device's, by number
-    attached: dict[int, int] = field(default_factory=dict)  # flags of managed memory by its address; if _HOST, kernels fail
+    attached: dict[int, int] = field(default_factory=dict)  # flags of managed memory by address (_HOST: kernels fail)
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
     events: dict[int, tuple[int, Callable[[], int]] | None] = field(

@@ -76,7 +76,7 @@ def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
 
 
 def gpu_instance_of(device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
-    """Return the GPU instance on which a vGPU runs, or NVML's number for no instance. They are used in order."""
+    """Return the GPU instance on which a vGPU runs, or NVML's number for no instance. Instances fill in order."""
     if not device.simulated.mig_enabled:
         return NO_INSTANCE
     profiles = {found.number: found.mig_profile for found in types_of(device)}
