@@ -99,7 +99,7 @@ def processes(count: int) -> str:
 
 
 def percents(rates: dict[str, Maybe[int]]) -> list[str]:
-    """Return rates as text, without unknown ones."""
+    """Return rates as text; unknown rates are left out."""
     return [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
 
 

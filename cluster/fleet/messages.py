@@ -126,7 +126,7 @@ class Beat(Request[FleetSide, None]):
     """The host's state."""
 
     state: PoolState | None  # None if unchanged
-    progress: Mapping[int, RunProgress]  # the progress of each run that has a worker, by the run's number
+    progress: Mapping[int, RunProgress]  # maps the number of each run that has a worker to its progress
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)

@@ -56,7 +56,7 @@ class PoolState:
         return PoolState, values
 
     def of(self, job: str) -> JobState:
-        """Return what ``job`` may use."""
+        """Return the slots and cores that ``job`` may use."""
         return self.jobs.get(job, self.others)
 
 

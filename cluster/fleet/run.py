@@ -96,8 +96,8 @@ class WorkRun(Generic[ResultT]):
     def give_up(self, why: str) -> None:
         """Replace the worker in which the work hangs; do nothing unless the work runs.
 
-        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work of the worker
-        ends with ``WorkerLost``; retries prefer another station.
+        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work of that worker
+        ends with ``WorkerLost``. Retries prefer another station.
         """
         if self._give_up is not None and not self.result.done():
             self._give_up(why)

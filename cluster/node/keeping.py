@@ -134,7 +134,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of signals can be read, including SIGCHLD's.
+    """Yield a socket from which the numbers of signals, including SIGCHLD, can be read.
 
     A handler in Python runs only once the main thread returns from the kernel, but the interpreter writes the number to
     the socket at once.

@@ -24,7 +24,7 @@ class Offer:
     gpus: int = 0
     cuda_visible: str | None = None  # the CUDA_VISIBLE_DEVICES that makes Ray offer exactly ``gpus``; None if unneeded
     labels: Mapping[str, str] = field(default_factory=dict)
-    zone: str = ""  # the value of Ray's zone label; "" for none
+    zone: str = ""  # the value of Ray's zone label; "" for no label
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was only one driver
 
 

@@ -58,7 +58,7 @@ def _remove(file: Path) -> None:
 
 
 def kept_nodes() -> list[KeptNode]:
-    """Return the running nodes, and remove the files of killed ones. Raises FleetUnavailable: see ``locked_place``."""
+    """Return the running nodes, and remove the files of killed nodes. Raises FleetUnavailable: see ``locked_place``."""
     try:
         with MeetingPlace.open(make=False) as place:
             place.lock()

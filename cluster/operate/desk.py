@@ -176,7 +176,7 @@ async def fleet_status(address: str | None) -> Status | None:
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
     """Show a fleet's status, or why there is none, repeatedly over one connection until cancelled.
 
-    Raises what ``fleet_desk`` raises, also if the fleet is lost later.
+    Raises the same errors as ``fleet_desk``, also if the fleet is lost later.
     """
     async with fleet_desk(address) as ask:
         while True:
@@ -217,6 +217,6 @@ async def ask_cluster(
 
 
 def main() -> None:
-    """Answer the questions of the process that started this one; the only setting is the cluster's address."""
+    """Answer the questions of the process that started this process; the only setting is the cluster's address."""
     end, (address,) = begin()
     run_to_the_end(serve_parent(end, lambda _: Desk(address), me="the process that holds Ray"))

@@ -31,7 +31,7 @@ def require_address(address: str | None) -> str:
 
 
 async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
-    """Call ``question`` with the handle of the connected cluster's supervisor; return None if there is none.
+    """Call ``question`` with the handle of the connected cluster's supervisor; return None if it has no supervisor.
 
     Raises FleetUnavailable: the supervisor does not answer; VersionRefused: it has another version of codecfleet.
     """

@@ -1,4 +1,4 @@
-"""Watches a private Ray's processes: notices dead ones, and wakes suspended ones."""
+"""Watches a private Ray's processes: notices dead processes, and wakes suspended processes."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ class Liveness:
 
 
 def state_of(process: int) -> str:
-    """Return the state of a process that this one started, as in proc_pid_stat(5); "" if it has ended."""
+    """Return the state of a child process, as in proc_pid_stat(5); "" if the child has ended."""
     with suppress(OSError):
         # The name in parentheses may contain any characters; the state and the parent follow it.
         state, parent = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]

@@ -27,7 +27,7 @@ def end_processes_in(directory: Path) -> None:
 
 
 def processes_in(directory: Path) -> Iterator[int]:
-    """Yield every process but this one that has a file open in ``directory``."""
+    """Yield every other process that has a file open in ``directory``."""
     for entry in Path("/proc").iterdir():
         process = int(entry.name) if entry.name.isdigit() else os.getpid()
         if process != os.getpid() and any(file.is_relative_to(directory) for file in open_files(process)):

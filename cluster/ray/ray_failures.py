@@ -68,7 +68,7 @@ def classify(error: BaseException) -> LossScope:
     if isinstance(error, (*of_ray.process, ConnectionError)):
         return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``ChildDied``)
     if isinstance(error, of_ray.any):
-        return LossScope.RESULT  # ObjectLostError and similar ones, or a cancelled call
+        return LossScope.RESULT  # ObjectLostError and similar errors, or a cancelled call
     return LossScope.CODE
 
 

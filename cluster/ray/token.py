@@ -29,7 +29,7 @@ def token_file(around: Mapping[str, str]) -> Path:
 
 
 def read_token(around: Mapping[str, str]) -> str:
-    """Return the token that Ray would find; "" if there is none."""
+    """Return the token that Ray would find; "" if there is no token."""
     if given := around.get(TOKEN, "").strip():
         return given
     try:

@@ -18,7 +18,7 @@ _START_S: Final = 60
 class FileReader:
     """Reads files of this machine. It keeps no state between calls, so Ray may restart it at any time.
 
-    It accepts any path, since its callers can run any program on the node anyway. Raises OSError.
+    It accepts any path, since callers can run any program on the node anyway. Raises OSError.
     """
 
     def info(self, path: str) -> tuple[int, str]:

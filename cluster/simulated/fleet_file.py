@@ -1,6 +1,6 @@
 """Reads simulated fleets from TOML files: ``configs/fleets/README.md`` lists the keys.
 
-Missing values come from ``configs/hardware.toml``, by the model's name.
+Missing values are those of the model in ``configs/hardware.toml``.
 """
 
 from collections import Counter

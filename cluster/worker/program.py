@@ -42,7 +42,7 @@ class WorkerSeat:
 
 
 def main() -> None:
-    """Serve the process that started this one."""
+    """Serve the process that started this process."""
     end, _ = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles Ctrl-C

@@ -118,7 +118,7 @@ def with_spec_options(
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were given, by the names of the fields. Raises UsageError: a value is invalid."""
+    """Return the values that were given, as a dictionary by field. Raises UsageError: a value is invalid."""
     options = options_of(model)
     return {
         field: options[field].kind.read(options[field].flag, value)

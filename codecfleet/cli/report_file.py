@@ -59,7 +59,7 @@ class ReportFile:
             raise OutputUnwritable(message, "Give --report another name or folder.") from None
 
     def write(self, report: Report) -> None:
-        """Write the report of a complete output as JSON; raises what ``write_text`` raises."""
+        """Write the report of a complete output as JSON; raises the same errors as ``write_text``."""
         if self._path is not None:
             document = strict_json(report.model_dump(mode="json"))
             text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)
@@ -68,7 +68,8 @@ class ReportFile:
     def write_text(self, text: str, whole: str) -> None:
         """Write a report's text, with invalid characters of names escaped.
 
-        Raises StorageFailed: it could not be written; the message begins with ``whole``, which says what succeeded.
+        Raises StorageFailed: the report could not be written; the message begins with ``whole``, which states the
+        success of the job.
         """
         if self._path is None:
             return

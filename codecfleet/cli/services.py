@@ -69,7 +69,7 @@ class Offering:
 
 
 class Services:
-    """The real calls; tests replace some by name: ``Services(probe=lambda source: Answer([], {}))``."""
+    """The real calls, some of which tests replace by keyword: ``Services(probe=lambda source: Answer([], {}))``."""
 
     def __init__(self, **replaced: Callable[..., Any]) -> None:
         for name, call in replaced.items():
@@ -81,7 +81,7 @@ class Services:
         """End the process without Python's clean-up."""
         os._exit(code)
 
-    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or what a test runs
+    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or a test's own object
         """Do nothing, since this process may run several commands; ``main`` confines a process that runs only one."""
 
     def check(self, arguments: Sequence[str]) -> "CommandRequest | int":

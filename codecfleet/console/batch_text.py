@@ -49,7 +49,7 @@ def saved_text(progress: "BatchProgress") -> str:
 
 
 def failed_text(progress: "BatchProgress") -> str:
-    """Return the failures, such as ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
+    """Return the failures in one line: ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
     return f"{progress.failed} of {counted(progress.files, 'file')} failed: {_failures(progress)}"
 
 

@@ -75,7 +75,7 @@ def stage_text(event: "StageStarted") -> str:
 
 
 def restored_text(event: "JournalOpened") -> str:
-    """Return one line about the earlier run that this one continues."""
+    """Return one line about the earlier run that this run continues."""
     restored = f"{counted(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 

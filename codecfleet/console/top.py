@@ -138,7 +138,7 @@ def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def counted(states: Iterable[str]) -> str:
-    """Return counts as text, such as "300: 298 open, 2 draining"."""
+    """Return counts as text, for example "300: 298 open, 2 draining"."""
     counts = Counter(states)
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
     return f"{counts.total()}{': ' * bool(parts)}{', '.join(parts)}"

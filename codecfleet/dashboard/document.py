@@ -138,7 +138,7 @@ def _within(pieces: tuple[PieceSeen, ...]) -> list[PieceSeen]:
 
 
 def _piece(piece: PieceSeen) -> list[Any]:
-    """Return [lane, seconds since its beginning, seconds since its end or null, job, label, ending]."""
+    """Return a run as [lane, seconds since its beginning, seconds since its end or null, job, label, ending]."""
     ended_s = None if piece.ended_s is None else round(piece.ended_s, 1)
     return [piece.lane, round(piece.began_s, 1), ended_s, _short(piece.job), _short(piece.label), piece.ending]
 

@@ -49,7 +49,7 @@ class Looking:
     async def data(self) -> bytes:
         """Return the newest snapshot as JSON, with its number and age in seconds.
 
-        If it is old, first wait for a new snapshot.
+        If the newest snapshot is old, first wait for a new one.
         """
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:

@@ -19,7 +19,7 @@ from .looking import Looking
 HEAD_MAX: Final = 16 * 1024  # the most bytes of a request's head; a body is never read
 HEAD_S: Final = 10.0  # how long a request may take to arrive
 SEND_S: Final = 30.0  # how long a client may take to read an answer
-CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and further ones are closed at once
+CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and further connections are closed at once
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
 """How long, and how many bytes, the server reads and discards after an answer: closing a connection with unread bytes

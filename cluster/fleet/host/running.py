@@ -35,7 +35,7 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
     try:
         await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()
     finally:
-        with suppress(TimeoutError):  # what is not closed in time ends with this process
+        with suppress(TimeoutError):  # connections that are not closed in time end with this process
             async with asyncio.timeout(CLOSING_S):
                 await pool.aclose()
 

@@ -118,7 +118,7 @@ class LeaseClient:
         for _ in range(PROBE_QUESTIONS):
             try:
                 preview = await asyncio.wait_for(self.supervisor.preview(demand), ANSWER_S)
-            except Exception as error:  # noqa: BLE001 - whatever Ray raises, the preview is unknown
+            except Exception as error:  # noqa: BLE001 - any error of Ray leaves the preview unknown
                 return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
             if not preview.is_probing:
                 break
@@ -152,7 +152,7 @@ class LeaseClient:
         self._jobs = len(report.jobs)
         try:
             grants = await asyncio.wait_for(self.supervisor.renew(report, RENEW_S), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises may be temporary
+        except Exception as error:  # noqa: BLE001 - any error of Ray may be temporary
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0

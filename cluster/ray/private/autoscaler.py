@@ -1,4 +1,4 @@
-"""Ray's autoscaler v2: whether it is on, what it reports, and how to end an idle node."""
+"""Ray's autoscaler v2: whether it is on, its report, and the end of an idle node."""
 
 import os
 from collections import Counter

@@ -55,7 +55,7 @@ def cluster_address() -> str:
 
 
 def this_actor() -> str:
-    """Return the name of the actor that calls this; "" if it has none."""
+    """Return the name of the actor that calls this; "" if it has no name."""
     import ray
 
     return ray.get_runtime_context().get_actor_name() or ""

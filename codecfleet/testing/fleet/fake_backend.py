@@ -103,7 +103,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve the cores; if they are not free, wait forever."""
+        """Reserve the cores, or wait forever if they are not free."""
         node = self._nodes[order.station.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()

@@ -58,7 +58,7 @@ class FakeProfile:
 
 
 def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
-    """Return the kinds of GPU instance that a device can have, by number; empty if it has no MIG."""
+    """Return the kinds of GPU instance that a device can have, by their numbers; empty if it has no MIG."""
     table = load_hardware().mig_profiles_of(device.simulated.name) if device.simulated.mig_capable else {}
     whole = max((_slices(profile) for profile in table), default=0)
     plain: set[int] = set()
@@ -72,7 +72,7 @@ def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
 
 
 def placements_of(profiles: Iterable[FakeProfile], slices: Iterable[SimulatedSlice]) -> dict[int, tuple[int, int]]:
-    """Return the first memory slice and the number of memory slices of each GPU instance, by its number.
+    """Return the first memory slice and the number of memory slices of each GPU instance, by instance number.
 
     Instances are placed as in the guide's listings: the largest first, and instances of more than two slices from the
     end. An instance that does not fit is placed after the others.

@@ -123,7 +123,7 @@ def find_vgpu(devices: Iterable[FakeNvmlDevice], instance: int) -> tuple[FakeNvm
 
 
 def compatibility(_vgpu: object, _gpu: object) -> Any:
-    """Report that a vGPU can run on this GPU, whatever the state of its virtual machine."""
+    """Report that a vGPU can run on this GPU, without regard to the state of its virtual machine."""
     return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
 
 
