@@ -1,4 +1,4 @@
-"""Prints vGPUs as text: a host's types, instances and their possible moves; a guest with its host."""
+"""Prints vGPUs as text: for a host its types, its instances and their possible moves, for a guest its host."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime

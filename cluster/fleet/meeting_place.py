@@ -31,7 +31,7 @@ class Greeting(NamedTuple):
 
     version: str
     slots: int
-    idle_s: float  # the fleet ends after this long without a connected program
+    idle_s: float  # after how many seconds without a connected program the fleet ends
 
     def packed(self) -> bytes:
         """Return the greeting as a line of JSON."""

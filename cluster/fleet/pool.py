@@ -122,7 +122,7 @@ class Pool(ABC):
 async def more_slots(pool: Pool, job: str, beyond: int) -> None:
     """Wait until ``job`` has more than ``beyond`` slots.
 
-    Raises CodecfleetError: the job has no slots, and never will.
+    Raises CodecfleetError: the job will never have slots.
     """
     while (found := (state := pool.state).of(job)).slots <= beyond:
         if found.never is not None:

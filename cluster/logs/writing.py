@@ -68,7 +68,7 @@ class EntryHandler(logging.Handler):
         self._quotas: dict[int, Quota] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record's entry; called with the handler's lock held."""
+        """Write a record's entry; ``logging`` calls this while it holds the handler's lock."""
         entry = getattr(record, "entry", None)
         if not isinstance(entry, LogEntry):
             return

@@ -89,7 +89,7 @@ def keep(
 ) -> None:
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all its processes have ended.
 
-    Call it in the main thread. ``variables`` are added to Ray's environment; ``notice_s`` is how long the node drains;
+    Call this in the main thread. ``variables`` are added to Ray's environment; the node drains for ``notice_s``;
     ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not start, or
     ended by itself.
     """

@@ -99,7 +99,7 @@ def bring_node_up(node: PreparedNode) -> int:
 
 
 def take_nodes_down() -> list[int]:
-    """End all of this user's nodes on this machine, by SIGTERM; return the processes that kept them.
+    """End all of this user's nodes on this machine, by SIGTERM; return the processes that kept the nodes.
 
     Raises FleetUnavailable: other users could enter the directory that lists the nodes.
     """
@@ -116,7 +116,7 @@ def take_nodes_down() -> list[int]:
 
 
 def _see_out(handle: int, within_s: float) -> None:
-    """Wait for a process to end, and kill it if it does not; Ray ends with it."""
+    """Wait for a process to end, and kill it if it does not end in time; Ray ends with the process."""
     try:
         if not select.select([handle], [], [], within_s)[0]:
             signal.pidfd_send_signal(handle, signal.SIGKILL)

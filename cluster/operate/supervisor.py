@@ -36,7 +36,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
     Raises FleetUnavailable: the supervisor does not answer; VersionRefused: it has another version of codecfleet.
     """
     try:
-        # If the head is gone, Ray keeps looking for it for a minute.
+        # If the head is gone, Ray tries to reach it for a minute.
         looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
         actor = await in_time(looked_up, "the cluster's head", "Check its node.")
         answering = _answer(actor, question)

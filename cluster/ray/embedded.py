@@ -59,7 +59,7 @@ class Connection:
         return self.origin is Origin.PRIVATE
 
     def why_ended(self) -> str:
-        """Return why a private Ray is lost; "" while it runs, and for a Ray that is not private."""
+        """Return why a private Ray is lost; "" while it runs, or if this Ray is not private."""
         if not self.is_private:
             return ""
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
@@ -75,8 +75,10 @@ async def connect(address: str | None = None) -> Connection:
     """Connect to Ray.
 
     A Ray driver, task, actor or job uses its existing connection. Otherwise this joins the cluster at ``address`` or
-    RAY_ADDRESS ("host:port", or "auto" for the one on this machine), or starts a private Ray (docs/fleet.md). Raises
-    UsageError: the address has another form, or this process is already connected to another cluster; FleetUnavailable.
+    RAY_ADDRESS ("host:port", or "auto" for the cluster on this machine), or starts a private Ray (docs/fleet.md).
+
+    Raises UsageError: the address has another form, or this process is already connected to another cluster;
+    FleetUnavailable: Ray cannot be reached or started.
     """
     asked = _ray_thread.call(lambda: _take(address))
     try:
@@ -165,7 +167,7 @@ def _take(address: str | None) -> Connection:
 
 @cache
 def _others_imported_ray() -> bool:
-    """Return whether Ray was imported before the first start here, and so without our settings."""
+    """Return whether Ray was imported before this module first started it, and so without our settings."""
     return "ray" in sys.modules
 
 

@@ -89,7 +89,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:  # Ray raises errors of many kinds; after any of them, no part of Ray may remain
+    except Exception as error:  # Ray raises errors of many kinds; no part of Ray may remain after an error
         import ray
 
         with suppress(Exception), sigterm_untouched():  # there may be nothing to shut down

@@ -1,4 +1,4 @@
-"""How a command fails: one line on stderr, and an exit code."""
+"""Reports the failure of a command: one line on stderr, and an exit code."""
 
 import errno
 import json
@@ -33,7 +33,7 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The line for the user."""
+        """The line that is printed for the user."""
         parts = [part.rstrip() for part in (self.message, self.next_step) if part.strip()]
         sentences = [part if part.endswith((".", "?", "!")) else f"{part}." for part in parts]
         return f"codecfleet: error: {one_line(' '.join(sentences))}"

@@ -1,7 +1,7 @@
 """Handles Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a separate thread rather than the
-event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
+``decide`` is pure; ``Interrupts`` receives the signals. This module uses ``signal.signal`` and a separate thread rather
+than the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
 """
 
 import contextlib
@@ -221,7 +221,7 @@ class FastEnd:
     exit_code: int | None = None
 
     def __call__(self) -> None:
-        """End the process, after all threads have ended and all other exit functions have run."""
+        """End the process; called after all threads have ended and all other exit functions have run."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if self.exit_code is not None:

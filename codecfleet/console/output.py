@@ -12,7 +12,7 @@ _COUNT_EVERY_FRAMES: Final = 10
 
 
 class ReaderGone(Exception):
-    """Stdout was closed (``| head``): stop without a message."""
+    """Stdout was closed, for example by ``| head``; the program stops without a message."""
 
 
 class Display:

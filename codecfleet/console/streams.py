@@ -13,7 +13,7 @@ _LAST_STANDARD: Final = 2
 
 
 class ResultStream(io.TextIOWrapper):
-    """Stdout: raises BrokenPipeError unchanged, and every other error as a ``StorageFailed`` with the reason."""
+    """Stdout. It raises BrokenPipeError unchanged, and every other error as a ``StorageFailed`` with the reason."""
 
     def write(self, text: str) -> int:
         """Write like any text stream, with addresses redacted."""
@@ -27,7 +27,7 @@ class ResultStream(io.TextIOWrapper):
 
 
 class LogStream(io.TextIOWrapper):
-    """Stderr: drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
+    """Stderr, which drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
 
     def write(self, text: str) -> int:
         """Write, with addresses redacted; drop the text if that fails."""

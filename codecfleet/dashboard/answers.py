@@ -72,7 +72,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """An answer; with ``wants_data``, its body is the newest snapshot of the fleet."""
+    """An answer to a request; with ``wants_data``, its body is the newest snapshot of the fleet."""
 
     status: HTTPStatus
     headers: Mapping[str, str]

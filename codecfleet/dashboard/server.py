@@ -66,7 +66,7 @@ def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Return the URL to open; for 0.0.0.0 it has this machine's name."""
+    """Return the URL to open; if the host is 0.0.0.0, the URL has this machine's name."""
     host, port, *_ = bound.getsockname()
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = socket.gethostname()
@@ -76,7 +76,7 @@ def url_of(bound: socket.socket) -> str:
 async def serve(
     bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object], *, send_s: float = SEND_S
 ) -> None:
-    """Serve until cancelled, which closes all connections; call ``on_ready`` once requests are answered.
+    """Serve until cancelled, then close all connections; call ``on_ready`` once requests are answered.
 
     A client that does not read its answer within ``send_s`` is disconnected. Raises CodecfleetError: the fleet cannot
     be reached.

@@ -1,4 +1,4 @@
-"""Tiny work items that test whether a pool, also one of your own, keeps its promises."""
+"""Tiny work items that test whether a pool keeps its promises; they can also test your own pool."""
 
 import os
 import threading

@@ -21,7 +21,7 @@ _BROKEN: Final = (
 
 
 class Demands:
-    """The demands of a client's jobs; one job gets at most ``slots_max`` slots, without limit if None."""
+    """The demands of a client's jobs; one job gets at most ``slots_max`` slots (None: no limit)."""
 
     def __init__(self, slots_max: int | None) -> None:
         self._slots_max = slots_max
@@ -114,7 +114,7 @@ def unrecoverable(grants: Grants) -> FleetUnavailable | None:
 
 
 def with_pyav(demand: Demand) -> Demand:
-    """Return a demand for workers with this program's PyAV, since other versions may produce different bytes."""
+    """Return a demand for workers with this program's PyAV version, since other versions may produce other bytes."""
     return replace(demand, pyav=PYAV)
 
 

@@ -44,7 +44,7 @@ class BatchCommand(Watched):
     dry_run: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the batch, show it, print its summary, and return the exit code of the worst failure.
+        """Run and show the batch, print the summary, and return the exit code of the worst failure.
 
         Raises UsageError: the report would replace a list or the database; OutputUnwritable: the report cannot be
         written.

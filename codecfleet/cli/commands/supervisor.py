@@ -74,7 +74,7 @@ class Watch:
 
 
 def until_stopped(exit_now: Callable[[int], None], work: Callable[[Interrupts], Coroutine[None, None, None]]) -> None:
-    """Run endless work, which registers itself with the interrupts, until a signal or a key stops it."""
+    """Run endless work until a signal or a key stops it; the work must register itself with the interrupts."""
     with Interrupts(exit_now) as interrupts:
         with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
             asyncio.run(work(interrupts))
@@ -160,7 +160,7 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 
 
 def _always(show: "Show") -> "Show":
-    """Return ``show`` with its errors shown instead of raised."""
+    """Return a function that calls ``show``, and shows its errors instead of raising them."""
 
     def shown(seen: "Seen") -> None:
         try:

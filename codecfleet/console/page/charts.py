@@ -51,7 +51,7 @@ def area(values: Sequence[float], wall_s: float, clock: Callable[[float], str], 
 
 
 def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str) -> str:
-    """Return horizontal bars; each row has a name, bars as (value, class), and a text after the bars."""
+    """Return horizontal bars; each row has a name, bars given as (value, class) pairs, and a text after the bars."""
     listed = list(rows)
     most = max((value for _, values, _ in listed for value, _ in values), default=0) or 1
     width = WIDTH - _NAME_WIDTH - _VALUE_WIDTH
@@ -74,7 +74,7 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str
 
 
 def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[float], str]) -> str:
-    """Return a row for each lane, with a bar for each segment; a station's name is at its first lane."""
+    """Return a row for each lane, with a bar for each segment; the name of a station stands at its first lane."""
     width = WIDTH - _NAME_WIDTH / 2 - _RIGHT
     left = _NAME_WIDTH / 2
     parts, before = [], None

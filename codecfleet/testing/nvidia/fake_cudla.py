@@ -165,7 +165,7 @@ class FakeMachine:
         self._faults[function, self._counts[function] + call] = status
 
     def patience(self, future: "Future[Any]", seconds: float) -> bool:
-        """Wait for a call as a session does, but without a clock; a timeout occurs exactly if a call hangs."""
+        """Wait for a call as a session does, but without a clock; a timeout occurs if, and only if, a call hangs."""
         del seconds
         concurrent.futures.wait({future, self.hanging}, return_when=concurrent.futures.FIRST_COMPLETED)
         return future.done()

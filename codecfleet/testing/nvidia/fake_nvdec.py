@@ -3,8 +3,8 @@
     session = NvdecSession(FakeNvdec(driver := FakeCudaDriver()), Cuda(driver), key)
 
 It has the pitfalls of the real decoder. Surfaces are noise until their stream is synchronised, and the next call
-overwrites them. Timestamps are out of order, and with VP9 one picture late. Lost references show noise, and so do new
-sizes unless ``setReconfigParams`` was called first. A flush discards the parameter sets. It proves nothing about a
+overwrites them. Timestamps are out of order; with VP9 they are one picture late. Lost references show noise, and so do
+new sizes unless ``setReconfigParams`` was called first. A flush discards the parameter sets. It proves nothing about a
 driver.
 """
 
