@@ -16,7 +16,7 @@ _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status shows wheth
 
 @dataclass(frozen=True, slots=True)
 class SharedFinding:
-    """A finding, with the nodes and parts that have it."""
+    """A finding, with the nodes and parts that it affects."""
 
     finding: Finding
     nodes: tuple[str, ...]

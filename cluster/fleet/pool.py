@@ -90,9 +90,10 @@ class Pool(ABC):
 
     @abstractmethod
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set a job's demand, which determines its share; None clears it. A job without a demand may run work too.
+        """Set a job's demand, which determines its share; None clears the demand.
 
-        A batch's ``LaterDemand`` covers the jobs that still wait; a cluster may grow for them.
+        A job without a demand may run work too. A batch's ``LaterDemand`` covers the jobs that still wait; a cluster
+        may grow for them.
         """
 
     @abstractmethod

@@ -124,7 +124,7 @@ class HostSession(SupervisorSide):
 
     def _say(self) -> None:
         said = self._said
-        # After the loss of Ray this host ends, and the next one has slots again: keep the last state.
+        # Keep the last state: after the loss of Ray this host ends, and the next host has slots again.
         if self._is_started and not self._served.lost():
             self._said = self.pool.state
         running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}

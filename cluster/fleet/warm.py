@@ -92,7 +92,7 @@ def _left_alone(found: FoundFleet, why: str) -> str:
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
-    """Return a warm fleet as a host's process; its ``kill`` only disconnects."""
+    """Return a warm fleet in the form of a host's process, whose ``kill`` only disconnects."""
     end, process, _ = found
 
     def let_go() -> None:

@@ -19,7 +19,7 @@ _SUSPENDED = "T"
 
 
 class Liveness:
-    """Watches the processes of a Ray node that this process started; the node needs all of them."""
+    """Watches the processes of a Ray node that this process started; the node needs all these processes."""
 
     def __init__(
         self,

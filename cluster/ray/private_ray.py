@@ -69,7 +69,7 @@ class PrivateRay:
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove Ray's files, and kill any process that still writes them."""
+        """Remove Ray's files, and kill any process that still writes to these files."""
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -69,7 +69,7 @@ def make_token(around: Mapping[str, str]) -> Path:
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make this user's token file unreadable for other users, as Ray does not do; return whether they could read it."""
+    """Make this user's token file unreadable for other users, since Ray does not; return whether they could read it."""
     if around.get(TOKEN, "").strip():
         return False
     with suppress(OSError):  # the file may be on a read-only mount, or missing

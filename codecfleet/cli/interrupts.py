@@ -234,8 +234,8 @@ class FastEnd:
 def _last_acts(last_words: bytes = b"") -> None:
     """Kill this process's children, show the cursor and print ``last_words``.
 
-    Any thread may call it; it never blocks or raises. Processes that the fleet's host started end with the host, which
-    also removes its files.
+    Any thread may call this function, which never blocks or raises. Processes that the fleet's host started end with
+    the host, which also removes its files.
     """
     for child in children():
         with contextlib.suppress(OSError):

@@ -109,7 +109,7 @@ class PlainBatchView(SummaryView):
 
 
 class RichBatchView(PlainBatchView):
-    """Shows a live table on a terminal: counts, speed and the files in progress; failures stay above it."""
+    """Shows a live table on a terminal: counts, speed and the files in progress; failures stay above the table."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
         from rich.console import Console

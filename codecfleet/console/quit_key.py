@@ -1,4 +1,4 @@
-"""The key q, which ends a command that runs until the user stops it."""
+"""The key q, which ends a command that would otherwise run on."""
 
 import asyncio
 import contextlib

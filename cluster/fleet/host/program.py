@@ -27,7 +27,7 @@ def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable
 def main() -> None:
     """Run a host. Its settings are ``[address, slots, dlas, [fleet, number], idle time in seconds]``.
 
-    With an idle time it is a warm fleet; without one it serves the fleet that started it.
+    A host with an idle time is a warm fleet; any other host serves the fleet that started it.
     """
     end, (address, slots, dlas, name, idle_s) = begin()
     if idle_s is not None:

@@ -165,7 +165,7 @@ def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: b
 
 
 def _leave(name: str, inode: int) -> None:
-    """Remove this fleet's socket, and the directory if it is empty and no other fleet is starting in it."""
+    """Remove this fleet's socket, and also the directory if it is empty and no other fleet is starting there."""
     with suppress(OSError, CodecfleetError), MeetingPlace.open(make=False) as place:
         if place.inode(name) == inode:
             place.remove(name)

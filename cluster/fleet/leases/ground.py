@@ -25,5 +25,5 @@ class Ground:
     release: Callable[[], Awaitable[None]] = _release_nothing  # called after the supervisor is closed
 
     async def reach(self) -> Self:
-        """Return the ground itself: it is already connected."""
+        """Return this ground, which is already connected."""
         return self

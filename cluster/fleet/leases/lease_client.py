@@ -1,4 +1,4 @@
-"""The client's side of the lease protocol: it reports its jobs' demands and work, and receives grants."""
+"""The client's side of the lease protocol: reports the demands and work of jobs, and receives grants."""
 
 import asyncio
 import itertools

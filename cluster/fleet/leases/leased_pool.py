@@ -1,4 +1,4 @@
-"""The pool that leases workers: it sends work to them directly, even while the supervisor is down."""
+"""The pool that leases workers. It sends work directly to the workers, even while the supervisor is down."""
 
 import asyncio
 import itertools

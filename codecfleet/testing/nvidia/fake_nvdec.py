@@ -163,7 +163,7 @@ class _Frame:
 
 @dataclass(eq=False)
 class _Decoder:
-    """One decoder; its surfaces stay valid until its next call."""
+    """One decoder, whose surfaces stay valid until the next call of the decoder."""
 
     _device: FakeNvdec
     _stream: int

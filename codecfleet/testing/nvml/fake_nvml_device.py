@@ -175,7 +175,7 @@ def _inforom(device: FakeNvmlDevice, kind: int) -> str:
 
 
 def _before_ampere(value: object) -> Answer:
-    # From Ampere on, rows are remapped instead of pages retired.
+    # Since Ampere, GPUs remap rows instead of retiring pages.
     return lambda device, *_: value if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 

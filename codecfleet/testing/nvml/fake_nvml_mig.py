@@ -118,7 +118,7 @@ def _suffix(profile: str) -> str:
 
 
 def profile_with_id(device: FakeNvmlDevice, profile_id: int) -> FakeProfile:
-    """Return the profile with this id. Raises NVML's error if the device does not have it."""
+    """Return the profile with this id. Raises NVML's error if the device lacks the profile."""
     found = next((profile for profile in profiles_of(device) if profile.profile_id == profile_id), None)
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT) if found is None else found
 
