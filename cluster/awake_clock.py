@@ -1,7 +1,7 @@
 """A clock that stops while this process is stopped, for deadlines of other processes.
 
-Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock. Measured by that clock,
-all other processes would seem to have been silent.
+Ctrl-Z, a suspended machine or a frozen container stops a process, but not the monotonic clock. By the monotonic clock,
+all other processes would seem to have been silent meanwhile.
 """
 
 import time
@@ -17,7 +17,7 @@ class AwakeClock:
         self._read_s = self._now_s = clock()
 
     def __call__(self) -> float:
-        """Return the seconds; the first reading is the monotonic clock's."""
+        """Return the seconds; the first reading is that of the monotonic clock."""
         read_s = self._clock()
         self._now_s += min(read_s - self._read_s, self._gap_max_s)
         self._read_s = read_s

@@ -1,4 +1,4 @@
-"""A device's condition as JSON values: unknown values are None, and listed with the reason."""
+"""A device's condition as JSON values. An unknown value is None, and is listed with the reason."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,7 @@ _NOT_ASKED = Unavailable(Absence.NOT_FOUND, "it was not queried")
 
 
 class Said:
-    """Turns absent values into None; ``unknown`` has the reasons, by the values' names."""
+    """Turns absent values into None; ``unknown`` maps the names of these values to the reasons."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, str] = {}
@@ -53,10 +53,11 @@ def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
 def device_condition(
     gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...], uuid: str
 ) -> dict[str, Any]:
-    """Return a GPU's condition when its machine was probed; its use is that of all programs together.
+    """Return a GPU's condition when its machine was probed; its use is the use by all programs together.
 
     ``unplaceable`` says why it may get no work, ``no_kernels`` why it cannot scale and convert pictures; "" if there is
-    no such reason. ``judged`` are its machine's verdicts; ``uuid`` is the GPU's or the slice's.
+    no such reason. ``judged`` are the verdicts about the devices of its machine; ``uuid`` identifies the GPU or the
+    slice.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

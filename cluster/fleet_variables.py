@@ -1,6 +1,6 @@
 """The settings that a fleet's processes read from the environment, which their child processes inherit.
 
-The command line sets the variables from the user's configuration, which it checks (jobs/request/config.py). A Python
+The command line checks the user's configuration (jobs/request/config.py) and sets the variables from it. A Python
 program may set them itself.
 """
 
@@ -16,14 +16,14 @@ RAY: Final = "CODECFLEET_RAY"
 WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
-EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; none are written without it
+EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
 FAILURE: Final = "CODECFLEET_FAILURE_FD"  #: The descriptor to which a queue's job writes its failure as JSON
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
 
 def idle_release_s(environment: Mapping[str, str]) -> float | None:
-    """Return after how many seconds a cluster's idle worker is released; None if unset.
+    """Return how many seconds a cluster's worker may be idle before it is released; None if unset.
 
     Raises UsageError: the variable is not a number of seconds.
     """

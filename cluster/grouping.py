@@ -1,4 +1,4 @@
-"""Groups equal machines, devices and faults, so that commands print each once."""
+"""Groups equal machines, devices and faults, so that commands print each group once."""
 
 import re
 from collections import Counter
@@ -33,7 +33,7 @@ def equal_groups(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple
 def short_names(names: Iterable[str]) -> str:
     """Return names in one line, each once; three or more in sequence become ``gpu-017 ... gpu-024``.
 
-    There are at most four parts; the rest are only counted.
+    At most four names or sequences are shown; the rest are only counted.
     """
     parts = [part for run in _runs(list(dict.fromkeys(names))) for part in _parts(run)]
     if len(parts) <= _PARTS_MOST:
@@ -49,7 +49,7 @@ def named_nodes(names: Sequence[str]) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as text, consecutive ones as ranges: ``0-3, 7``."""
+    """Return numbers as text, consecutive numbers as ranges: ``0-3, 7``."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][-1] + 1:
@@ -60,7 +60,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def _parts(run: Sequence[str]) -> list[tuple[str, int]]:
-    """Return a run of names as texts, each with the number of names in it."""
+    """Return the strings that show a run of names, each with the number of names that it stands for."""
     if len(run) >= _RUN_LEAST:
         return [(f"{run[0]} ... {run[-1]}", len(run))]
     return [(name, 1) for name in run]

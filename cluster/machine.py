@@ -15,7 +15,7 @@ _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use: those of its affinity, or its rounded-up CPU quota if less."""
+    """Return how many cores this process may use, by its affinity and its CPU quota, which is rounded up."""
     allowed = len(os.sched_getaffinity(0))
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():
@@ -24,13 +24,13 @@ def cores(cgroup: Path = _CGROUP) -> int:
 
 
 def slots_of_processes(cores: int) -> list[int]:
-    """Return the number of slots of each worker process on a machine with this many cores."""
+    """Return a list of the worker processes on a machine with this many cores, each as its number of slots."""
     count = -(-cores // CORES_PER_PROCESS)
     return [cores // count + (number < cores % count) for number in range(count)]
 
 
 def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return the machine's memory, or the lowest limit of this process's cgroups (version 1 or 2) if less."""
+    """Return the machine's memory, or the lowest limit of this process's cgroups (version 1 or 2) if that is less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = (
         _read(folder / name) for folder in _memory_cgroups(cgroup, proc) for name in ("memory.max", _LIMIT_OF_VERSION_1)
@@ -39,7 +39,7 @@ def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
 
 
 def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa: S108 - where Linux keeps it
-    """Return the free shared memory; 0 if there is none."""
+    """Return the free shared memory; 0 if there is no shared memory."""
     try:
         found = os.statvfs(directory)
     except OSError:
@@ -63,7 +63,7 @@ class OomKills:
         self._lock = Lock()
 
     def explains_a_death(self) -> bool:
-        """Return whether there was a kill that has not explained another death. Thread-safe."""
+        """Return whether a kill explains this death and has explained no other. Thread-safe."""
         with self._lock:
             explains = self._count() > self._explained
             self._explained += explains

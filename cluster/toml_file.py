@@ -17,7 +17,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """A file's tables, and its text for line numbers."""
+    """A file's tables, and its text, from which line numbers are found."""
 
     path: Path
     text: str
@@ -48,7 +48,7 @@ def read_toml(
         parse_float: converts numbers with a decimal point; ``str`` keeps every digit.
         text: the content, if the file is on another machine.
 
-    Raises UsageError: it cannot be read, or is not TOML.
+    Raises UsageError: the file cannot be read, or is not TOML.
     """
     try:
         text = Path(path).read_text(encoding="utf-8") if text is None else text
@@ -68,9 +68,9 @@ def load_model(
     wrong: str,
     parse_float: Callable[[str], Any] = float,
 ) -> ModelT:
-    """Return the value of ``model`` that a TOML file describes; the other arguments are ``read_toml``'s.
+    """Return the value of ``model`` that a TOML file describes; the other arguments are those of ``read_toml``.
 
-    Raises UsageError: it cannot be read, is not TOML, or has an invalid key or value.
+    Raises UsageError: the file cannot be read, is not TOML, or has an invalid key or value.
     """
     file = read_toml(kind, path, missing=missing, wrong=wrong, parse_float=parse_float)
     try:

@@ -1,4 +1,4 @@
-"""Versions that must be equal: codecfleet's on a whole cluster, and PyAV's on all workers of a job."""
+"""Versions that must be equal: that of codecfleet on a whole cluster, and that of PyAV on all workers of a job."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -7,7 +7,7 @@ from ..errors import VersionRefused
 
 
 def installed(package: str) -> str:
-    """Return the version of a package; "" if it is not installed, such as a checkout on the path."""
+    """Return the version of a package; "" if it is not installed, for example if it is a checkout on the path."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -20,7 +20,7 @@ PYAV: Final = installed("av")
 
 
 def makes_alike(wanted: str, has: str) -> bool:
-    """Return whether two versions of PyAV make the same bytes; unknown ones count as equal."""
+    """Return whether two versions of PyAV make the same bytes; an unknown version counts as equal."""
     return wanted == has or not (wanted and has)
 
 

@@ -1,7 +1,8 @@
 """The names of nodes, stations and workers: strings whose parts can be read.
 
-A worker is ``NODE/SEAT#NUMBER:EPOCH``, its station the same without the epoch; the seat is that of a ``DeviceKind``.
-Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" means none.
+A worker is ``NODE/SEAT#NUMBER:EPOCH``. The station of the worker has the same name without the epoch; the seat is that
+of a ``DeviceKind``. Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" means no node,
+station or worker.
 """
 
 from functools import lru_cache
@@ -9,7 +10,7 @@ from typing import Final, NamedTuple, NewType
 
 from .probes.report.device_kinds import SEATS, DeviceKind
 
-CONTROL: Final = "control"  #: The concurrency group of all worker calls except work; its own thread always answers
+CONTROL: Final = "control"  #: The concurrency group of all worker calls except work; a thread for them always answers
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
 WORKER: Final = "codecfleet.cluster.worker.program"  #: The program of a worker that is a child process
 
@@ -45,12 +46,12 @@ class StationId(str):
 
     @property
     def has_device(self) -> bool:
-        """Whether its process uses a device other than the CPU; False if the name is empty."""
+        """Whether the station's process uses a device other than the CPU; False if the name is empty."""
         return self.local.startswith(_DEVICE_SEATS)
 
     @property
     def number(self) -> int:
-        """The station's number among those of the same seat on its node."""
+        """The station's number among the stations of the same seat on its node."""
         return _parsed(self).number
 
     @property
@@ -60,7 +61,7 @@ class StationId(str):
 
     @property
     def bundle(self) -> "StationId":
-        """The bundle's name: the station's own, or that of the station for the GPU's first slice."""
+        """The name of the station's bundle: its own name, or the name of the station for the GPU's first slice."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 

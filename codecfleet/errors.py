@@ -14,9 +14,10 @@
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
 
-``message`` says what happened and why, ``next_step`` what to do, ``retry`` whether another try can help, ``where`` on
-which worker it happened. All arguments are positional and stay in ``args``, so every error survives pickling: Ray
-changes the type of an exception with keyword-only arguments, so callers could not catch it.
+``message`` states the failure and its cause, ``next_step`` is advice for the user, ``retry`` states whether another try
+can help, and ``where`` names the worker on which the error occurred. All arguments are positional and stay in ``args``,
+so every error survives pickling: Ray would change the type of an exception with keyword-only arguments, and callers
+could not catch it.
 """
 
 import re
@@ -86,15 +87,15 @@ REDACTED: Final = "***"
 
 
 def redacted(text: str) -> str:
-    """Return ``text`` with the secrets of every address in it replaced: passwords, keys, signatures, tokens.
+    """Return ``text`` with the secrets in all addresses replaced: passwords, keys, signatures, tokens.
 
-    Requests use whole addresses; messages, events, reports and printed text contain redacted ones.
+    Requests use whole addresses; messages, events, reports and printed text contain redacted addresses.
     """
     return _ADDRESS.sub(_without_secrets, text) if "://" in text else text
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` on one line, redacted, control characters escaped: names and tags come from untrusted files."""
+    """Return ``text`` redacted, on one line and with control characters escaped: it may come from untrusted files."""
     joined = " ".join(redacted(text).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
@@ -118,8 +119,8 @@ class CodecfleetError(Exception):
     """Something that codecfleet could not do.
 
     Args:
-        message: one line: what happened and why, with the value that caused it; addresses in it are redacted.
-        next_step: one line: what to type or do next; "" if there is nothing to do.
+        message: one line that states the failure and its cause, with the offending value; addresses are redacted.
+        next_step: one line of advice for the user; "" if there is nothing to do.
     """
 
     exit_code: ClassVar[int] = 5
@@ -145,7 +146,7 @@ class UsageError(CodecfleetError):
 
 
 class NoSuchFrame(UsageError, IndexError):
-    """The film has no such frame; ``frame`` is the number asked for, None if a time was asked for."""
+    """The film has no such frame; ``frame`` is the requested number, or None if a time was requested."""
 
     def __init__(self, message: str, next_step: str = "", frame: int | None = None) -> None:
         super().__init__(message, next_step)
@@ -154,7 +155,7 @@ class NoSuchFrame(UsageError, IndexError):
 
 
 class NoSuchJob(UsageError):
-    """The queue has no such job."""
+    """The queue has no job with this id."""
 
 
 class InputError(CodecfleetError):
@@ -164,7 +165,7 @@ class InputError(CodecfleetError):
 
 
 class InputNotFound(InputError):
-    """There is nothing at that path or address."""
+    """Nothing exists at the path or address of the source."""
 
 
 class InputUnreadable(InputError):
@@ -180,11 +181,11 @@ class InputTooLarge(InputError):
 
 
 class InputDamaged(InputError):
-    """The source is damaged and ``strict`` forbids that, or no picture of the requested part can be decoded."""
+    """The source is damaged although ``strict`` forbids damage, or no picture of the requested part can be decoded."""
 
 
 class FrameDamaged(InputDamaged):
-    """A frame that was asked for cannot be decoded, or only with damage; ``frame`` is its number."""
+    """A requested frame cannot be decoded, or only with damage; ``frame`` is the number of the frame."""
 
     def __init__(self, message: str, next_step: str = "", frame: int | None = None) -> None:
         super().__init__(message, next_step)
@@ -203,13 +204,13 @@ class NoVideoTrack(RequestError):
 
 
 class NotEnoughMemory(RequestError):
-    """One segment needs more memory than any machine of the fleet has."""
+    """A segment needs more memory than any machine of the fleet has."""
 
     WHAT_NEXT: ClassVar = "Use a smaller --scale, a faster --preset, or a machine with more memory."
 
 
 class NotSmaller(RequestError):
-    """The result is not smaller than the source, and ``if_smaller`` requires it."""
+    """The result is not smaller than the source, although ``if_smaller`` requires that."""
 
 
 class OutputExists(RequestError):
@@ -239,7 +240,7 @@ class Unsupported(RequestError):
 
 
 class WouldLose(RequestError):
-    """Part of the source cannot be kept, and ``strict`` forbids losing it."""
+    """Part of the source cannot be kept, and ``strict`` forbids the loss."""
 
 
 class WorkError(CodecfleetError):
@@ -255,7 +256,7 @@ class WorkerLost(WorkError):
 
 
 class WorkerOutOfMemory(WorkerLost):
-    """A worker process ran out of memory, or was killed for using too much."""
+    """A worker process ran out of memory, or was killed because it used too much memory."""
 
 
 class DeadlineMissed(WorkError):
@@ -289,13 +290,13 @@ class DeviceMemory(DeviceError):
 
 
 class SessionLimit(DeviceError):
-    """The device or its driver opens no more sessions of that kind for now."""
+    """The device or its driver opens no more sessions of the requested kind for now."""
 
     retry = Retry.ANYWHERE
 
 
 class EngineBusy(DeviceError):
-    """An engine's sessions were still opening, and the caller had a software fallback."""
+    """An engine was still opening sessions, and the caller could use software instead."""
 
     retry = Retry.ANYWHERE
 
@@ -316,7 +317,7 @@ class EngineHung(DeviceError):
 
 
 class SegmentFailed(WorkError):
-    """One segment failed on every step of its retry ladder; ``segment`` is its number, None if it has none."""
+    """One segment failed on every step of its retry ladder; ``segment`` is its number, or None if it has no number."""
 
     def __init__(self, message: str, next_step: str = "", segment: int | None = None) -> None:
         super().__init__(message, next_step)
@@ -331,7 +332,7 @@ class EncoderFailed(WorkError):
 
 
 class ProofFailed(WorkError):
-    """The proof found a difference between the source's pictures and the output's."""
+    """The proof found a difference between the pictures of the source and those of the output."""
 
 
 class QueueUnavailable(WorkError):
@@ -339,11 +340,11 @@ class QueueUnavailable(WorkError):
 
 
 class StorageFailed(WorkError):
-    """Reading or writing storage failed half-way."""
+    """The storage failed while it was being read or written."""
 
 
 class ObjectStoreFull(StorageFailed):
-    """Ray's object store, and the disk that it spills to, had no room for a result."""
+    """Ray's object store, and the disk to which it spills, had no room for a result."""
 
     retry = Retry.ANYWHERE
 

@@ -1,4 +1,4 @@
-"""Makes the table of codecs that a machine decodes and encodes, from its trials."""
+"""Makes a table of the codecs that a machine decodes and encodes, from the results of its trials."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..probes.trials.cases import SAMPLES
 class CodecSupport(Enum):
     """How a machine supports a codec case."""
 
-    HARDWARE = "hardware"  #: by a device's engine, whether or not software works too
+    HARDWARE = "hardware"  #: a device's engine supports the case, whether or not software does too
     SOFTWARE = "software"  #: only by the CPU
     NONE = "no"  #: not at all
     UNTRIED = "not tried"  #: unknown
@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def is_promised(self) -> bool:
-        """Whether a driver, a document or a simulated fleet claims the case, which was not tried."""
+        """Whether the case was not tried, and only a driver, a document or a simulated fleet claims it."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 

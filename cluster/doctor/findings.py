@@ -1,4 +1,4 @@
-"""Finds what is wrong on a machine from its node report, with a fix for each finding."""
+"""Derives the faults of a machine from its node report, with a fix for each."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -169,7 +169,7 @@ def _reset(gpu: DeviceReport) -> str:
 
 
 def _xid(number: int, reset: str) -> Finding:
-    """Report an Xid error; those that a program caused are only notes."""
+    """Report an Xid error, only as a note if a program caused it."""
     rule = xid_rule(number)
     if rule.action not in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
         return Finding(Weight.NOTE, f"Xid {number}, {rule.name}", rule.reason)
@@ -195,7 +195,7 @@ def _mig(gpu: DeviceReport) -> Iterator[Finding]:
 
 
 def _no_slice(gpu: DeviceReport, refused: Unavailable | None) -> Finding:
-    """Report MIG without instances, or with instances that are hidden from this user."""
+    """Report that MIG has no instances, or that its instances are hidden from this user."""
     if refused is not None:
         title = "MIG is on, but its instances are not visible here"
         fix = "give this user or container the instances (--gpus device=<MIG UUID>; sudo nvidia-smi -L lists them)"
@@ -227,7 +227,7 @@ def _vgpu(report: NodeReport, gpu: DeviceReport) -> Iterator[Finding]:
 
 
 def _licence(licence: Maybe[Licence], gpu: DeviceReport) -> Iterator[Finding]:
-    """Report a guest's missing licence; a passed-through GPU loses no speed without one."""
+    """Report a guest's missing licence; a passed-through GPU loses no speed without a licence."""
     if isinstance(licence, Unavailable) or licence.is_valid:
         return
     state = "has no licence" if licence.state is LicenceState.MISSING else "has an expired licence"
@@ -293,7 +293,7 @@ def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> I
     if fixable := next((trial for trial in decodes if trial.fix), None):
         weight, trial, fix = Weight.BROKEN, fixable, fixable.fix
     elif trial.how in (How.TRIED, How.ASKED):
-        # The codec library gives the same answer for a GPU without a decoder and for a hidden one.
+        # The codec library gives the same answer for a GPU without a decoder and for a hidden GPU.
         weight, fix = Weight.LIMITED, f"if it should decode: {_DECODES_NOTHING_FIX}"
     yield Finding(weight, "this device decodes nothing", trial.reason, fix, about)
 

@@ -1,4 +1,4 @@
-"""Prints many machines as text: equal machines together, problems first."""
+"""Prints many machines as text, with equal machines together and problems first."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ _COLUMNS: Final = (24, 6, 10, 12)
 
 
 def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield the output of ``codecfleet doctor``: a machine's page, or a summary of many (``every``: all pages)."""
+    """Yield the output of ``codecfleet doctor``: one machine's page, a summary of many, or with ``every`` all pages."""
     yield from (_pages if every or len(reports) <= 1 else _summary)(reports)
     yield ""
     yield _verdict(reports)
@@ -54,7 +54,7 @@ def _verdict(reports: Reports) -> str:
 def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
     """Yield a row for each group of equal machines (``every``: for each machine), and the totals.
 
-    ``listed`` has a cluster's nodes, in the same order; they are printed below the table.
+    ``listed`` has a cluster's nodes, in the same order; their lines follow the table.
     """
     yield from marks(reports)
     yield from _table(reports, every=every)

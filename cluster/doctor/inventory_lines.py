@@ -41,7 +41,7 @@ def hosts_vgpus(gpu: DeviceReport) -> bool:
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield devices with their engines; for one machine, or with ``every``, also with UUID, memory and use."""
+    """Yield devices with their engines; UUID, memory and use follow for one machine, or with ``every``."""
     yield from paged(reports, _each_device if every or len(reports) == 1 else _equal_devices)
     if not every and len(reports) > 1:
         yield "UUID, memory and use of each: codecfleet devices --all"
@@ -99,7 +99,7 @@ def processes(count: int) -> str:
 
 
 def percents(rates: dict[str, Maybe[int]]) -> list[str]:
-    """Return rates as text, without unknown ones."""
+    """Return rates as text; unknown rates are left out."""
     return [f"{name} {percent} %" for name, percent in rates.items() if not isinstance(percent, Unavailable)]
 
 
@@ -134,7 +134,7 @@ def _mig(gpu: DeviceReport, mig: MigReport, trials: dict[str, DeviceTrials]) -> 
 
 
 def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if_silent: object) -> dict[str, Any]:
-    """Return a JSON document of machines; those without a report also have the fields ``if_silent``."""
+    """Return a JSON document of machines; machines without a report also have the fields ``if_silent``."""
     nodes = [
         {"node": report.name, **if_silent, "error": report.reason}
         if isinstance(report, SilentNode)
@@ -189,7 +189,7 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
 
 
 def doctor_document(reports: Reports) -> dict[str, Any]:
-    """Return doctor's findings as a JSON document, with each machine's whole report."""
+    """Return the findings of ``codecfleet doctor`` as a JSON document, with each machine's whole report."""
     document = _document(reports, _diagnosis, healthy=False)
     healthy = all(node["healthy"] for node in document["nodes"])
     return {"schema": _SCHEMA, "healthy": healthy, "nodes": document["nodes"]}

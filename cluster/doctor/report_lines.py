@@ -1,4 +1,4 @@
-"""Prints a node report as narrow text without colour: the machine first, findings last."""
+"""Prints a node report as narrow text without colour, first the machine and last the findings."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -24,7 +24,7 @@ _ENGINES: Final = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA, Engine.
 
 
 def machine_page(report: NodeReport) -> Iterator[str]:
-    """Yield doctor's page about one machine."""
+    """Yield the page of ``codecfleet doctor`` about one machine."""
     yield from marks([report])
     yield from heading([report])
     yield from _host(report)
@@ -72,7 +72,7 @@ def paged(reports: Reports, body: Callable[[NodeReport], Iterable[str]]) -> Iter
 
 
 def silent_lines(reports: Reports) -> Iterator[str]:
-    """Yield the machines that gave no report, those with the same reason together."""
+    """Yield the machines that gave no report, grouped by the reason."""
     silent = [report for report in reports if isinstance(report, SilentNode)]
     for group in equal_groups(silent, lambda report: report.reason):
         names = named_nodes([report.name for report in group])
@@ -146,13 +146,13 @@ def slice_head(gpu: DeviceReport, part: MigSlice) -> str:
 
 
 def sharing(gpu: DeviceReport, part: MigSlice) -> str:
-    """Return how many compute instances share a slice's engines and memory; "" if none does."""
+    """Return how many compute instances share a slice's engines and memory; "" if they are not shared."""
     count = sum(other.gpu_instance == part.gpu_instance for other in gpu.slices)
     return "" if count == 1 else f", shared by {count} compute instances"
 
 
 def _ray_lines(report: NodeReport) -> Iterator[str]:
-    """Yield how to start Ray if it would count slices as one GPU; the command line is not wrapped."""
+    """Yield the command that starts Ray if Ray would otherwise count slices as one GPU; the line is not wrapped."""
     shown = shown_by(report)
     for_ray = shown.for_ray
     if for_ray is not None and any(len(unit) != 1 for unit in shown.units(len(shown.given)).units):
@@ -161,7 +161,7 @@ def _ray_lines(report: NodeReport) -> Iterator[str]:
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, int]:
-    """Return engine counts; counts from trials take precedence over NVML's."""
+    """Return engine counts; counts from trials take precedence over those of NVML."""
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):
@@ -195,7 +195,7 @@ def _engines_of(counted: Iterable[EngineCount], trials: DeviceTrials | None, ind
 
 
 def _cases(works: Sequence[Trial]) -> str:
-    """Return the formats that work, for one codec after the other: ``hevc 8 10 (8192x8192)``."""
+    """Return the formats that work, grouped by codec: ``hevc 8 10 (8192x8192)``."""
     texts = []
     for codec in MediaCodec:
         mine = [trial for trial in works if trial.case.codec is codec]

@@ -16,7 +16,7 @@ _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status shows wheth
 
 @dataclass(frozen=True, slots=True)
 class SharedFinding:
-    """A finding, with the nodes and parts that have it."""
+    """A finding, with the nodes and parts that it affects."""
 
     finding: Finding
     nodes: tuple[str, ...]
@@ -25,7 +25,7 @@ class SharedFinding:
 
     @property
     def devices(self) -> str:
-        """What the finding is about: ``GPU 0-7 (NVIDIA H200)``; "" for the machine itself."""
+        """The devices or parts of the finding: ``GPU 0-7 (NVIDIA H200)``; "" for the machine itself."""
         numbers: dict[str, list[int]] = {}
         others: list[str] = []
         for about in self.abouts:
@@ -61,7 +61,7 @@ def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]
 
 
 def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iterator[str]:
-    """Yield numbered findings under a heading; ``names_nodes`` also prints the machines that have them."""
+    """Yield numbered findings under a heading; with ``names_nodes``, also the machines of each finding."""
     shared = list(shared)
     yield "findings" if shared else "findings: none"
     for number, each in enumerate(shared, start=1):

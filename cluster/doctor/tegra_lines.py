@@ -10,7 +10,7 @@ from ..text_lines import gigabytes, wrapped
 
 
 def tegra_lines(found: TegraReport) -> Iterator[str]:
-    """Yield doctor's lines about a Tegra, without its GPU."""
+    """Yield the lines of ``codecfleet doctor`` about a Tegra, without its GPU."""
     l4t = found.identity.l4t
     release = "" if isinstance(l4t, Unavailable) else f", Jetson Linux R{l4t.major} {l4t.revision}"
     yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}", "  ")

@@ -6,7 +6,7 @@
     HostEnded,       └───┘ └───────────────────┘        after too many losses: FAILED instead of STARTING
     Refused: again                HostEnded
 
-A first start is tried once: its error is the caller's to fix. After a loss, failed starts are repeated until a
+A first start is tried once, since the caller has to fix its error. After a loss, failed starts are repeated until a
 deadline, because a cluster may be restarting.
 """
 
@@ -43,14 +43,14 @@ EDGES: Final[dict[HostPhase, frozenset[HostPhase]]] = {
     HostPhase.ABSENT: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),
     HostPhase.STARTING: frozenset({HostPhase.READY, HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
     HostPhase.READY: frozenset({HostPhase.STARTING, HostPhase.FAILED, HostPhase.CLOSED}),
-    HostPhase.FAILED: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),  # a later job tries again
+    HostPhase.FAILED: frozenset({HostPhase.STARTING, HostPhase.CLOSED}),  # a later job starts a host again
     HostPhase.CLOSED: frozenset(),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A host's phase and history; times are in monotonic seconds."""
+    """A host's phase and history; times are in seconds of the monotonic clock."""
 
     phase: HostPhase = HostPhase.ABSENT
     since_s: float = 0.0  # when the phase began
@@ -101,7 +101,7 @@ class Closed:
 class Spawn:
     """Start a host."""
 
-    wait_s: float | None = None  # pause before the start; None for a first one
+    wait_s: float | None = None  # pause before the start; None for a first start
 
 
 Event: TypeAlias = Wanted | HostStarted | Refused | HostEnded | Broken | Closed

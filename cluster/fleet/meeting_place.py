@@ -1,6 +1,6 @@
 """The directory in which programs find their user's warm fleets, with a socket for each version of the code.
 
-A connected program may run any work as the user. So the directory is closed to other users, and each side asks the
+A connected program may run any work as the user. So other users cannot enter the directory, and each side asks the
 kernel which user is at the other end.
 """
 
@@ -31,7 +31,7 @@ class Greeting(NamedTuple):
 
     version: str
     slots: int
-    idle_s: float  # the fleet ends after this long without a connected program
+    idle_s: float  # after how many seconds without a connected program the fleet ends
 
     def packed(self) -> bytes:
         """Return the greeting as a line of JSON."""
@@ -39,7 +39,7 @@ class Greeting(NamedTuple):
 
     @classmethod
     def received(cls, end: socket.socket, timeout_s: float) -> Self:
-        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError if none comes."""
+        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError: no greeting comes."""
         end.settimeout(timeout_s)
         with end.makefile("rb", buffering=0) as unbuffered:
             line = unbuffered.readline(_GREETING_MAX_BYTES)
@@ -49,10 +49,10 @@ class Greeting(NamedTuple):
 
 
 def code_name() -> str:
-    """Return a name for this code: a digest of its path, its files, and the Python that runs it, links resolved.
+    """Return a name for this code: a digest of its resolved path, its files, and the Python that runs it.
 
-    Work is sent as pickled values, so both sides need the same classes. A version number does not ensure that in a
-    checkout, or in environments with different dependencies.
+    Work is sent as pickled values, so both sides need the same classes. Equal version numbers do not ensure equal
+    classes: a checkout may have changed, and environments may have different dependencies.
     """
     package = _PACKAGE.resolve()
     runs = f"{Path(sys.prefix).resolve()}\0{Path(sys.executable).resolve()}\0{sys.version}\0{package}"
@@ -73,7 +73,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def peer_of(end: socket.socket) -> tuple[int, int]:
-    """Return the process and user at the other end, as the kernel reports them; 0 for one in another PID namespace."""
+    """Return the ids of process and user at the other end; the process is 0 if it is in another PID namespace."""
     process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return process, user
 
@@ -85,7 +85,7 @@ def _refuse_others(end: socket.socket) -> None:
 
 
 def meeting_path() -> Path:
-    """Return the directory's path: in ``$XDG_RUNTIME_DIR``, else in /tmp."""
+    """Return the directory's path: in ``$XDG_RUNTIME_DIR`` if set, else in /tmp."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and Path(runtime).is_dir():
         return Path(runtime) / "codecfleet"
@@ -93,7 +93,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory. Its sockets are reached through its descriptor, since their paths may be too long."""
+    """The open directory. Sockets in it are opened through its descriptor, since a socket's path may be too long."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -103,7 +103,8 @@ class MeetingPlace:
     def open(cls, *, make: bool) -> Self:
         """Open the directory; with ``make``, create it if it is missing.
 
-        Raises FileNotFoundError: it is missing; FleetUnavailable: others could enter it, or it cannot be opened.
+        Raises FileNotFoundError: the directory is missing; FleetUnavailable: other users could enter it, or it cannot
+        be opened.
         """
         path = meeting_path()
         try:
@@ -135,13 +136,13 @@ class MeetingPlace:
 
     @property
     def is_current(self) -> bool:
-        """Whether the path still leads to this directory: the last fleet to end removes it."""
+        """Whether the path still leads to this directory, which the last fleet to end removes."""
         with suppress(OSError):
             return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
         return False
 
     def lock(self, *, waits: bool = True) -> bool:
-        """Keep other programs from starting or ending fleets until ``close``; return False if another has the lock."""
+        """Keep other programs from starting or ending fleets until ``close``; return False if they hold the lock."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -154,7 +155,7 @@ class MeetingPlace:
             return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to a code's warm fleet. Raises OSError: it does not answer, or belongs to another user."""
+        """Connect to a code's warm fleet. Raises OSError: the fleet does not answer, or belongs to another user."""
         end = socket.socket(socket.AF_UNIX)
         try:
             end.connect(self._reached(name))
@@ -174,7 +175,7 @@ class MeetingPlace:
         return listener
 
     def inode(self, name: str) -> int:
-        """Return the inode of a code's socket, which is unique while its listener is open; 0 without a socket."""
+        """Return the inode of a code's socket, which is unique while the listener is open; 0 without a socket."""
         with suppress(FileNotFoundError):
             return os.stat(f"{name}{_SUFFIX}", dir_fd=self._descriptor).st_ino
         return 0

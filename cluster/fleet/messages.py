@@ -25,7 +25,7 @@ CLOSING_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class StartPool(Request["HostSession", None]):
-    """Start the pool. Raises FleetUnavailable: there is nothing to run on."""
+    """Start the pool. Raises FleetUnavailable: no worker can start."""
 
     async def serve(self, server: "HostSession") -> None:
         await server.start()
@@ -55,7 +55,7 @@ class HostedWork(Request["HostSession", WorkDone]):
     """Run work; cancelling the call cancels the work."""
 
     run: int  # the run's number in other messages
-    base: dict[str, Any]  # the fields of ``Work`` itself
+    base: dict[str, Any]  # this and the next fields are those of ``Work``
     packed: Buffer  # the pickled work
     blobs: tuple[int, ...]  # the numbers of the work's blobs
 
@@ -65,7 +65,7 @@ class HostedWork(Request["HostSession", WorkDone]):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Request["HostSession", None]):
-    """Replace the worker of a run, if it still runs (``WorkRun.give_up``)."""
+    """Replace the worker of a run, if the run has not ended (``WorkRun.give_up``)."""
 
     run: int
     why: str
@@ -126,17 +126,17 @@ class Beat(Request[FleetSide, None]):
     """The host's state."""
 
     state: PoolState | None  # None if unchanged
-    progress: Mapping[int, RunProgress]  # the progress of each run that has a worker, by the run's number
+    progress: Mapping[int, RunProgress]  # maps the number of each run that has a worker to its progress
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)
 
 
 class SupervisorSide(Protocol):
-    """A process that can ask a supervisor: a warm fleet's host asks its own, other processes a cluster's."""
+    """A process that can ask a supervisor: the host of a warm fleet (its own supervisor) or a client of a cluster."""
 
     async def status(self) -> "Status | None":
-        """Return the supervisor's status; None without one."""
+        """Return the supervisor's status; None without a supervisor."""
 
     async def history(self, stations: tuple[StationId, ...]) -> "History":
         """Return the history of stations."""
@@ -144,7 +144,7 @@ class SupervisorSide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadStatus(Request[SupervisorSide, "Status | None"]):
-    """Return the supervisor's status; None without one."""
+    """Return the supervisor's status; None without a supervisor."""
 
     async def serve(self, server: SupervisorSide) -> "Status | None":
         return await server.status()

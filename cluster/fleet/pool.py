@@ -1,7 +1,7 @@
 """The pool that runs work: the only interface between jobs and machines.
 
 ``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` is a pool in another process, and
-``codecfleet.testing.LocalPool`` runs work in threads of this process. All pass the same contract tests.
+``codecfleet.testing.LocalPool`` runs work in threads of this process. All three pass the same contract tests.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ class JobState:
 
     slots: int = 0  # how many of the job's tasks may run at a time
     cores: int = 0  # cores that the job's tasks may keep busy; at least one per slot
-    waits_for: str = ""  # why the job has no slots; "" if it has some, or if the reason is unknown
-    never: CodecfleetError | None = None  # why the job will never have slots; None if it may get some
+    waits_for: str = ""  # why the job has no slots; "" if it has slots, or if the reason is unknown
+    never: CodecfleetError | None = None  # why the job will never have slots; None if it may get slots
 
 
 NO_JOB = JobState()
@@ -41,22 +41,22 @@ class PoolState:
     """A pool at one moment."""
 
     slots: int = 0  # the most slots that one job could have; 0 before the pool has started
-    notes: tuple[str, ...] = ()  # lines of the report for the user
+    notes: tuple[str, ...] = ()  # lines for the user's report
     jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs that have a demand or work
     others: JobState = NO_JOB  # the state of every other job
     is_here: bool = False  # all workers run on this machine; known before the start
     warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None without a warm fleet
-    files_address: str | None = ""  # where other machines' workers read files of this one; "": none do; None: unknown
+    files_address: str | None = ""  # where workers elsewhere read this machine's files; "": they do not; None: unknown
     # Set once this state is out of date.
     changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Leave out the event, which belongs to this process."""
+        """Return the state for pickling, without the event, which belongs to this process."""
         values = (self.slots, self.notes, self.jobs, self.others, self.is_here, self.warm_fleet, self.files_address)
         return PoolState, values
 
     def of(self, job: str) -> JobState:
-        """Return what ``job`` may use."""
+        """Return the slots and cores that ``job`` may use."""
         return self.jobs.get(job, self.others)
 
 
@@ -66,13 +66,13 @@ class Pool(ABC):
     @property
     @abstractmethod
     def state(self) -> PoolState:
-        """The pool's state now; ``state.changed`` is set when it is out of date."""
+        """The pool's state now; ``state.changed`` is set when this state is out of date."""
 
     @abstractmethod
     async def start(self) -> None:
         """Make the workers ready. Idempotent; a call after a failed start tries again.
 
-        Cancelling the call does not stop the start. Raises FleetUnavailable: there is nothing to run on.
+        Cancelling the call does not stop the start. Raises FleetUnavailable: no worker can start.
         """
 
     @abstractmethod
@@ -83,21 +83,25 @@ class Pool(ABC):
         WorkerLost: the worker died and is replaced; the work may be submitted again.
         DeadlineMissed: ``WorkRun.give_up`` was called.
         Cancelled: the pool was closed.
-        FleetUnavailable: no work can run here any more, or workers cannot read the files of work that ``ships``.
+        FleetUnavailable: no work can run here any more, or workers cannot read the files that the work ships.
 
         Raises UsageError: the pool is closed, or the work does not pickle; FleetUnavailable: the pool is not started.
         """
 
     @abstractmethod
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set a job's demand, which determines its share; None clears it. Work of a job without a demand runs too.
+        """Set a job's demand, which determines its share; None clears the demand.
 
-        A batch's ``LaterDemand`` covers its waiting jobs; a cluster may grow for it.
+        A job without a demand may run work too. A batch's ``LaterDemand`` covers the jobs that still wait; a cluster
+        may grow for them.
         """
 
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job with this demand would be placed, as far as known. May be cancelled at any time."""
+        """Return where a job with this demand would be placed, as far as known.
+
+        The call may be cancelled at any time.
+        """
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -119,7 +123,7 @@ class Pool(ABC):
 async def more_slots(pool: Pool, job: str, beyond: int) -> None:
     """Wait until ``job`` has more than ``beyond`` slots.
 
-    Raises CodecfleetError: the job has no slots, and never will.
+    Raises CodecfleetError: the job will never have slots.
     """
     while (found := (state := pool.state).of(job)).slots <= beyond:
         if found.never is not None:
@@ -129,7 +133,10 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientName:
-    """The name of a fleet's connection to a supervisor. If the host dies, the fleet reconnects with the next number."""
+    """The name of a fleet's connection to a supervisor.
+
+    If the host dies, the next host connects with the next number.
+    """
 
     fleet: str = field(default_factory=lambda: secrets.token_hex(8))
     number: int = 0
@@ -144,5 +151,5 @@ class ClientName:
 
     @property
     def earlier(self) -> tuple[str, ...]:
-        """The names of the fleet's earlier connections, which have all ended."""
+        """The names of the fleet's earlier connections, all of which have ended."""
         return tuple(str(replace(self, number=number)) for number in range(self.number))

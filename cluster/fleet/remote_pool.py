@@ -51,7 +51,7 @@ _DEFECT: Final = "Please report this defect, with the input and the options."
 
 
 class _Host:
-    """One host process; ``hear`` is called with each of its beats."""
+    """One host process; ``hear`` is called with each beat that it sends."""
 
     def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
         self.child: Child[HostSession] = Child(process, self)
@@ -81,7 +81,7 @@ class _Host:
         """End the host, ``at_once`` or after it has closed its pool; calls in progress are lost."""
         if not at_once:
             self.child.tell(Close())
-            with suppress(TimeoutError):  # a cluster may be out of reach
+            with suppress(TimeoutError):  # the host may wait for a cluster that is out of reach
                 async with asyncio.timeout(CLOSING_S):
                     await self.child.death()
         await self.child.end()
@@ -95,8 +95,8 @@ class RemotePool(Pool):
     """Starts a host process that connects to Ray, and another one if it ends.
 
     Args:
-        spawn: starts a host whose connection has the given name, in the event loop's thread; the host ends with that
-            thread.
+        spawn: starts a host whose connection has the given name, and is called in the event loop's thread; the host
+            ends with that thread.
         slots: the most slots; None for all that the host has.
         rest: sleeps for a number of seconds.
         is_here: whether all workers run on this machine.
@@ -207,7 +207,7 @@ class RemotePool(Pool):
         if wait_s is not None:
             await self._rest(wait_s)
         if self._life is not life:
-            return  # the pool was closed, or failed, meanwhile
+            return  # meanwhile the pool was closed, or failed
         name, self._name = self._name, self._name.next
         try:
             process = self._spawn(name)
@@ -233,7 +233,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait until a host ends; then start another one, unless the first one's pool failed to start."""
+        """Wait until a host ends; then start another one, unless the pool of the first one failed to start."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:
@@ -263,7 +263,7 @@ class RemotePool(Pool):
             self._publish()
 
     def _publish(self) -> None:
-        """Publish the host's state; while no host is ready, most of the last state stays."""
+        """Publish the host's state; while no host is ready, keep most of the last state."""
         life, before = self._life, self._state
         state = replace(self._said, slots=self._limited(self._said.slots), notes=self._said.notes + self._notes)
         if life.phase is not HostPhase.READY:

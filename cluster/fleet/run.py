@@ -24,9 +24,9 @@ class Doubt:
     """A job's complaint about the device that made a result."""
 
     worker: WorkerId
-    file: str  # the input's name: one bad file must not condemn several devices
+    file: str  # the input's name, since one bad file must not condemn several devices
     reason: str
-    is_wrong: bool  # whether the result failed a check; if not, the device is only suspected
+    is_wrong: bool  # whether the result failed a check; if it did not, the device is only suspected
 
 
 def ignore_doubt(doubt: Doubt) -> None:
@@ -36,7 +36,7 @@ def ignore_doubt(doubt: Doubt) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ResultOrigin:
-    """The worker and input of a result. It does not keep the run or the result alive."""
+    """The worker and input of a result. This object does not keep the run or the result alive."""
 
     worker: WorkerId
     file: str
@@ -55,7 +55,7 @@ class WorkRun(Generic[ResultT]):
     """Work that waits for a worker, runs, or has ended; ``await run`` returns its result.
 
     Cancelling the awaiting task cancels the work; its slot is free once the worker has stopped it. Only the pool calls
-    ``tell``, ``end`` and ``fail``; it passes in ``give_up``, which replaces the worker of running work.
+    ``tell``, ``end`` and ``fail``; the pool also supplies ``give_up``, which replaces the worker of running work.
     """
 
     def __init__(self, give_up: Callable[[str], None]) -> None:
@@ -96,8 +96,8 @@ class WorkRun(Generic[ResultT]):
     def give_up(self, why: str) -> None:
         """Replace the worker in which the work hangs; do nothing unless the work runs.
 
-        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work of the worker
-        ends with ``WorkerLost``; retries prefer another station.
+        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work of that worker
+        ends with ``WorkerLost``. Retries prefer another station.
         """
         if self._give_up is not None and not self.result.done():
             self._give_up(why)

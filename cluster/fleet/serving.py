@@ -31,7 +31,7 @@ class ServedPool:
 
     pool: Pool
     lost: Callable[[], str] = str  # returns why Ray is lost; "" while it runs
-    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may
+    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may still
     supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
 
@@ -77,7 +77,7 @@ class HostSession(SupervisorSide):
             result = await run
         except CodecfleetError:
             if self._served.lost():
-                await asyncio.Event().wait()  # Ray's end caused the error: let the fleet see this process end instead
+                await asyncio.Event().wait()  # Ray ended, so this process ends too: send no error before that
             raise
         finally:
             del self.runs[work.run]
@@ -124,7 +124,7 @@ class HostSession(SupervisorSide):
 
     def _say(self) -> None:
         said = self._said
-        # After the loss of Ray this host ends, and the next one has slots again: keep the last state.
+        # Keep the last state: after the loss of Ray this host ends, and the next host has slots again.
         if self._is_started and not self._served.lost():
             self._said = self.pool.state
         running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}

@@ -33,7 +33,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Connect to the user's warm fleet, or return why it is not used; "" if there is none."""
+    """Connect to the user's warm fleet, or return why it is not used; "" if there is no warm fleet."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()
@@ -59,7 +59,7 @@ def is_any_warm() -> bool:
 
 
 def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
-    """Connect to a code's warm fleet; return None if it does not answer."""
+    """Connect to the warm fleet of a code name; return None if the fleet does not answer."""
     with suppress(OSError, ValueError, TypeError):
         end = place.connect(name)
         try:
@@ -92,7 +92,7 @@ def _left_alone(found: FoundFleet, why: str) -> str:
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
-    """Return a warm fleet as a host's process; its ``kill`` only disconnects."""
+    """Return a warm fleet in the form of a host's process, whose ``kill`` only disconnects."""
     end, process, _ = found
 
     def let_go() -> None:
@@ -114,7 +114,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
     """Start the user's warm fleet, or find the running one; it outlives this process.
 
     ``slots`` None means a slot per core. The fleet ends after ``idle_s`` without a connected program. Raises
-    FleetUnavailable: it does not start.
+    FleetUnavailable: the fleet does not start.
     """
     with locked_place():
         pass  # report a fault of the directory here rather than in the fleet
@@ -132,7 +132,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 def take_down() -> list[int]:
     """End all warm fleets of the user, of any version; return their processes. Running jobs start their own hosts.
 
-    Raises FleetUnavailable: others could enter the directory of the sockets.
+    Raises FleetUnavailable: other users could enter the directory of the sockets.
     """
     try:
         with MeetingPlace.open(make=False) as place:
@@ -145,7 +145,7 @@ def take_down() -> list[int]:
 
 
 def _end(place: MeetingPlace, name: str) -> int:
-    """End the listening process, and remove its socket; return the process, 0 if none listens."""
+    """End the listening process, and remove its socket; return the process, or 0 if no process listens."""
     process = 0
     with suppress(OSError), place.connect(name) as end:
         process = peer_of(end)[0]

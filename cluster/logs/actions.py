@@ -66,7 +66,7 @@ class LogAction(Enum):
     FILE_DONE = "file.done", INFO, "a batch's file is done"
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"
     FILE_RETRIED = "file.retried", WARNING, "a batch's file will be tried again"
-    # A node that this process keeps.
+    # Actions about a node that this process keeps.
     NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
     NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"

@@ -1,4 +1,4 @@
-"""Log entries, and how they are written as text or JSON."""
+"""Log entries, and their form as text and as JSON."""
 
 import json
 import re
@@ -16,7 +16,7 @@ TRACE_MAX: Final = 8000  #: Characters kept from the end of a traceback
 
 
 class LogStyle(Enum):
-    """How entries are written; the values are those of ``CODECFLEET_LOG``."""
+    """The style in which entries are written; the values are those of ``CODECFLEET_LOG``."""
 
     TEXT = "text"
     JSON = "json"
@@ -46,7 +46,7 @@ NO_IDS: Final = LogIds()
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry: an action, one readable line without secrets or control characters, ids, and a defect's traceback."""
+    """An entry: an action, a readable line without secrets and control characters, ids, and a traceback if any."""
 
     action: LogAction
     line: str
@@ -60,9 +60,10 @@ class LogEntry:
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
-        """Return the entry as one line without a line end; in text a defect's traceback follows on more lines.
+        """Return the entry as a line without a line end; in the text style, a defect's traceback adds lines.
 
-        ``at_s`` is in seconds since 1970; ``service`` is the kind of process that wrote it, ``process`` its id.
+        ``at_s`` is in seconds since 1970; ``service`` is the kind of the process that wrote the entry, and ``process``
+        is the id of that process.
         """
         if style is LogStyle.TEXT:
             ids = "".join(f" {name}={json.dumps(value)}" for name, value in self.ids.items())

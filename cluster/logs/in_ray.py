@@ -1,6 +1,6 @@
-"""The logs of a cluster's supervisor and workers: files beside Ray's own, on their nodes.
+"""The logs of a cluster's supervisor and workers: files on the nodes of these processes, beside Ray's own logs.
 
-They are not written to stderr, which Ray forwards to the terminal of the driver that started the process.
+Stderr is not used, because Ray forwards it to the terminal of the driver that started the process.
 """
 
 import logging
@@ -17,11 +17,11 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3  #: How many files a process has: the current one and older ones
+FILES_MAX: Final = 3  #: How many log files of a process are kept, with the current one
 
 
 def begin_log_in_ray(service: str) -> None:
-    """Write this Ray actor's entries as text, as JSON or not at all, as the node's environment says.
+    """Write this Ray actor's entries in the style that the node's environment sets, or not at all.
 
     If the log cannot be written, the actor runs without one.
     """

@@ -1,7 +1,7 @@
 """Writes log entries through Python's ``logging``, as records of the logger ``codecfleet``.
 
-A program's own handlers may write them: a record's message is the line, its ``entry`` the whole ``LogEntry``. Without a
-handler nothing is written.
+A program's own handlers may write them: a record's message is the line, and its attribute ``entry`` is the whole
+``LogEntry``. Without a handler nothing is written.
 """
 
 import logging
@@ -30,14 +30,14 @@ def log(action: LogAction, line: str, ids: LogIds = NO_IDS, error: BaseException
 class Quota:
     """Limits the rate of entries of one level; ``now_s`` is on a monotonic clock."""
 
-    at_once: int = 1000  #: entries allowed at once: as many as a large cluster writes when it starts
+    at_once: int = 1000  #: entries allowed at once; a large cluster writes this many when it starts
     per_s: int = 50
-    suppressed: int = 0  #: entries suppressed since the last one written
+    suppressed: int = 0  #: entries suppressed since the last entry was written
     _room: float = -1.0
     _at_s: float = 0.0
 
     def takes(self, now_s: float) -> bool:
-        """Return whether to write another entry; if not, it counts as ``suppressed``."""
+        """Return whether to write another entry; an entry that is not written counts as ``suppressed``."""
         grown = float(self.at_once) if self._room < 0 else self._room + (now_s - self._at_s) * self.per_s
         self._room, self._at_s = min(float(self.at_once), grown), now_s
         if self._room < 1:
@@ -48,7 +48,7 @@ class Quota:
 
 
 class EntryHandler(logging.Handler):
-    """Passes entries, with their line ends, to ``write``, and ignores its errors.
+    """Passes entries, with their line ends, to ``write``, whose errors are ignored.
 
     The rate of each level is limited separately. ``service`` is the kind of process.
     """
@@ -68,7 +68,7 @@ class EntryHandler(logging.Handler):
         self._quotas: dict[int, Quota] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record's entry; called with the handler's lock held."""
+        """Write a record's entry; ``logging`` calls this while it holds the handler's lock."""
         entry = getattr(record, "entry", None)
         if not isinstance(entry, LogEntry):
             return

@@ -1,1 +1,1 @@
-"""This machine as a node of a Ray cluster: what it offers, and how it starts and ends."""
+"""This machine as a node of a Ray cluster: the resources that it offers, its start and its end."""

@@ -40,7 +40,7 @@ class _Kept:
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain the node, and kill it after ``notice_s`` and ``STOP_S``; a second request kills it at once."""
+        """Drain the node, and kill it ``notice_s`` plus ``STOP_S`` later; a second request kills it at once."""
         if self.is_ending:
             self.kill()
             return
@@ -51,7 +51,7 @@ class _Kept:
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill Ray and all its processes: Ray ends them when the leader of their process group ends."""
+        """Kill Ray's process group; Ray's other processes end when the leader of the group ends."""
         self.until_s = None
         self.process.kill_group()
 
@@ -75,7 +75,7 @@ class _Kept:
         return code
 
     def _code(self) -> int | None:
-        """Return Ray's exit code, None while Ray runs; in a container's first process, reap orphans too."""
+        """Return Ray's exit code, or None while Ray runs. As the first process of a container, also reap orphans."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -89,7 +89,7 @@ def keep(
 ) -> None:
     """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all its processes have ended.
 
-    Call it in the main thread. ``variables`` are added to Ray's environment; ``notice_s`` is how long the node drains;
+    Call this in the main thread. ``variables`` are added to Ray's environment; the node drains for ``notice_s``;
     ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not start, or
     ended by itself.
     """
@@ -134,7 +134,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of signals can be read, including SIGCHLD's.
+    """Yield a socket from which the numbers of signals, including SIGCHLD, can be read.
 
     A handler in Python runs only once the main thread returns from the kernel, but the interpreter writes the number to
     the socket at once.
@@ -155,7 +155,7 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def remove_dead_listeners(since_s: float) -> None:
-    """Remove sockets of Python's ``multiprocessing`` that Ray's killed processes have left, and their folders.
+    """Remove sockets of Python's ``multiprocessing``, with their folders, which killed processes of Ray have left.
 
     Only this user's folders that were created after ``since_s``, in seconds since 1970, are considered.
     """

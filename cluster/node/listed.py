@@ -21,7 +21,7 @@ class ListedNode:
     address: str  # in the cluster
     is_head: bool
     state: DeviceState  # whether it takes work
-    resources: Mapping[str, float]  # amounts by Ray's names; memory is in bytes
+    resources: Mapping[str, float]  # amounts under Ray's names of resources; memory is in bytes
     labels: Mapping[str, str]
 
     @property
@@ -38,7 +38,7 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return labels as a list of one string, or none; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
+    """Return labels as a list of at most one string; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
     codecs: dict[str, list[str]] = {}
     others = []
     for key, value in labels.items():
@@ -53,7 +53,7 @@ def label_words(labels: Mapping[str, str]) -> list[str]:
 
 
 def listed_node(ray_node: Mapping[str, Any], draining: Collection[str], ordered: DeviceState) -> ListedNode:
-    """Return the node of an entry in Ray's table.
+    """Return the node that an entry of Ray's table describes.
 
     ``draining`` has the ids of the nodes that Ray drains; ``ordered`` is the state that a user set for this node.
     """

@@ -1,4 +1,4 @@
-"""What a machine offers to a Ray cluster: CPUs, GPUs or slices, and labels of their abilities.
+"""The offer of a machine to a Ray cluster: CPUs, GPUs or slices, and labels that state their abilities.
 
 The offer depends only on the probes' report. NVENC and NVDEC sessions are not Ray resources: the supervisor counts them
 itself, and a resource that nothing reserves would always look free.
@@ -24,8 +24,8 @@ class Offer:
     gpus: int = 0
     cuda_visible: str | None = None  # the CUDA_VISIBLE_DEVICES that makes Ray offer exactly ``gpus``; None if unneeded
     labels: Mapping[str, str] = field(default_factory=dict)
-    zone: str = ""  # the value of Ray's zone label; "" for none
-    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
+    zone: str = ""  # the value of Ray's zone label; "" for no label
+    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was only one driver
 
 
 def offer_of(
@@ -38,7 +38,7 @@ def offer_of(
 ) -> Offer:
     """Return a probed machine's offer.
 
-    ``cpus`` defaults to all that the process may use; ``labels`` override codecfleet's.
+    ``cpus`` defaults to all that the process may use; ``labels`` override those of codecfleet.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
     if node.shown is None:  # every report has one
@@ -47,7 +47,7 @@ def offer_of(
     hosts = {device.device for device in node.devices if device.hosts_vgpus}
     parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
     shown = node.shown
-    # Whether Ray, which asks NVML or reads CUDA_VISIBLE_DEVICES, counts exactly the container's devices.
+    # Whether Ray counts exactly the container's devices; Ray asks NVML or reads CUDA_VISIBLE_DEVICES.
     counts_right = shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
     is_counted_right = counts_right and len(parts) == shown.count
     offered = {on_node(node.node, part.identity) for part in parts}

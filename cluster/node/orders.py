@@ -22,7 +22,7 @@ from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, r
 from .registry import kept_nodes, registered
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
-_KILLED_AFTER_S: Final = 10  #: How long after its deadline a node is killed
+_KILLED_AFTER_S: Final = 10  #: How long a node that ignores its deadline may still run
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PreparedNode:
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
-    """Probe this machine, and return its offer; the arguments are ``offer_of``'s."""
+    """Probe this machine, and return its offer; the arguments are those of ``offer_of``."""
     report = probe_node(software=False)
     return offer_of(report, cpus=cpus, labels=labels, zone=zone, cuda_visible=os.environ.get(CUDA_VARIABLE))
 
@@ -49,9 +49,9 @@ def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) ->
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
     """Return a node that can start and has a token; a head without a token gets a new one.
 
-    ``survey`` returns the machine's offer; it is slow, so it is called last. Raises UsageError: the options make no
+    ``survey`` returns the machine's offer; since it is slow, it is called last. Raises UsageError: the options make no
     sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another program
-    uses the head's port, or the head refuses us.
+    uses the head's port, or the head refuses our token.
     """
     notes = []
     if check_options(options, os.environ):
@@ -99,9 +99,9 @@ def bring_node_up(node: PreparedNode) -> int:
 
 
 def take_nodes_down() -> list[int]:
-    """End all of this user's nodes on this machine, by SIGTERM; return the processes that kept them.
+    """End all of this user's nodes on this machine, by SIGTERM; return the processes that kept the nodes.
 
-    Raises FleetUnavailable: others could enter the directory that lists them.
+    Raises FleetUnavailable: other users could enter the directory that lists the nodes.
     """
     nodes = kept_nodes()
     handles = {}
@@ -116,7 +116,7 @@ def take_nodes_down() -> list[int]:
 
 
 def _see_out(handle: int, within_s: float) -> None:
-    """Wait for a process to end, and kill it if it does not; Ray ends with it."""
+    """Wait for a process to end, and kill it if it does not end in time; Ray ends with the process."""
     try:
         if not select.select([handle], [], [], within_s)[0]:
             signal.pidfd_send_signal(handle, signal.SIGKILL)

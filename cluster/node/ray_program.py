@@ -7,7 +7,7 @@ from ...actors.process.running import end_with
 
 
 def main() -> None:
-    """Run ``ray``; the arguments are the keeper's process id, and then those of ``ray``."""
+    """Run ``ray``; the arguments are the keeper's process id, followed by those of ``ray``."""
     _, keeper, *arguments = sys.argv
     end_with(int(keeper))
     sys.argv[:] = ["ray", *arguments]

@@ -95,7 +95,7 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
 
 
 def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
-    """Return the variables to set for the ``ray`` command, without the token itself."""
+    """Return the variables to set for the ``ray`` command; they never contain the token."""
     return {
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
@@ -106,9 +106,9 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with the same effect for a ``ray start`` of another program, whose options they override.
+    """Return variables with the same effect for a ``ray start`` of another program, whose options these override.
 
-    Labels in ``environment``, such as a cluster launcher's, are kept, except those that probes decide. Raises
+    Labels in ``environment``, such as those of a cluster launcher, are kept, except those that probes decide. Raises
     UsageError: the labels cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}

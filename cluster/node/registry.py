@@ -1,7 +1,7 @@
-"""Lists this user's nodes on this machine: each has a locked file in the directory of the warm fleets' sockets.
+"""Lists this user's nodes on this machine: each node has a locked file in the directory of the warm fleets' sockets.
 
 The kernel reports which process of this PID namespace holds a lock, so a process of another container is never mistaken
-for a node's.
+for the process of a node.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ def registered(ends_within_s: int) -> Iterator[None]:
 def _write(ends_within_s: int) -> Path:
     with locked_place() as place:
         file = place.path / f"{_PREFIX}{os.getpid()}"
-        # Never closed: such a lock ends with the process, or when any descriptor of the file is closed.
+        # Never closed: the lock ends when the process ends, or when it closes any descriptor of the file.
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock, str(ends_within_s).encode())
@@ -58,7 +58,7 @@ def _remove(file: Path) -> None:
 
 
 def kept_nodes() -> list[KeptNode]:
-    """Return the running nodes, and remove the files of killed ones. Raises FleetUnavailable: see ``locked_place``."""
+    """Return the running nodes, and remove the files of killed nodes. Raises FleetUnavailable: see ``locked_place``."""
     try:
         with MeetingPlace.open(make=False) as place:
             place.lock()

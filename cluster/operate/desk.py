@@ -44,7 +44,7 @@ class AskDesk(Protocol[ServerT_co]):
 
 
 class Desk(SupervisorSide):
-    """Answers questions about the cluster at ``address``."""
+    """The child process's side: answers questions about the cluster at ``address``."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -72,7 +72,7 @@ class Desk(SupervisorSide):
 
 @dataclass(frozen=True, slots=True)
 class Reach(Request[Desk, None]):
-    """Check that the cluster admits us."""
+    """Check that the cluster admits this user."""
 
     async def serve(self, server: Desk) -> None:
         await server.reach()
@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a function that needs the connection; it must be picklable, such as a module's function with arguments."""
+    """Call a picklable function, such as a ``partial`` of a module's function, that needs the connection."""
 
     question: Callable[[], Awaitable[ReplyT]]
 
@@ -168,15 +168,15 @@ Seen: TypeAlias = Status | FleetUnavailable | None
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None without a supervisor, which ends when unused. Raises: see ``fleet_desk``."""
+    """Return a fleet's status; None if no supervisor runs, since an unused one ends. Raises: see ``fleet_desk``."""
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status repeatedly over one connection, until cancelled; show failed attempts too.
+    """Show a fleet's status, or why there is none, repeatedly over one connection until cancelled.
 
-    Raises what ``fleet_desk`` raises, also if the fleet is lost later.
+    Raises the same errors as ``fleet_desk``, also if the fleet is lost later.
     """
     async with fleet_desk(address) as ask:
         while True:
@@ -190,7 +190,7 @@ async def look(ask: AskDesk[SupervisorSide]) -> Seen:
         return await ask(ReadStatus())
     except ChildDied:
         raise
-    except Exception as error:  # noqa: BLE001 - an unreadable status costs only this update
+    except Exception as error:  # noqa: BLE001 - after an unreadable status, the next update may succeed
         return as_unavailable(error)
 
 
@@ -217,6 +217,6 @@ async def ask_cluster(
 
 
 def main() -> None:
-    """Answer the questions of the process that started this one; the only setting is the cluster's address."""
+    """Answer the questions of the process that started this process; the only setting is the cluster's address."""
     end, (address,) = begin()
     run_to_the_end(serve_parent(end, lambda _: Desk(address), me="the process that holds Ray"))

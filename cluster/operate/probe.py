@@ -16,7 +16,7 @@ from ..survey.ray_probe import PROBE_LIMIT_S, probe_ray_node, report_of_ray_node
 
 
 async def probe_cluster(*, fresh: bool) -> list[NodeReport | SilentNode]:
-    """Return the reports of all live nodes, sorted by name, or why they have none; ``fresh`` tests all codecs again."""
+    """Return the report of each live node, or why it has none, sorted by name; ``fresh`` tests all codecs again."""
     return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in _alive_nodes())))
 
 
@@ -38,14 +38,14 @@ async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNod
         return await asyncio.wait_for(report_of_ray_node(node["NodeID"], fresh=fresh), PROBE_LIMIT_S)
     except TimeoutError:
         return SilentNode(node["NodeManagerHostname"], f"no report within {PROBE_LIMIT_S:g} s")
-    except Exception as error:  # noqa: BLE001 - whatever Ray raises, this node has no report
+    except Exception as error:  # noqa: BLE001 - after any error of Ray, this node has no report
         return SilentNode(node["NodeManagerHostname"], first_line(error))
 
 
 async def survey_cluster() -> Inventory:
-    """Return the inventory that the cluster's supervisor would use, without calling it.
+    """Return the inventory that the cluster's supervisor would use, without calling the supervisor.
 
-    A node without a report counts only with its CPU. Ray's limits on a node's cores and GPUs, and users' orders
+    Of a node without a report only the CPU counts. Ray's limits on a node's cores and GPUs, and users' orders
     (cordon, drain), apply.
     """
     nodes = Nodes()

@@ -1,7 +1,7 @@
 """Connects to Ray: this process's existing connection, a named cluster, or a private Ray.
 
-Ray allows one connection per process, so all users share it. The last one to close ends it, unless the process was
-already connected.
+Ray allows one connection per process, so all users share the connection. The last user to close it ends it, unless the
+process was already connected.
 """
 
 import asyncio
@@ -59,13 +59,13 @@ class Connection:
         return self.origin is Origin.PRIVATE
 
     def why_ended(self) -> str:
-        """Return why a private Ray is lost; "" while it runs, and for any other Ray."""
+        """Return why a private Ray is lost; "" while it runs, or if this Ray is not private."""
         if not self.is_private:
             return ""
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last one ends a connection or Ray started here (a Ray in 0.3 s). Idempotent."""
+        """Release the share; the last release ends the connection, and a private Ray in 0.3 s. Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
@@ -75,9 +75,10 @@ async def connect(address: str | None = None) -> Connection:
     """Connect to Ray.
 
     A Ray driver, task, actor or job uses its existing connection. Otherwise this joins the cluster at ``address`` or
-    RAY_ADDRESS ("host:port", or "auto" for the one on this machine), or starts a private Ray (docs/fleet.md). Raises
-    UsageError: the address is of another kind, or this process is already connected to another cluster;
-    FleetUnavailable.
+    RAY_ADDRESS ("host:port", or "auto" for the cluster on this machine), or starts a private Ray (docs/fleet.md).
+
+    Raises UsageError: the address has another form, or this process is already connected to another cluster;
+    FleetUnavailable: Ray cannot be reached or started.
     """
     asked = _ray_thread.call(lambda: _take(address))
     try:
@@ -95,8 +96,8 @@ def _return_unwanted(asked: "Future[Connection]") -> None:
 class _RayThread:
     """The one thread that opens and closes Ray, one request after the other, until the process ends.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, as an executor's thread may. Ray replaces
-    signal handlers only in the main thread, so not in this one.
+    The kernel kills Ray's processes when the *thread* that started them ends, as the thread of an executor may. Ray
+    replaces signal handlers only in the main thread, so not in this thread.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class _RayThread:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(action())
-                except BaseException as error:  # noqa: BLE001 - the caller gets it
+                except BaseException as error:  # noqa: BLE001 - the caller gets the error
                     future.set_exception(error)
 
         with self._lock:
@@ -166,7 +167,7 @@ def _take(address: str | None) -> Connection:
 
 @cache
 def _others_imported_ray() -> bool:
-    """Return whether Ray was imported before the first start here, and so without our settings."""
+    """Return whether Ray was imported before this module first started it, and so without our settings."""
     return "ray" in sys.modules
 
 
@@ -221,7 +222,8 @@ def _cluster_of(address: str | None) -> str | None:
 def check_joinable(address: str) -> None:
     """Check that a cluster answers and lets this machine in, without joining it.
 
-    Raises UsageError: the address is of another kind; FleetUnavailable: nothing answers, or it refuses our token.
+    Raises UsageError: the address has another form; FleetUnavailable: the cluster does not answer, or refuses
+    our token.
     """
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
@@ -252,7 +254,7 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
     """Return why a cluster cannot be joined, from the output of a process that tried; None if the output does not say.
 
-    Ray itself would try for 20 s, or for a minute, and print every attempt.
+    A separate process tries first, because Ray would retry for up to a minute and print every attempt.
     """
     if TOKEN_REFUSED in greeting.detail + greeting.said:
         return _not_let_in(address)
@@ -274,14 +276,14 @@ _JOIN_HELP = (
 
 
 def _check_reachable(address: str) -> None:
-    if address != "auto":  # "auto" is left only if this Ray cannot say which address it means
+    if address != "auto":  # still "auto" only if this Ray cannot say which address that means
         _check_accepts(address)
     if lacks_token(os.environ):  # Ray's own error fills a page
         raise _not_let_in(address)
 
 
 def _check_accepts(address: str) -> None:
-    """Try to connect for ``REACH_S``: Ray itself tries for a minute."""
+    """Try to connect for ``REACH_S``, since Ray would try for a minute."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         message = f"{address} is not an address of the form host:port"

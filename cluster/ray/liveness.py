@@ -1,4 +1,4 @@
-"""Watches a private Ray's processes: notices dead ones, and wakes suspended ones."""
+"""Watches a private Ray's processes: notices dead processes, and wakes suspended processes."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ _SUSPENDED = "T"
 
 
 class Liveness:
-    """Watches the processes of a Ray node that this process started; the node needs all of them."""
+    """Watches the processes of a Ray node that this process started; the node needs all these processes."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Liveness:
 
 
 def state_of(process: int) -> str:
-    """Return the state of a process that this one started, as in proc_pid_stat(5); "" if it has ended."""
+    """Return the state of a child process, as in proc_pid_stat(5); "" if the child has ended."""
     with suppress(OSError):
-        # The name in parentheses may hold anything; state and parent follow it.
+        # The name in parentheses may contain any characters; the state and the parent follow it.
         state, parent = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
         return state if int(parent) == os.getpid() and state not in _ENDED else ""
     return ""

@@ -15,9 +15,9 @@ def store_bytes() -> int:
 
 
 def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
-    """Return an eighth of the memory, at most 512 MiB, and no more than fits into shared memory.
+    """Return an eighth of the memory, but at most 512 MiB and at most the size of shared memory.
 
-    If shared memory is tiny (64 MiB in a plain container), it is no limit: Ray maps a file instead.
+    Tiny shared memory (64 MiB in a plain container) is no limit, because Ray then maps a file instead.
     """
     wanted = min(_STORE_MAX_BYTES, memory_bytes // 8)
     if shared_memory_free_bytes >= _SHARED_MEMORY_FLOOR_BYTES:

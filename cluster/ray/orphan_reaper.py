@@ -1,6 +1,7 @@
-"""Ends the processes that a killed driver leaves behind: the kernel kills the driver's children, but not theirs.
+"""Ends the processes that a killed driver leaves behind: the kernel kills its children, but not its grandchildren.
 
-This program uses only the standard library. It reads a pipe: if that closes without a line, the driver was killed.
+This program uses only the standard library. It reads a pipe; if the pipe closes before a line arrives, the driver was
+killed.
 """
 
 import os
@@ -26,7 +27,7 @@ def end_processes_in(directory: Path) -> None:
 
 
 def processes_in(directory: Path) -> Iterator[int]:
-    """Yield every process but this one that has a file open in ``directory``."""
+    """Yield every other process that has a file open in ``directory``."""
     for entry in Path("/proc").iterdir():
         process = int(entry.name) if entry.name.isdigit() else os.getpid()
         if process != os.getpid() and any(file.is_relative_to(directory) for file in open_files(process)):

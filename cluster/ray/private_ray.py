@@ -1,4 +1,4 @@
-"""A private Ray: on this machine and loopback only, without a dashboard; it ends with this process.
+"""A private Ray: it runs on this machine and listens on loopback only, has no dashboard, and ends with this process.
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, replace the SIGTERM handler,
 share /tmp/ray with other users, and print. ``lean_start`` also saves three processes and half of the time.
@@ -69,7 +69,7 @@ class PrivateRay:
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove Ray's files, and kill any process that still writes them."""
+        """Remove Ray's files, and kill any process that still writes to these files."""
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -89,7 +89,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:  # Ray raises errors of many kinds; after any of them, no part of Ray may remain
+    except Exception as error:  # Ray raises errors of many kinds; no part of Ray may remain after an error
         import ray
 
         with suppress(Exception), sigterm_untouched():  # there may be nothing to shut down
@@ -151,7 +151,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token, the same for all starts: some versions of Ray keep the first token."""
+    """Return this process's token, the same for all starts, since some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 
@@ -181,7 +181,7 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
 
 
 def _slices_for_ray() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES that makes Ray count each MIG slice here; None without slices."""
+    """Return the CUDA_VISIBLE_DEVICES that makes Ray count each MIG slice here; None if there are no slices."""
     nvml = open_nvml()
     if nvml is None:
         return None
@@ -203,7 +203,7 @@ def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv
 
 
 def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
-    """Return address and inode of each listening socket in a table; [] if there is no table, as without IPv6."""
+    """Return address and inode of each listening socket in a table; [] if the table is missing, as without IPv6."""
     with suppress(OSError):
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
         return [(_address(row[1].partition(":")[0]), row[9]) for row in rows if row[3] == _LISTEN]

@@ -49,7 +49,7 @@ def make_directory() -> tuple[Path, int]:
 
 
 def sweep() -> None:
-    """Remove the directories of our killed drivers, whose locks are free."""
+    """Remove the directories of this user's killed drivers; their locks are free."""
     for base in _bases():
         for directory in base.glob(f"{_PREFIX}*"):
             with suppress(OSError):

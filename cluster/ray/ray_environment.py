@@ -1,6 +1,7 @@
-"""Controls what Ray sees of this process: environment variables, the working directory, names.
+"""Controls the facts about this process that Ray sees: environment variables, the working directory, names.
 
-Ray reads hundreds of variables without checking them: a wrong one may end the process, or a start without a message.
+Ray reads hundreds of variables without checking them; a wrong value may end the process, or let a start fail without a
+message.
 """
 
 import json
@@ -32,14 +33,14 @@ _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
     """Return the variables to change for a private Ray; None removes one.
 
-    Ray gets the ``chosen`` variables. The user's own settings of Ray are removed: they are meant for clusters.
+    Ray gets the ``chosen`` variables. The user's own settings of Ray are removed, since they are meant for clusters.
     """
     strange = (name for name in around if name.startswith("RAY_") or name in _BREAKS_AGENTS)
     return {**dict.fromkeys(strange), **_death_knobs(around), **chosen}
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's values if they are numbers, otherwise ours: any other value would end the process."""
+    """Return the user's values if they are numbers, otherwise our values: text would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
@@ -49,7 +50,7 @@ def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return removals of Ray's settings (RAY_ and a small letter) that are neither numbers nor booleans.
+    """Return the settings of Ray to remove: those (RAY_ and a small letter) that are neither numbers nor booleans.
 
     A malformed number would make Ray end the process, and no driver needs settings whose values are text.
     """
@@ -120,13 +121,13 @@ def _has_plain_directory() -> bool:
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the cluster that ``address``, or else RAY_ADDRESS, names; None for this machine."""
+    """Return the cluster that ``address`` names, or RAY_ADDRESS if there is no address; None means this machine."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
 
 def submission_id(around: Mapping[str, str]) -> str:
-    """Return the submission id of the Ray job whose driver this process is; "" outside one."""
+    """Return the submission id of the Ray job whose driver this process is; "" if this process is not such a driver."""
     try:
         return str(json.loads(around[_JOB_CONFIG])["metadata"]["job_submission_id"])
     except (KeyError, TypeError, ValueError):

@@ -1,7 +1,7 @@
 """Classifies the exceptions of Ray, and of workers that are child processes; no other module names their types.
 
 A dozen unrelated types report a lost node, worker or object. RayTaskError carries an error that remote code raised.
-Ray is imported only if it was imported before.
+This module uses Ray only if it has been imported already.
 """
 
 import sys
@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 class LossScope(Enum):
     """How much is lost."""
 
-    PROCESS = "process"  #: the worker process, its node, or the connection to it
-    RESULT = "result"  #: only this result; the process is alive
-    ROOM = "room"  #: only this result: the object store and the disk to which it spills were full
-    CODE = "code"  #: nothing: the remote code raised an error
+    PROCESS = "process"  #: the worker process, its node, or the connection to the worker
+    RESULT = "result"  #: only this result is lost; the process is alive
+    ROOM = "room"  #: only this result is lost: the object store and the disk behind it were full
+    CODE = "code"  #: nothing is lost: the remote code raised an error
 
 
 _Kinds: TypeAlias = tuple[type[BaseException], ...]
@@ -29,7 +29,7 @@ class _RayErrors(NamedTuple):
     room: _Kinds  # a store or disk is full
     of_code: _Kinds  # remote code raised an error
     memory: _Kinds  # Ray's memory monitor killed the process
-    any: _Kinds  # the base class of all
+    any: _Kinds  # the base class of all of Ray's errors
 
 
 @cache
@@ -59,7 +59,7 @@ def _ray_errors() -> _RayErrors:
 
 
 def classify(error: BaseException) -> LossScope:
-    """Return what is lost when a call of a worker ends in ``error``."""
+    """Return the loss that ``error`` means when a call to a worker raises it."""
     of_ray = _ray_errors()
     if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
         return LossScope.ROOM  # a full store may also be the cause of a RayTaskError
@@ -68,7 +68,7 @@ def classify(error: BaseException) -> LossScope:
     if isinstance(error, (*of_ray.process, ConnectionError)):
         return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``ChildDied``)
     if isinstance(error, of_ray.any):
-        return LossScope.RESULT  # ObjectLostError and similar ones, or a cancelled call
+        return LossScope.RESULT  # ObjectLostError and similar errors, or a cancelled call
     return LossScope.CODE
 
 
@@ -78,7 +78,7 @@ def is_of_ray(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the error that remote code raised, if ``error`` wraps one; otherwise ``error`` itself."""
+    """Return the error that remote code raised, if ``error`` wraps such an error; otherwise ``error`` itself."""
     cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
     return cause if isinstance(cause, BaseException) else error
 

@@ -4,7 +4,7 @@ from .private.words import NEVER_BEGAN
 
 
 def first_line(error: BaseException) -> str:
-    """Return ``error``, or the error that Ray wrapped in it, in one line: Ray's messages have many."""
+    """Return ``error``, or the error that Ray wrapped in it, in one line; Ray's messages have many lines."""
     cause = getattr(error, "cause", None)  # RayTaskError's
     if isinstance(cause, BaseException):
         return first_line(cause)

@@ -34,7 +34,8 @@ def _sigaction(new: Any, former: Any) -> None:
 def sigterm_untouched() -> Iterator[None]:
     """Preserve this process's handling of SIGTERM.
 
-    Ray installs a C handler when it connects, and restores the default when it disconnects, not the user's handler.
+    Ray installs a C handler when it connects, and when it disconnects, it restores the default instead of the user's
+    handler.
     """
     former = _SigAction()
     _sigaction(None, byref(former))
@@ -48,6 +49,6 @@ def sigterm_kills() -> None:
     """Let SIGTERM end this process at once, as SIGKILL would.
 
     Otherwise a Ray actor (2.60) takes no more calls after SIGTERM, yet runs for about 20 s more, while its jobs wait;
-    and Ray does not restart it, since Ray counts that as an intended exit.
+    and Ray does not restart the actor, since Ray takes its exit to be intended.
     """
     _sigaction(byref(_SigAction()), None)

@@ -1,7 +1,7 @@
 """Distinguishes a failed start of Ray from a slow one; Ray itself waits for minutes in both cases.
 
-If a process has ended, the start has failed, and the log says why. If all processes sleep, the start is stuck. It may
-still succeed while they compute or wait for a core.
+If a process has ended, the start has failed, and the log says why. If all processes sleep, the start is stuck. While
+processes compute or wait for a core, the start may still succeed.
 """
 
 import signal
@@ -60,7 +60,10 @@ class StartWatch:
         self._processes.append((name, process))
 
     def check(self) -> None:
-        """Return if the start may still succeed. Raises FleetUnavailable: a process ended, or the start is stuck."""
+        """Do nothing if the start may still succeed.
+
+        Raises FleetUnavailable: a process ended, or the start is stuck.
+        """
         for name, process in self._processes:
             if process.poll() is not None:
                 raise self._failed(*_end_of(name, process.returncode))
@@ -72,7 +75,7 @@ class StartWatch:
                 raise self._failed(f"the machine is too busy: Ray is not ready after {BUSY_MAX_S:g} s", CHECK_SPACE)
 
     def reap(self) -> None:
-        """Wait for the end of the processes, which were killed."""
+        """Wait until the processes have ended; they must have been killed already."""
         for _, process in self._processes:
             process.wait()
 
@@ -93,7 +96,7 @@ class StartWatch:
         return FleetUnavailable(f"the embedded Ray did not start: {what}{because}", next_step)
 
     def _logs(self) -> list[Path]:
-        """Return Ray's logs, those of agents first: if one ends, the others end too."""
+        """Return Ray's logs, those of agents first: when an agent ends, the other processes end too."""
         logs = sorted(self._directory.glob("r/session_latest/logs/*.*"))
         return sorted((path for path in logs if path.is_file()), key=lambda path: "agent" not in path.name)
 
@@ -108,7 +111,7 @@ def _end_of(name: str, code: int) -> tuple[str, str]:
 
 
 def cause_in(logs: Iterable[tuple[str, str]]) -> str:
-    """Return the log line that says why Ray ended, or ""; ``logs`` has (process, text), the likeliest process first."""
+    """Return the log line that says why Ray ended, or ""; ``logs`` are (process, text) pairs, the likeliest first."""
     logs = list(logs)
     for pattern in (FROM_PYTHON, THROWN_IN_CPP):
         raised = [f"{name}: {line[:_LINE_LENGTH_MAX]}" for name, text in logs for line in pattern.findall(text)[-1:]]

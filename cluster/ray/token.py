@@ -29,7 +29,7 @@ def token_file(around: Mapping[str, str]) -> Path:
 
 
 def read_token(around: Mapping[str, str]) -> str:
-    """Return the token that Ray would find; "" if there is none."""
+    """Return the token that Ray would find; "" if there is no token."""
     if given := around.get(TOKEN, "").strip():
         return given
     try:
@@ -39,19 +39,19 @@ def read_token(around: Mapping[str, str]) -> str:
 
 
 def sign_in(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that makes a program present its token, if there is one and no mode was chosen."""
+    """Return the variable that makes a program present its token, if there is a token and the user chose no mode."""
     return {MODE: _BY_TOKEN} if MODE not in around and read_token(around) else {}
 
 
 def lacks_token(around: Mapping[str, str]) -> bool:
-    """Return whether the mode requires a token, and there is none."""
+    """Return whether the mode requires a token that does not exist."""
     return around.get(MODE, "").lower() == _BY_TOKEN and not read_token(around)
 
 
 def make_token(around: Mapping[str, str]) -> Path:
     """Write a new token where Ray looks for it, readable only by this user; return the file.
 
-    Raises FleetUnavailable: it cannot be written.
+    Raises FleetUnavailable: the file cannot be written.
     """
     file = token_file(around)
     begun = file.with_name(f".{file.name}.{os.getpid()}")
@@ -69,7 +69,7 @@ def make_token(around: Mapping[str, str]) -> Path:
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make this user's token file unreadable for others, as Ray does not; return whether they could read it."""
+    """Make this user's token file unreadable for other users, since Ray does not; return whether they could read it."""
     if around.get(TOKEN, "").strip():
         return False
     with suppress(OSError):  # the file may be on a read-only mount, or missing

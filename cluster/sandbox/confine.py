@@ -1,7 +1,8 @@
 """Confines this process and its children to the files of one command, without sockets.
 
 Decoders are large, and inputs may be hostile. If a film takes over a confined command, it reaches only the command's
-inputs and output folders and the system's programs. docs/security.md says what this protects and what it does not.
+inputs and output folders and the system's programs. docs/security.md states what this protects and what remains
+exposed.
 """
 
 import ctypes
@@ -66,7 +67,7 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Disable core dumps, which contain pictures, and gaining rights by running programs: workers need neither."""
+    """Disable core dumps, which contain pictures, and new rights from programs that are run; workers need neither."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 
@@ -80,7 +81,7 @@ def _drop_capabilities() -> None:
     kept = sum(1 << number for number in _CAP_KEPT)
     masks = [kept & 0xFFFFFFFF] * 3 + [kept >> 32] * 3
     for number in set(range(_CAP_MAX)) - set(_CAP_KEPT):
-        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail: without CAP_SETPCAP no rights can be gained
+        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail without CAP_SETPCAP, which is harmless
     left = [had & mask for had, mask in zip(_CAP_SETS.unpack(sets.raw), masks, strict=True)]
     _check(library.capset(header, _CAP_SETS.pack(*left)))
 
@@ -108,9 +109,9 @@ def _rules(access: FileAccess) -> Iterator[tuple[Path, int]]:
 
 def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
-    # In a checkout some of the package's folders are links.
+    # In a checkout, some folders of the package are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` adds the current folder, which may hold films: this folder counts only if it is the running
+    # ``python -m`` adds the current folder, which may hold films: that folder counts only if it is the running
     # checkout.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}

@@ -1,4 +1,4 @@
-"""Landlock: a process drops access to all files except the named ones, for itself and its children.
+"""Landlock: a process gives up, for itself and its children, the access to all files except the named ones.
 
 Sources: linux/landlock.h; Documentation/userspace-api/landlock.rst of Linux 6.15.
 """
@@ -23,7 +23,7 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL: Final = (1 << 15) - 1
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11  #: Character and block devices
 _TCP: Final = 0b11  #: Binding and connecting
-_SCOPES: Final = 0b11  #: Outside processes: connecting to their abstract Unix sockets, and sending signals to them
+_SCOPES: Final = 0b11  #: Connecting to outside processes' abstract Unix sockets, and sending signals to these processes
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 READ: Final = _READ_FILE | _READ_DIR  #: Reading files and listing folders
@@ -33,15 +33,15 @@ USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV  #: Reading and writing an ex
 
 
 def landlock_abi() -> int:
-    """Return the kernel's version of Landlock; 0 if it has none or it is switched off."""
+    """Return the kernel's version of Landlock; 0 if the kernel has no Landlock, or Landlock is switched off."""
     return max(0, _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)))
 
 
 def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
-    """Confine this thread and its children to the paths of ``rules`` that exist, with their rights; open files stay.
+    """Confine this thread and its children to the existing paths of ``rules``, with their rights; open files stay open.
 
-    If the kernel can, it also blocks TCP, signals to outside processes, and their abstract sockets. Raises
-    OSError: the kernel refuses, or has no Landlock.
+    If the kernel can, it also blocks TCP, signals to outside processes, and connections to the abstract sockets of
+    these processes. Raises OSError: the kernel refuses, or has no Landlock.
     """
     abi = landlock_abi()
     handled = _ALL | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)

@@ -1,4 +1,4 @@
-"""seccomp: a process drops system calls that no job on local files needs, for itself and its children.
+"""seccomp: a process gives up, for itself and its children, the system calls that no job on local files needs.
 
 Sources: linux/seccomp.h, linux/filter.h, linux/audit.h, and each architecture's table of calls.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _CALLS: Final = {
-    # Sockets. Our processes use connected pairs, which another call makes.
+    # Calls that make sockets. Our processes use connected pairs, which another call makes.
     "socket": (41, 198),
     # Calls that open sockets and files past this filter, or reach into other processes.
     "io_uring_setup": (425, 425),
@@ -40,7 +40,7 @@ _CLONE3: Final = 435
 """A filter cannot see clone3's flags, so the call is reported as missing; the C library then uses clone."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The position of an architecture's numbers in ``_CALLS``, and its number in linux/audit.h."""
-_SECOND_ABI: Final = 1 << 30  #: The first number of x32's calls
+_SECOND_ABI: Final = 1 << 30  #: The lowest number of a call of the x32 ABI
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """BPF's instructions: load a word, three comparisons with a constant, return."""
@@ -52,7 +52,7 @@ _MISSING: Final = 0x00050000 | errno.ENOSYS
 
 
 class RefusedCall(NamedTuple):
-    """A call that is refused if the word at ``offset`` passes one of ``tests``, each (kind, constant)."""
+    """A call that is refused if the word at ``offset`` passes one of ``tests``: (kind, constant) pairs."""
 
     number: int
     offset: int
@@ -62,9 +62,9 @@ class RefusedCall(NamedTuple):
 _BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, int], ...]]]] = {
     # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: in a new namespace a process may have all rights.
     "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
-    # TIOCSTI, TIOCLINUX: they type into the command's terminal.
+    # TIOCSTI and TIOCLINUX insert input into the command's terminal.
     "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),
-    # Limits of other processes: a process whose CPU time is used up is killed.
+    # Sets limits of other processes; the kernel kills a process that exceeds its limit of CPU time.
     "prlimit64": ((302, 261), _FIRST_ARGUMENT, ((_AT_LEAST, 1),)),
 }
 _SET_MODE_FILTER, _TSYNC = 1, 1
@@ -98,7 +98,7 @@ def filter_program(
     architecture: int, numbers: Sequence[int], by_argument: Sequence[RefusedCall], missing: Sequence[int]
 ) -> bytes:
     """Return a BPF program that refuses these calls and all other architectures, and reports ``missing`` as ENOSYS."""
-    # (kind, the ending to jump to if true, how many steps to skip if false, constant)
+    # each step: (kind, the ending to jump to if true, how many steps to skip if false, constant)
     checks = [(_EQUAL, _REFUSE, 0, number) for number in numbers] + [(_AT_LEAST, _REFUSE, 0, _SECOND_ABI)]
     checks += [(_EQUAL, _MISSING, 0, number) for number in missing]
     for number, offset, tests in by_argument:

@@ -29,7 +29,7 @@ def register() -> None:
 
 
 class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
-    """Files of other machines. Raises the reader's OSErrors, and Ray's errors."""
+    """Files of other machines. Raises the OSErrors of the reader, and the errors of Ray."""
 
     protocol = PROTOCOL
     cachable = False

@@ -18,7 +18,7 @@ _START_S: Final = 60
 class FileReader:
     """Reads files of this machine. It keeps no state between calls, so Ray may restart it at any time.
 
-    It accepts any path, since its callers can run any program on the node anyway. Raises OSError.
+    It accepts any path, since callers can run any program on the node anyway. Raises OSError.
     """
 
     def info(self, path: str) -> tuple[int, str]:
@@ -40,9 +40,11 @@ def files_address(client: str) -> str:
 
 
 def serve_files(client: str) -> Any:
-    """Start the reader on this driver's node; return its handle, and end when that is dropped. Blocks.
+    """Start the reader on this driver's node; return its handle.
 
-    Raises FleetUnavailable: Ray does not start it.
+    The reader ends when the handle is dropped. The call blocks.
+
+    Raises FleetUnavailable: Ray does not start the reader.
     """
     try:
         options: dict[str, Any] = {

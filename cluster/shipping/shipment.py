@@ -18,7 +18,10 @@ class RayShipment(Shipment):
 
 
 def shipment_of(source: str, address: str) -> RayShipment:
-    """Return the shipment of a local source whose reader is at ``address``. Raises InputUnreadable: no such source."""
+    """Return the shipment of a local source whose reader is at ``address``.
+
+    Raises InputUnreadable: the source does not exist.
+    """
     from .files import shipped_url
 
     path = local_path(source).absolute()

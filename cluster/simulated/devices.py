@@ -13,7 +13,7 @@ class SimulatedSlice:
 
     uuid: str
     gpu_instance: int
-    profile: str  #: the GPU instance's profile; memory and engines are the instance's too
+    profile: str  #: the GPU instance's profile; memory and engines are those of the instance too
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
@@ -26,7 +26,7 @@ class SimulatedSlice:
 
     @property
     def name(self) -> str:
-        """NVML's name: "3g.20gb", or "1c.3g.20gb" for one of its compute slices."""
+        """The name in NVML: "3g.20gb", or "1c.3g.20gb" for one compute slice of this instance."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
@@ -66,10 +66,10 @@ class SimulatedDevice:
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
     share: float = 1.0  #: the share of the engines that a fixed or equal share scheduler gives the vGPU
-    licensed: bool | None = None  #: whether the device has a licence for vGPU software; None if it needs none
+    licensed: bool | None = None  #: whether the device has a licence for vGPU software; None if no licence is needed
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
-    faults: dict[str, int] = field(default_factory=dict)  #: return codes of NVML functions, by name
+    faults: dict[str, int] = field(default_factory=dict)  #: return codes by the name of the NVML function
     xids: tuple[int, ...] = ()  #: unread Xid events
 
 
@@ -85,7 +85,7 @@ class SimulatedNode:
     preemptible: bool = False
     cordoned: str = ""  #: why the node takes no new work; "" if it takes work
     tegra: str = ""
-    speed: float = 1.0  #: the cores' speed, relative to the core on which the software rates were measured
+    speed: float = 1.0  #: the speed of a core, relative to the core on which the software rates were measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

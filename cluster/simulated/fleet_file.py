@@ -1,6 +1,6 @@
 """Reads simulated fleets from TOML files: ``configs/fleets/README.md`` lists the keys.
 
-Missing values come from ``configs/hardware.toml``, by the model's name.
+Missing values are those of the model in ``configs/hardware.toml``.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ Gibibytes = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Strict(BaseModel):
-    """A table of a fleet file: unknown keys are refused."""
+    """A table of a fleet file, in which unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -110,13 +110,13 @@ class FleetDocument(Strict):
 
 
 def built_in_fleets() -> dict[str, Path]:
-    """Return the paths of the package's fleets, by name."""
+    """Return the paths of the package's fleet files by the names of the fleets."""
     folder = Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("fleets")))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def load_fleet(path: str | Path) -> SimulatedFleet:
-    """Return the fleet of a file, or one of the package's, by name.
+    """Return the fleet of a file, or the fleet of the package that has this name.
 
     Raises UsageError: the file cannot be read, is not TOML, or has an unknown key, value, model or MIG profile.
     """
@@ -136,7 +136,7 @@ def load_fleet(path: str | Path) -> SimulatedFleet:
 def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
     """Return a machine with missing values filled in; messages of errors begin with ``where``.
 
-    Raises UsageError: ``hardware`` does not have its model or MIG profile.
+    Raises UsageError: ``hardware`` lacks the machine's model or MIG profile.
     """
     fields = machine.model_dump(include=set(MachineEntry.model_fields))
     return next(_Resolver(where, name, hardware).nodes(NodeEntry.model_validate({"name": name, **fields})))
@@ -225,7 +225,10 @@ class _Parts:
     vgpu_types: Mapping[str, VgpuTypeEntry]
 
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
-        """Return the MIG devices of GPU instances, each given by a profile or by its compute instances' names."""
+        """Return the MIG devices of GPU instances.
+
+        A profile or the names of its compute instances describe an instance.
+        """
         named = [(each,) if isinstance(each, str) else each for each in instances]
         shares = [[_compute_instance(name) for name in names] for names in named]
         for names in shares:

@@ -23,7 +23,7 @@ def new_job_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command for a cluster; everyone who reaches the cluster can see it."""
+    """A command for a cluster; everyone who can connect to the cluster can see it."""
 
     arguments: tuple[str, ...]  #: arguments of codecfleet, from the command's name on
     folder: str  #: the working directory, if the node that runs the job has it
@@ -48,7 +48,7 @@ class Entry:
 
 
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise UsageError if an address contains a secret: everyone who reaches a cluster can see its jobs' commands."""
+    """Raise UsageError if an address contains a secret: everyone who can connect to a cluster sees its commands."""
     if any(redacted(each) != each for each in arguments):
         message = "a password or a signature in an address would be shown in the cluster's list of jobs"
         raise UsageError(message, "Give the credentials to the cluster's nodes, and leave them out of the address.")
@@ -59,7 +59,7 @@ def copied_package() -> Iterator[Path]:
     """Yield a folder ``codecfleet`` with this code and nothing else.
 
     Ray sends a folder again only if its content differs, so compiled files, which differ from run to run, are left out.
-    It would identify a wheel by its version, and not send a changed checkout again.
+    A wheel would not do: Ray identifies it by its version, and would not send a changed checkout again.
     """
     with tempfile.TemporaryDirectory(prefix="codecfleet-") as folder:
         copy = Path(folder) / "codecfleet"

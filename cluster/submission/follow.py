@@ -12,8 +12,8 @@ from .job_server import JobPhase, JobServer, RayJob
 
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 5.0
-_PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach: a head node takes a minute to restart
-_OURS: Final = "codecfleet: "  #: The beginning of each line on stderr, if that is not a terminal
+_PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach; a head node takes a minute to restart
+_OURS: Final = "codecfleet: "  #: The beginning of each line on stderr, if stderr is not a terminal
 _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t(INFO|DEBUG) ")
 """The lines that Ray adds about the start of a job."""
 
@@ -22,7 +22,7 @@ _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\
 class LogLines:
     """Splits a log into lines; after ``restart`` it skips the lines that it has already yielded."""
 
-    seen: int = 0  #: How many characters of the log it has yielded
+    seen: int = 0  #: How many characters of the log have been yielded
     _at: int = 0
     _rest: str = ""
 
@@ -94,7 +94,7 @@ class Follower:
 
 
 def exit_code_of(job: RayJob) -> int:
-    """Return the exit code of a job that has ended: its program's, as a shell reports it; 5 if Ray could not run it."""
+    """Return the exit code of an ended job's program, as a shell reports it; 5 if Ray could not run the program."""
     if job.phase is JobPhase.SUCCEEDED:
         return 0
     if job.phase is JobPhase.STOPPED:

@@ -20,12 +20,12 @@ _MS_PER_S: Final = 1000
 
 
 def named_job_server(named: str | None) -> str | None:
-    """Return the named address, or else the one that Ray's own commands use, or None."""
+    """Return the named address. If no address is named, return the one that Ray's own commands use, or None."""
     return named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
 
 
 class JobPhase(Enum):
-    """The phase of a Ray job; the values are Ray's."""
+    """The phase of a Ray job, with the values that Ray uses."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -41,7 +41,7 @@ class JobPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as its server reports it."""
+    """A job as the job server reports it."""
 
     job_id: str
     phase: JobPhase
@@ -55,7 +55,7 @@ class RayJob:
 class JobServer:
     """The job server of a cluster, at the address of its dashboard. Raises UsageError: the address makes no sense.
 
-    Every method may raise FleetUnavailable: the server does not answer, or refuses us.
+    Every method may raise FleetUnavailable: the server does not answer, or refuses our token.
     """
 
     address: str
@@ -89,7 +89,7 @@ class JobServer:
         return self._of(job_id, lambda: self._client.stop_job(job_id))
 
     def printed(self, job_id: str) -> str:
-        """Return what a job has printed so far."""
+        """Return a job's output so far."""
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
     async def log(self, job_id: str) -> AsyncIterator[str]:
@@ -109,7 +109,7 @@ class JobServer:
         raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs list --address URL` lists them.")
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask Ray's client; its errors are mapped here, once."""
+        """Ask Ray's client, and turn its errors into ours."""
         try:
             return answer_of_server(ask)
         except TokenRefused:

@@ -1,7 +1,7 @@
 """Polls a node's GPUs on a cluster: a Ray actor without resources, one per node with GPUs.
 
-It is separate from workers because a node is polled before it has workers, and because a driver call may hang: the
-actor is then killed, and the next poll creates another one. ``ray`` is not imported here: the supervisor makes the
+It is separate from workers because a node is polled before it has workers, and because a driver call may hang. A
+hanging actor is killed, and the next poll creates another one. ``ray`` is not imported here: the supervisor makes the
 class an actor.
 """
 
@@ -28,7 +28,7 @@ class HealthAgent:
         self._poll = HealthPoll(pynvml)
 
     def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return every device's health, or why NVML does not answer; ``pids`` and their children are codecfleet's."""
+        """Return every device's health, or why NVML does not answer; codecfleet owns ``pids`` and their children."""
         return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 
 

@@ -1,4 +1,4 @@
-"""This machine's GPUs without a probe: from NVML, and the tables of each model's capabilities."""
+"""This machine's GPUs without a probe, from NVML and the tables of each model's capabilities."""
 
 import os
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class KnownGpus:
 
     devices: tuple[Device, ...]
     shown: ShownGpus | None  # the devices that this process's private Ray sees
-    trouble: str = ""  # why NVML did not list the GPUs; "" if it did, or if there is no NVML
+    trouble: str = ""  # why NVML did not list the GPUs; "" if it listed them, or if there is no NVML
 
 
 NO_GPUS = KnownGpus((), None)

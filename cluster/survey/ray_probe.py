@@ -19,7 +19,7 @@ def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the 
 
 
 async def report_of_ray_node(node: NodeId, *, fresh: bool) -> NodeReport:
-    """Return a node's report, by its Ray id; Ray's errors are raised as they are."""
+    """Return the report of the node with this Ray id; Ray's errors are raised unchanged."""
     return (await _probed(node, fresh=fresh))[0]
 
 
@@ -29,6 +29,6 @@ async def _probed(node: NodeId, *, fresh: bool) -> tuple[NodeReport, str | None]
 
 
 async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
-    """Return a node for the inventory under the name ``called``, which defaults to its Ray id."""
+    """Return a node for the inventory; its name there is ``called``, by default its Ray id."""
     report, cuda_visible = await _probed(node, fresh=again)
     return node_of_report(report, node=called or node, cuda_visible=cuda_visible)

@@ -31,7 +31,7 @@ class ActorWorker:
         self.actor.end.options(concurrency_group=CONTROL).remote()
 
     async def version(self) -> str:
-        """Return the worker's version of codecfleet; workers of every release have this method."""
+        """Return the worker's version of codecfleet; workers of every codecfleet release have this method."""
         found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
         return found
 
@@ -39,6 +39,6 @@ class ActorWorker:
         """Wait until the worker has died; return the reason."""
         try:
             await self.actor.watch.options(concurrency_group=CONTROL).remote()
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises, the process is gone
+        except Exception as error:  # noqa: BLE001 - any error of Ray means that the process is gone
             return first_line(error)
         return "it ended by itself"

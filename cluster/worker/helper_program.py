@@ -1,7 +1,7 @@
 """The program of a worker's helpers.
 
-Its role is ``second`` for the second process on a GPU. For work that runs alone it is ``gpu``, ``cpu``, or ``dla#`` and
-the number of the worker's DLA.
+The role ``second`` means the second process on a GPU. For work that runs alone the role is ``gpu``, ``cpu``, or
+``dla#`` with the number of the worker's DLA.
 """
 
 import os
@@ -35,7 +35,10 @@ def spawn_helper(role: str, slots: int) -> StartedProcess:
 
 
 def main() -> None:
-    """Serve the worker that started this process, and end at once with that worker: unfinished work is useless."""
+    """Serve the worker that started this process.
+
+    End with that worker at once, since unfinished work is then useless.
+    """
     end, (slots, role) = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles it

@@ -7,7 +7,7 @@ from ...actors.device.interface import WorkerDevice
 
 @cache
 def own_gpu(device: int | str | None = None, context: int | None = None) -> WorkerDevice:
-    """Return a GPU, opened or not; the arguments are those of ``open_beside``, by default for the first GPU."""
+    """Return a GPU, opened or not; the arguments are those of ``open_beside``. By default it is the first GPU."""
     from ...actors.nvidia.gpu import Gpu, open_beside
 
     return Gpu(partial(open_beside, device, context))

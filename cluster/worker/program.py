@@ -42,14 +42,14 @@ class WorkerSeat:
 
 
 def main() -> None:
-    """Serve the process that started this one."""
+    """Serve the process that started this process."""
     end, _ = begin()
     harden()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     import_module(_USUAL_WORK)  # saves time later, while the job is still being planned
     os.nice(_NICENESS)
-    with suppress(OSError):  # there may be no /proc
+    with suppress(OSError):  # /proc may not exist
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")
     seat = WorkerSeat(partial(spawn_helper, CPU), OomKills().explains_a_death)
     run_to_the_end(serve_parent(end, lambda _: seat, me="the worker"))

@@ -40,15 +40,15 @@ class RayWorker:
     """One worker process. Ray calls it in several event loops; its host runs in a separate loop.
 
     Args:
-        slots: how many tasks it runs at a time.
+        slots: how many tasks the process runs at a time.
         takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
         part: which slice to use, if the GPU has several.
         counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
-        avoided: the machine's quarantined devices: if the process gets one of them, it does not use it.
+        avoided: the machine's quarantined devices; if the process gets such a device, it does not use the device.
         dla: the number of this process's DLA; its networks run only there.
-        cores: how many cores are reserved for it.
-        term: the term of the supervisor that starts it.
-        fence_s: end the process if it is not renewed for this long; None for never.
+        cores: how many cores are reserved for the process.
+        term: the term of the supervisor that starts the process.
+        fence_s: after how many seconds without renewal the process ends; None for never.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RayWorker:
         if takes_gpu:
             taken = _take_device(part, avoided, counts_slices=counts_slices)
             identity, trouble = taken.identity, taken.trouble
-        # If there is no such slice, or trouble with the device, the supervisor gives this worker no work.
+        # If the slice does not exist, or the device has a fault, the supervisor gives this worker no work.
         gpu = _warming_gpu() if identity and not trouble else None
         if dla is not None:
             keep_to_dla(dla)
@@ -111,7 +111,7 @@ class RayWorker:
         return VERSION
 
     async def watch(self) -> None:
-        """Never return: the caller notices the process's death at once, even while no work runs."""
+        """Never return, so that the caller notices the process's death at once, even while no work runs."""
         await never()
 
     async def _hosted(self, call: Coroutine[Any, Any, ReplyT]) -> ReplyT:

@@ -15,17 +15,23 @@ class Worker(Protocol):
     """One worker process. Once it is gone, every call raises an error of ``LossScope.PROCESS``."""
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: Any) -> Outcome[Any]:
-        """Run packed work and return its outcome; raise only if the process is lost. Cancelling the call cancels it.
+        """Run packed work and return its outcome; raise only if the process is lost.
 
-        ``run`` is unique among all clients, and begins with its client's name. ``blobs`` are references from
-        ``SupervisorClient.send``.
+        Cancelling the call cancels the work. ``run`` is unique among all clients, and begins with the client's name.
+        ``blobs`` are references from ``SupervisorClient.send``.
         """
 
     def cancel(self, which: str | GoneClients) -> None:
         """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone; do not wait."""
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return the worker's state; ``term`` renews the worker. Raises OldTerm: it knows a newer supervisor."""
+        """Return the worker's state; ``term`` renews the worker.
+
+        Raises OldTerm: the worker knows a newer supervisor.
+        """
 
     def end(self) -> None:
-        """End the process at once, without waiting. A process that ends itself waits for this (``host.ANSWER_S``)."""
+        """End the process at once, without waiting.
+
+        A process about to end itself waits for this call (``host.ANSWER_S``).
+        """

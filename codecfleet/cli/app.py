@@ -92,7 +92,7 @@ def _commands(name: str) -> Commands:
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program; only the commands in ``named`` are loaded, the others are just listed in the help."""
+    """Return the program; only the commands in ``named`` are loaded, and the others are just listed in the help."""
     import typer
 
     app = typer.Typer(
@@ -173,8 +173,8 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
     return cast("CommandRequest | int", request or 0)
 
 
-def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer's own kinds of commands and parameters
-    """Rewrite references to docs/ in help texts as arguments of the command ``docs``, which works once installed."""
+def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer has its own types of commands and parameters
+    """Rewrite references to docs/ in help texts as arguments of the command ``docs``, which needs no checkout."""
     for parameter in command.params:
         if text := getattr(parameter, "help", None):
             parameter.help = PAGE.sub(r"docs \1", text)
@@ -211,7 +211,7 @@ def _unknown_option(
 def run(arguments: Sequence[str], services: Services | None = None) -> int:
     """Run a command line, without the program's name, and return the exit code; never raises.
 
-    ``services`` are what the commands call; the real ones by default.
+    ``services`` are the calls that commands make; by default the real ones.
     """
     stdout, stderr = sys.stdout, sys.stderr
     with ExitStack() as configured:
@@ -255,7 +255,7 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
 
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
-    gc.set_threshold(10_000)  # imports create many lasting objects; collecting would slow the start by a twentieth
+    gc.set_threshold(10_000)  # imports create many lasting objects; garbage collection would slow the start by 5 %
     # NumPy's threads would spin for 0.06 s, in this process and in each child process.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()

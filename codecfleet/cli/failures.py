@@ -1,4 +1,4 @@
-"""How a command fails: one line on stderr, and an exit code."""
+"""Reports the failure of a command: one line on stderr, and an exit code."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ _LIMIT_STEP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What to print, and the exit code."""
+    """The lines to print about a failure, and the exit code."""
 
     error: str  #: the exception's class name
     message: str
@@ -33,17 +33,17 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The line for the user."""
+        """The line that is printed for the user."""
         parts = [part.rstrip() for part in (self.message, self.next_step) if part.strip()]
         sentences = [part if part.endswith((".", "?", "!")) else f"{part}." for part in parts]
         return f"codecfleet: error: {one_line(' '.join(sentences))}"
 
 
 def failure_of(error: BaseException, interrupted_code: int | None = None, *, interrupted_step: str = "") -> Failure:
-    """Return what to print about the error that ended a command.
+    """Return the report of the error that ended a command.
 
-    ``interrupted_code`` is the exit code of the signal that stopped the command, if any. The error is then ignored, and
-    ``interrupted_step`` is the next step.
+    ``interrupted_code`` is the exit code of the signal that stopped the command, if any. If a signal stopped it, the
+    error is ignored, and ``interrupted_step`` is the next step.
     """
     from asyncio import CancelledError
 
@@ -71,7 +71,7 @@ def _is_limit(error: BaseException) -> bool:
 
 
 def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int:
-    """Print the failure on stderr, after the traceback if the environment asks for one; return the exit code.
+    """Print the failure on stderr, after the traceback if the environment requests that; return the exit code.
 
     A closed stderr is ignored.
     """
@@ -90,7 +90,7 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
 
 
 def _tell_driver(failure: Failure, error: BaseException) -> None:
-    """Write the failure for the driver that runs this command as a job of a queue, if one does."""
+    """Write the failure for the driver, if a driver runs this command as a job of a queue."""
     from ..cluster.fleet_variables import FAILURE
 
     descriptor = os.environ.get(FAILURE, "")
@@ -102,7 +102,7 @@ def _tell_driver(failure: Failure, error: BaseException) -> None:
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:
-    """Run ``call``, which signals interrupt, and return its exit code.
+    """Run ``call``, which a signal interrupts, and return its exit code.
 
     If it fails, print the error and return the error's exit code.
     """

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and a closed terminal.
+"""Handles Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is pure; ``Interrupts`` receives the signals. It uses ``signal.signal`` and a separate thread rather than the
-event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
+``decide`` is pure; ``Interrupts`` receives the signals. This module uses ``signal.signal`` and a separate thread rather
+than the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-_CANCEL_WITHIN_S: Final = 1.5  # first signal to forced exit; with the interpreter's exit, less than 2 s
+_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; with the interpreter's exit under 2 s
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Phase(Enum):
-    """The run's progress. Once the output is published, an interruption only cuts the shutdown short."""
+    """The run's progress. Once the output is published, an interruption only shortens the shutdown."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -49,7 +49,7 @@ class Happening(Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The phase, and the exit code of the interruption, if any."""
+    """The phase, and the exit code if there was an interruption."""
 
     phase: Phase = Phase.RUNNING
     exit_code: int | None = None
@@ -59,7 +59,7 @@ def decide(state: State, happening: int | Happening) -> tuple[State, Act | None]
     """Return the next state and the action; ``happening`` is a signal's number or another event."""
     match state.phase, happening:
         case Phase.RUNNING, int(number):
-            # The shells' own convention: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+            # The convention of shells: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
             return State(Phase.CANCELLING, 128 + number), Act.CANCEL
         case Phase.RUNNING | Phase.CANCELLING, Happening.PUBLISHED:
             # The output is published, so the run counts as done even if it was being cancelled.
@@ -73,7 +73,7 @@ def decide(state: State, happening: int | Happening) -> tuple[State, Act | None]
 
 
 class Interrupts:
-    """Handles signals while a job runs; a context manager for the main thread.
+    """Handles signals while a job runs. It is a context manager for the main thread.
 
     ``exit_now`` ends the process with an exit code (``os._exit``).
     """
@@ -90,13 +90,13 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the signals so far; None if none counts."""
+        """The exit code of the signals so far; None if no signal counts."""
         return self._state.exit_code
 
     def __enter__(self) -> Self:
         """Handle signals from now on; Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._watch_signals()  # first: this thread starts the deadline, and the handlers do not
+            self._watch_signals()  # started first, since this thread and not the handlers starts the deadline
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # started by nohup
@@ -109,14 +109,14 @@ class Interrupts:
         self._is_over = True
         if self._watched is not None:
             signal.set_wakeup_fd(-1)
-        # A cancelled run's deadline also bounds the interpreter's exit, such as ending Ray.
+        # A cancelled run's deadline also limits the time of the interpreter's exit, in which Ray may end.
         if self._state.phase is not Phase.CANCELLING:
             self.disarm()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def attach(self, cancel: Callable[[], object]) -> None:
-        """Call ``cancel`` in the running loop on cancellation; at once if it was requested already."""
+        """Call ``cancel`` in the running loop on cancellation, or at once if cancellation was already requested."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
@@ -148,15 +148,15 @@ class Interrupts:
         self._happen(Happening.PUBLISHED)
 
     def disarm(self) -> None:
-        """Stop the deadline: the run has cleaned up."""
+        """Stop the deadline, because the run has cleaned up."""
         if self._watched is not None:
             self._watched.close()
 
     def _watch_signals(self) -> None:
         """Start a thread that the C handler wakes at each signal, even while the main thread is busy.
 
-        Python runs ``_on_signal`` between two bytecodes of the main thread: not during a system call that began just
-        after the signal. And a handler that started a thread might wait for a lock that the interrupted code holds.
+        Python runs ``_on_signal`` between two bytecodes of the main thread, so not during a system call that began just
+        after the signal. Also, a handler that started a thread might wait for a lock that the interrupted code holds.
         """
         mine, self._watched = socket.socketpair()
         self._watched.settimeout(0)
@@ -164,7 +164,7 @@ class Interrupts:
         threading.Thread(target=self._watch, args=(mine,), daemon=True).start()
 
     def _watch(self, signals: socket.socket) -> None:
-        """Wake the loop at each signal, and enforce the deadline that the first one starts."""
+        """Wake the loop at each signal, and enforce the deadline that the first signal starts."""
         with signals:
             first = signals.recv(1)
             until_s = time.monotonic() + _CANCEL_WITHIN_S
@@ -214,14 +214,14 @@ def end_at_once_on_signals(exit_code: int) -> None:
 class FastEnd:
     """The program's last action: it ends the process, with its ``exit_code``.
 
-    Otherwise Python would destroy all imported objects one by one, which takes a sixth of a short command's time.
-    Without an exit code, as after an interpreter error, Python ends the process; further signals are ignored.
+    Python would first destroy all imported objects one by one, which takes a sixth of a short command's time. Without
+    an exit code, as after an interpreter error, Python does end the process, and further signals are ignored.
     """
 
     exit_code: int | None = None
 
     def __call__(self) -> None:
-        """End the process, after all threads have ended and all other exit functions have run."""
+        """End the process; called after all threads have ended and all other exit functions have run."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if self.exit_code is not None:
@@ -234,8 +234,8 @@ class FastEnd:
 def _last_acts(last_words: bytes = b"") -> None:
     """Kill this process's children, show the cursor and print ``last_words``.
 
-    Any thread may call it; it never blocks or raises. Processes that the fleet's host started end with the host, which
-    also removes its files.
+    Any thread may call this function, which never blocks or raises. Processes that the fleet's host started end with
+    the host, which also removes its files.
     """
     for child in children():
         with contextlib.suppress(OSError):
@@ -245,7 +245,7 @@ def _last_acts(last_words: bytes = b"") -> None:
 
 
 def _write_now(text: bytes) -> None:
-    """Write to stderr without waiting: a stopped terminal or a full pipe gets nothing."""
+    """Write to stderr without waiting; to a stopped terminal or a full pipe nothing is written."""
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     if text and ready.poll(0):
@@ -253,11 +253,11 @@ def _write_now(text: bytes) -> None:
 
 
 def children() -> list[int]:
-    """Return the processes that this one started."""
+    """Return the processes that this process started."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name, in parentheses, may hold anything; state and parent follow it.
+            # The name, in parentheses, may contain any characters; the state and the parent follow it.
             if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
                 found.append(int(stat.parent.name))
     return found

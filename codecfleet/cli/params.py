@@ -1,6 +1,6 @@
 """Turns the options of a model into the parameters of a command.
 
-typer only splits the command line and writes the help. Values arrive as text and are parsed by the option's own kind,
+typer only splits the command line and writes the help. Values arrive as text and are parsed by the kind of the option,
 so that an error about a value is a single line in our own words.
 """
 
@@ -38,7 +38,7 @@ def valued(
 
 
 def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
-    """Return a typer option whose value is a name, such as of a file, a cluster or a node."""
+    """Return a typer option whose value is a name, for example the name of a file, a cluster or a node."""
     return valued(flag_, metavar, text, panel, _checked_name)
 
 
@@ -48,7 +48,7 @@ def address_of(text: str, panel: str | None = None) -> Any:
 
 
 def usual_address_of(text: str, panel: str | None = None) -> Any:
-    """Return the typer option for a Ray cluster's address; the default is the configuration's."""
+    """Return the typer option for a Ray cluster's address; the default comes from the configuration."""
     return valued("--address", "RAY_ADDRESS", text, panel, _usual_address)
 
 
@@ -73,7 +73,7 @@ _SPEC_FILE = named(
 
 
 def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callable[..., ReturnT]:
-    """Return ``command`` with the options of ``model``, an ``Option`` per field, instead of its first parameter.
+    """Return ``command`` with the options of ``model``, one per field, instead of its first parameter.
 
     The command's other parameters follow. The configuration supplies the defaults.
     """
@@ -118,7 +118,7 @@ def with_spec_options(
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values by field. Raises UsageError: a value is invalid."""
+    """Return the values that were given, as a dictionary by field. Raises UsageError: a value is invalid."""
     options = options_of(model)
     return {
         field: options[field].kind.read(options[field].flag, value)
@@ -128,7 +128,7 @@ def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters(model: type[BaseModel]) -> list[inspect.Parameter]:
-    """Return a parameter for each of a model's options: arguments first."""
+    """Return a parameter for each of a model's options, positional arguments first."""
     found = [
         _parameter(field, option, required=model.model_fields[field].is_required())
         for field, option in options_of(model).items()

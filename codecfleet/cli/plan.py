@@ -25,10 +25,13 @@ _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecflee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOn:
-    """The machines on which a plan is placed, given by at most one of the first three fields. Default: this machine."""
+    """The machines on which a plan is placed.
+
+    At most one of the first three fields is set; otherwise the plan is placed on this machine.
+    """
 
     fleet: str | None = None  #: the name or file of a simulated fleet
-    autoscale: str | None = None  #: a file of node groups: the plan is placed on the nodes that it would start
+    autoscale: str | None = None  #: a file of node groups; the plan is placed on the nodes that the groups would start
     address: str | None = None  #: the address of a cluster
     policy: str | None = None  #: the file of the placement's policy
 
@@ -74,7 +77,7 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
-    """Place a plan; ``survey`` returns the nodes of the cluster at an address, and those it would add for a demand.
+    """Place a plan; ``survey`` returns the nodes of the cluster at an address, and the nodes to add for a demand.
 
     Raises UsageError: the fleet or the policy file is invalid; FleetUnavailable: the cluster does not answer.
     """

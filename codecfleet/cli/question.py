@@ -14,7 +14,7 @@ from .services import Answer, Progress, Services
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A command that prints a single answer: ``probe``, ``plan``, ``verify``, ``infer`` or one about machines."""
+    """A command that prints a single answer: ``probe``, ``plan``, ``verify``, ``infer`` or a command about machines."""
 
     ask: Callable[[Services, Progress], Answer]
     as_json: bool
@@ -22,7 +22,7 @@ class Question:
     done_to_frames: str = "compared"  #: what ``Progress`` counts
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Print the answer and return the exit code: 1 when files differ or a machine needs a fix, else 0."""
+        """Print the answer and return the exit code: 1 if files differ or a machine needs a fix, else 0."""
 
         def answered(_: object) -> int:
             with FrameCounter(stderr, self.done_to_frames) as counter:

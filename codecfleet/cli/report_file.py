@@ -1,4 +1,4 @@
-"""The file that ``--report`` names: checked before any work, and written whole."""
+"""The file that ``--report`` names. It is checked before any work, and appears only when complete."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _STANDARD: Final = (1, 2)
 class ReportFile:
     """The file of a job's report; a context manager around the job.
 
-    A regular file appears complete or not at all, in place of an older one. Stdout, stderr, pipes with a reader and
+    A regular file appears complete or not at all, in place of an older file. Stdout, stderr, pipes with a reader and
     character devices receive a stream, opened before the work.
     """
 
@@ -41,7 +41,7 @@ class ReportFile:
     def check(self, *others: tuple[str, str]) -> None:
         """Make sure that the report can be written, and replaces none of ``others``: (description, path).
 
-        Raises UsageError: it would replace one; OutputUnwritable: it cannot be written there.
+        Raises UsageError: the report would replace one of them; OutputUnwritable: it cannot be written there.
         """
         for what, other in others:
             if self._path is not None and _same_file(self._path, Path(other)):
@@ -59,7 +59,7 @@ class ReportFile:
             raise OutputUnwritable(message, "Give --report another name or folder.") from None
 
     def write(self, report: Report) -> None:
-        """Write the report of a complete output as JSON; raises what ``write_text`` raises."""
+        """Write the report of a complete output as JSON; raises the same errors as ``write_text``."""
         if self._path is not None:
             document = strict_json(report.model_dump(mode="json"))
             text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)
@@ -68,7 +68,8 @@ class ReportFile:
     def write_text(self, text: str, whole: str) -> None:
         """Write a report's text, with invalid characters of names escaped.
 
-        Raises StorageFailed: it could not be written; the message begins with ``whole``, which says what succeeded.
+        Raises StorageFailed: the report could not be written; the message begins with ``whole``, which states the
+        success of the job.
         """
         if self._path is None:
             return
@@ -86,7 +87,7 @@ class ReportFile:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError):  # a path that cannot exist is not the same file as another
+    with suppress(OSError):  # a path that cannot exist names no other file
         return one.absolute() == other.absolute() or (one.exists() and other.exists() and one.samefile(other))
     return False
 
@@ -100,7 +101,8 @@ def _opened_stream(path: Path) -> int | None:
             raise OutputUnwritable(f"--report {path} is a link to nothing", "Give --report another name.") from None
         return None
     for standard in _STANDARD:
-        # Use the stream's descriptor: opened by name, a redirected stream would be overwritten from its start.
+        # The stream's descriptor is used, since a redirected stream that is opened by name would be overwritten from
+        # its start.
         if os.path.samestat(target, os.fstat(standard)):
             return os.dup(standard)
     if stat.S_ISREG(target.st_mode):

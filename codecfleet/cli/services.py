@@ -1,6 +1,6 @@
 """The calls behind the commands: the interface between the command line and the product.
 
-Imports happen in the calls, so that ``--help`` is quick and only ``transcode`` loads Ray.
+Each call imports the modules that it needs, so that ``--help`` is quick and few commands load Ray.
 """
 
 import os
@@ -40,24 +40,24 @@ class Answer:
 
     lines: list[str]
     document: dict[str, Any]
-    exact: bool = True  #: False when ``verify`` found a difference, or ``doctor`` something to fix: exit code 1
+    exact: bool = True  #: False if ``verify`` found a difference, or ``doctor`` a fault to fix; the exit code is then 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """The machines of a cluster or a simulated fleet, or this one."""
+    """The machines of a cluster or a simulated fleet, or this machine."""
 
     address: str | None = None
     fleet: str | None = None
     fresh: bool = False  #: ignores earlier codec trials
-    software: bool = True  #: False: this machine's software codecs need not be tried
+    software: bool = True  #: False if this machine's software codecs need not be tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offering:
-    """A node's options that its probes do not decide."""
+    """The options of a node that its probes do not decide."""
 
-    cpus: int | None = None  #: None: all that this process may use
+    cpus: int | None = None  #: None means all that this process may use
     zone: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Offering:
 
 
 class Services:
-    """The real calls; tests replace some by name: ``Services(probe=lambda source: Answer([], {}))``."""
+    """The real calls, some of which tests replace by keyword: ``Services(probe=lambda source: Answer([], {}))``."""
 
     def __init__(self, **replaced: Callable[..., Any]) -> None:
         for name, call in replaced.items():
@@ -81,8 +81,8 @@ class Services:
         """End the process without Python's clean-up."""
         os._exit(code)
 
-    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or what a test runs
-        """Do nothing, since this process may run several commands; ``main`` confines its own."""
+    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or a test's own object
+        """Do nothing, since this process may run several commands; ``main`` confines a process that runs only one."""
 
     def check(self, arguments: Sequence[str]) -> "CommandRequest | int":
         """Parse a command line; return an exit code if nothing is left to do."""
@@ -103,7 +103,7 @@ class Services:
             yield fleet.batch(spec)
 
     def preview_batch(self, spec: "BatchSpec", address: str | None, show: "Callable[[Intended], object]") -> "Preview":
-        """Return what a batch would do; show each file as it is examined."""
+        """Return the plan of a batch (``--dry-run``); show each file as it is examined."""
         import asyncio
 
         async def look() -> "Preview":
@@ -150,7 +150,7 @@ class Services:
         return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
-        """Take stills on the cluster at an address, by default the environment's."""
+        """Take stills on the cluster at an address, by default the address in the environment."""
         import asyncio
 
         from ..jobs.fleet import run_stills
@@ -159,7 +159,7 @@ class Services:
         return Answer(report.lines(), report.to_json())
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
-        """Run a network over a film on a cluster: the one at the address, the environment's, or a private Ray."""
+        """Run a network over a film on the cluster at the address or in the environment, or else a private Ray."""
         import asyncio
 
         from ..cluster.fleet.default import default_pool
@@ -186,7 +186,7 @@ class Services:
         return unfinished_spec(work)
 
     def work(self, action: str, place: str) -> Answer:
-        """List or remove unfinished work; one that is named itself is shown in full."""
+        """List or remove unfinished work; a job whose work location is named is shown in full."""
         from ..console.listings import work_lines, work_rows
         from ..jobs.journal.found_work import find_work, names_work, remove_work
 
@@ -245,7 +245,7 @@ class Services:
         return Answer(job_rows(jobs), {"schema": 1, "jobs": [job_json(each) for each in jobs]})
 
     def reports(self, machines: Machines) -> "Sequence[NodeReport | SilentNode]":
-        """Probe machines; simulated ones answer as real ones would."""
+        """Probe machines; simulated machines answer as real machines would."""
         import asyncio
 
         if machines.address is not None:
@@ -264,7 +264,7 @@ class Services:
         return [probe_node(fresh=machines.fresh, software=machines.software)]
 
     def list_nodes(self, address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedNode]]":
-        """Return the nodes of the cluster at an address, as probed and as Ray lists them."""
+        """Return the nodes of the cluster at an address: their probes' reports and Ray's entries."""
         import asyncio
 
         from ..cluster.operate.desk import ask_cluster
@@ -273,7 +273,7 @@ class Services:
         return asyncio.run(ask_cluster(address, list_cluster))
 
     def status(self, address: str | None) -> "Status | None":
-        """Return the status of a fleet: the cluster at the address, the environment's, or this machine's warm fleet."""
+        """Return the status of the cluster at the address or in the environment, or else this machine's warm fleet."""
         import asyncio
 
         from ..cluster.operate.desk import fleet_status
@@ -281,13 +281,13 @@ class Services:
         return asyncio.run(fleet_status(address))
 
     def watch(self, address: str | None, show: "Callable[[Seen], None]", every_s: float) -> Awaitable[None]:
-        """Show a fleet's status repeatedly; the address is as for ``status``."""
+        """Show a fleet's status repeatedly; the address is that of ``status``."""
         from ..cluster.operate.desk import watch_status
 
         return watch_status(address, show, every_s)
 
     def open_desk(self, address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
-        """Open the connection to a fleet's status and history; the address is as for ``status``."""
+        """Open the connection to a fleet's status and history; the address is that of ``status``."""
         from ..cluster.operate.desk import fleet_desk
 
         return fleet_desk(address)
@@ -340,7 +340,7 @@ class Services:
         return _ended("warm fleet", take_down())
 
     def prepare_node(self, options: "NodeOptions", offered: Offering) -> "PreparedNode":
-        """Check that this machine may start as a node, and find out what it offers."""
+        """Check that this machine may start as a node, and probe its offer."""
         from ..cluster.node.orders import prepare_node
 
         return prepare_node(offered.survey, options)
@@ -377,7 +377,10 @@ class CommandRequest(Protocol):
     """A parsed and checked command line."""
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run it, and return the exit code. Raises CodecfleetError: it failed; ReaderGone: stdout was closed."""
+        """Run the command, and return the exit code.
+
+        Raises CodecfleetError: the command failed; ReaderGone: stdout was closed.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""A job or a batch, from the start of its fleet to its end, with a view of it."""
+"""Runs a job or a batch, from the start of its fleet to the end, with a view."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
             self._starting.cancel()
 
     def failure(self, error: BaseException) -> Failure:
-        """Return how to report the error that ended the work early."""
+        """Return the report of the error that ended the work early."""
         return failure_of(error, self._interrupts.exit_code, interrupted_step=self.interrupted_step)
 
     def _event(self, failure: Failure) -> Failed:

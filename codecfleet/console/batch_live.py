@@ -60,7 +60,7 @@ class JsonBatchView(BatchView):
 
 
 class QuietBatchView(BatchView):
-    """Prints only each failed file, and their number at the end (``--quiet``)."""
+    """Prints only each failed file, and at the end the number of failures (``--quiet``)."""
 
     def __init__(self, stderr: Output) -> None:
         self._stderr = stderr
@@ -109,7 +109,7 @@ class PlainBatchView(SummaryView):
 
 
 class RichBatchView(PlainBatchView):
-    """Shows a live table on a terminal: counts, speed and the files in progress; failures stay above it."""
+    """Shows a live table on a terminal: counts, speed and the files in progress; failures stay above the table."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
         from rich.console import Console

@@ -43,13 +43,13 @@ def progress_text(progress: "BatchProgress") -> str:
 
 
 def saved_text(progress: "BatchProgress") -> str:
-    """Return how much smaller, or larger, the outputs are than their inputs."""
+    """Return by how much the outputs are smaller or larger than their inputs."""
     verb = "saved" if progress.saved_bytes >= 0 else "more"
     return f"{bytes_text(abs(progress.saved_bytes))} {verb}"
 
 
 def failed_text(progress: "BatchProgress") -> str:
-    """Return the failures, such as ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
+    """Return the failures in one line: ``3 of 40 files failed: 2 InputUnreadable, 1 OutputExists``."""
     return f"{progress.failed} of {counted(progress.files, 'file')} failed: {_failures(progress)}"
 
 
@@ -58,7 +58,7 @@ def _failures(progress: "BatchProgress") -> str:
 
 
 def summary_lines(progress: "BatchProgress") -> list[str]:
-    """Return a batch's summary: what was done, what failed and why, and the sizes."""
+    """Return a batch's summary: the counts, the failures with their reasons, and the sizes."""
     skipped = f", {progress.skipped} of them by earlier runs" if progress.skipped else ""
     rows = [
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
@@ -72,7 +72,7 @@ def summary_lines(progress: "BatchProgress") -> list[str]:
 
 
 def _failed_files(progress: "BatchProgress") -> "Iterator[tuple[str, str]]":
-    """Yield the first failed files with their errors, and how many more there are."""
+    """Yield the first failed files with their errors, and the number of further failures."""
     for source, fault in progress.failed_files:
         yield "", f"{failure_text(source, fault.message)} [{fault.error}]"
     if (more := progress.failed - len(progress.failed_files)) > 0 and progress.failed_files:
@@ -93,7 +93,7 @@ def _speed(progress: "BatchProgress") -> str:
 
 
 def intended_text(intended: "Intended") -> str:
-    """Return one line about what would be done with a file."""
+    """Return a line that states what the batch would do with a file."""
     line = f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
     error = intended.error
     return line if error is None else f"{line}: {one_line(error.message)} [{type(error).__name__}]"

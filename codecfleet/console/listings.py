@@ -78,14 +78,14 @@ def job_json(job: "RayJob") -> dict[str, Any]:
 
 
 def printed_answer(job_id: str, text: str) -> tuple[list[str], dict[str, Any]]:
-    """Return what a job has printed, as lines and as JSON values."""
+    """Return a job's output, as lines and as JSON values."""
     return text.splitlines(), {"schema": 1, "job": job_id, "log": text}
 
 
 def queue_answer(
     jobs: "Sequence[QueuedJob]", *, is_one: bool = False, now_utc_s: float | None = None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return a row for each job of a queue, or everything known about the one job; and all of it as JSON values."""
+    """Return the text about the jobs of a queue (rows, or all that is known about a single job), and JSON values."""
     now_utc_s = time.time() if now_utc_s is None else now_utc_s
     names = "state", "for", "attempts", "priority", "tenant", "job", "command"
     rows = [names, *(_queue_row(job, now_utc_s) for job in jobs)]

@@ -44,7 +44,7 @@ class JsonView(View):
 
 
 class ProofView(View):
-    """Prints the proof at the end. Subclasses also show the plan and each warning at once, through ``note``."""
+    """Prints the proof at the end. Subclasses also show the plan and the warnings as they occur, through ``note``."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
@@ -145,7 +145,7 @@ class RichView(ProofView):
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
-        """Show the only segment in ``running`` in a row; hide the row if ``running`` is empty."""
+        """Show the segment in ``running``, at most one, in a row; hide the row if no segment runs."""
         for segment, done, to_do in running:
             name, detail = f"segment {segment}", f"{done}/{to_do} frames"
             self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)

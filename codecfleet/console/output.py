@@ -12,7 +12,7 @@ _COUNT_EVERY_FRAMES: Final = 10
 
 
 class ReaderGone(Exception):
-    """Stdout was closed (``| head``): stop without a message."""
+    """Stdout was closed, for example by ``| head``; the program stops without a message."""
 
 
 class Display:
@@ -29,7 +29,7 @@ class Display:
 
 
 class Output:
-    """A text stream that is written, and flushed, line by line."""
+    """A text stream that is written and flushed line by line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,7 +96,7 @@ def is_terminal(stream: TextIO) -> bool:
 class FrameCounter(Display):
     """Counts frames on one line of a terminal, and erases it at the end; ``what`` is, for example, "compared".
 
-    It shows nothing if ``stderr`` is not a terminal.
+    Nothing is shown if ``stderr`` is not a terminal.
     """
 
     def __init__(self, stderr: TextIO, what: str) -> None:

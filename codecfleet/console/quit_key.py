@@ -1,4 +1,4 @@
-"""The key q, which ends a command that runs until the user stops it."""
+"""The key q, which ends a command that would otherwise run on."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ class QuitKey(Display):
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
-        # Standard input may be closed, or the terminal may be gone or not ours to configure.
+        # Standard input may be closed; the terminal may be gone, or this process may not configure it.
         with contextlib.suppress(OSError, ValueError, AttributeError, termios.error):
             number = sys.stdin.fileno()
             if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():

@@ -1,4 +1,4 @@
-"""Makes the standard streams safe: none is missing, and a failure to write the log does not stop the program."""
+"""Makes the standard streams safe: no stream is missing, and a failure to write the log does not stop the program."""
 
 import contextlib
 import io
@@ -13,30 +13,30 @@ _LAST_STANDARD: Final = 2
 
 
 class ResultStream(io.TextIOWrapper):
-    """Stdout: raises BrokenPipeError unchanged, and every other error as a ``StorageFailed`` with the reason."""
+    """Stdout. It raises BrokenPipeError unchanged, and every other error as a ``StorageFailed`` with the reason."""
 
     def write(self, text: str) -> int:
-        """Write, as any text stream, with addresses redacted."""
+        """Write like any text stream, with addresses redacted."""
         with _mapped():
             return super().write(redacted(text))
 
     def flush(self) -> None:
-        """Flush, as any text stream."""
+        """Flush like any text stream."""
         with _mapped():
             super().flush()
 
 
 class LogStream(io.TextIOWrapper):
-    """Stderr: drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
+    """Stderr, which drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
 
     def write(self, text: str) -> int:
-        """Write what can be written, with addresses redacted."""
+        """Write, with addresses redacted; drop the text if that fails."""
         with contextlib.suppress(OSError):
             super().write(redacted(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush what can be flushed."""
+        """Flush; drop the text if that fails."""
         with contextlib.suppress(OSError):
             super().flush()
 
@@ -62,7 +62,7 @@ def install_streams() -> None:
 
 
 def _fill_closed() -> None:
-    """Open the null device on each closed standard descriptor; otherwise the next opened file would get its number."""
+    """Open the null device on each closed standard descriptor; otherwise the next opened file would get that number."""
     descriptor = 0
     while descriptor <= _LAST_STANDARD:
         descriptor = os.open(os.devnull, os.O_RDWR)

@@ -75,7 +75,7 @@ def stage_text(event: "StageStarted") -> str:
 
 
 def restored_text(event: "JournalOpened") -> str:
-    """Return one line about the earlier run that this one continues."""
+    """Return one line about the earlier run that this run continues."""
     restored = f"{counted(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 
@@ -89,7 +89,8 @@ def segment_text(event: "SegmentFinished") -> str:
 def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str] = frozenset()) -> list[str]:
     """Return the proof and the paths of the files.
 
-    ``report_path`` is the report's path, if it was written. Warnings whose message is in ``shown`` are only counted.
+    ``report_path`` is the report's path, if a report was written. Warnings whose message is in ``shown`` are only
+    counted.
     """
     proof = report.proof
     rows = [
@@ -144,7 +145,7 @@ def _output_text(report: "Report") -> str:
 
 
 def _engines_text(report: "Report") -> str:
-    """Return which devices decoded and encoded, or why no GPU was used; "" if none was considered."""
+    """Return which devices decoded and encoded, or why no GPU was used; "" if no GPU was considered."""
     on_device = sum(segment.decoded_by == "nvdec" for segment in report.segments)
     encoder = report.encoder_kind.partition(" ")[0]
     if not on_device and not encoder.endswith("_nvenc"):
@@ -153,7 +154,7 @@ def _engines_text(report: "Report") -> str:
 
 
 def _resumed_text(report: "Report") -> str:
-    """Return how much an earlier run of the job had done; "" if there was none."""
+    """Return how much an earlier run of the job had done; "" if there was no earlier run."""
     if report.resumed is None:
         return ""
     if report.resumed.published:
@@ -197,7 +198,7 @@ def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> It
 
 
 def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield a row for each of the first ``texts``, with the label on the first row; then the number of the others."""
+    """Yield rows for the first ``texts``, with the label on the first row; then the number of further texts."""
     for number, text in enumerate(texts[:_ROWS_SHOWN]):
         yield "" if number else label, text
     if len(texts) > _ROWS_SHOWN:

@@ -34,7 +34,7 @@ _RANKS: Final = {state: rank for rank, state in enumerate((*BROKEN, *LIMITED))}
 
 @dataclass(frozen=True, slots=True)
 class ScreenRow:
-    """A row's cells, and its style for rich; "" for none."""
+    """The cells of a row, and its style for rich; "" for no style."""
 
     cells: tuple[str, ...]
     style: str = ""
@@ -42,15 +42,15 @@ class ScreenRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, or its first rows."""
+    """A table, or only its first rows."""
 
-    columns: tuple[str, ...]  # names; the first is also the table's name, and the last is shortened first
+    columns: tuple[str, ...]  # names of columns; the first also names the table, and the last column shrinks first
     rows: tuple[ScreenRow, ...]
     of: int  # how many rows the whole table has
 
 
 def screen_lines(status: "Status", *, width: int, height: int | None, colour: bool) -> list[str]:
-    """Return a screen of at most ``width`` columns and ``height`` lines (None: all), coloured by ANSI if ``colour``."""
+    """Return a screen of at most ``width`` columns and ``height`` lines (None: all), in ANSI colours if ``colour``."""
     head, drawn = heading(status), [table for table in tables(status) if table.rows]
     if height is None:
         rooms = [len(table.rows) for table in drawn]
@@ -128,7 +128,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Divide ``rows`` (below 0: none) equally among tables, but give no table more rows than it has."""
+    """Divide ``rows`` (0 if negative) equally among tables, but give no table more rows than it has."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:
@@ -138,7 +138,7 @@ def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def counted(states: Iterable[str]) -> str:
-    """Return counts as text, such as "300: 298 open, 2 draining"."""
+    """Return counts as text, for example "300: 298 open, 2 draining"."""
     counts = Counter(states)
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
     return f"{counts.total()}{': ' * bool(parts)}{', '.join(parts)}"
@@ -181,7 +181,7 @@ def _percent(device: "DeviceStatus", engine: str) -> str:
 
 
 def worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
-    """Return a sort key for stations: broken ones first, then the busiest, then the fastest."""
+    """Return a sort key for stations: broken stations first, then the busiest, then the fastest."""
     return _rank(worker.state), -worker.used, -(worker.fps or 0.0), worker.worker
 
 
@@ -211,7 +211,7 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
 
 
 def _drawn(table: Table, room: int) -> "RichTable":
-    """Return a table with at most ``room`` rows; if rows are left out, its heading has their total."""
+    """Return a table with at most ``room`` rows; if rows are left out, the heading states the total."""
     from rich.table import Table as RichTable
 
     name, *others = table.columns

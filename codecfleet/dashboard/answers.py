@@ -1,4 +1,4 @@
-"""The dashboard's answers to requests, and the rules of access. Pure.
+"""The dashboard's answers to requests, and the rules of access, without I/O.
 
 The page is one self-contained file; its content security policy keeps browsers from loading or running anything else.
 """
@@ -38,7 +38,7 @@ class Page:
 
 @cache
 def load_page() -> Page:
-    """Return the page; its policy allows only the page's style and script, by their hashes."""
+    """Return the page; its policy allows only the style and the script with the hashes of those in the page."""
     html = files(__package__).joinpath("page.html").read_bytes()
     hashes = {
         kind.decode(): f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
@@ -63,7 +63,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A request's line and headers, with header names in lower case."""
+    """The request line and the headers of a request; header names are in lower case."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """An answer; with ``wants_data``, its body is the newest snapshot of the fleet."""
+    """An answer to a request; with ``wants_data``, its body is the newest snapshot of the fleet."""
 
     status: HTTPStatus
     headers: Mapping[str, str]
@@ -82,9 +82,9 @@ class WebAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Admits requests with the ``token``; if that is "", requests whose ``Host`` names this machine.
+    """Admits requests with the ``token``; without a token, requests whose ``Host`` names this machine.
 
-    Checking ``Host`` stops DNS rebinding: a foreign page whose name resolves to 127.0.0.1 sends its own name.
+    Checking ``Host`` stops DNS rebinding: a foreign site whose name resolves to 127.0.0.1 appears there by that name.
     """
 
     token: str = ""
@@ -99,7 +99,7 @@ class Gate:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return whether a ``Host`` header is a loopback address or ``localhost``; any port may be forwarded."""
+    """Return whether a ``Host`` header is a loopback address or ``localhost``; the port may be any."""
     before, colon, port = host.rpartition(":")
     name = before if colon and port.isdecimal() else host
     if name.lower() == "localhost":
@@ -111,7 +111,7 @@ def names_this_machine(host: str) -> bool:
 
 
 def parsed(head: bytes) -> WebRequest:
-    """Parse the head of an HTTP/1 request, up to the empty line. Raises BadRequest: it is invalid."""
+    """Parse the head of an HTTP/1 request, up to the empty line. Raises BadRequest: the head is invalid."""
     line, *rest = head.decode("latin-1").split("\r\n")
     method, _, target = line.partition(" ")
     path, _, version = target.partition(" ")

@@ -1,4 +1,4 @@
-"""The page's content as JSON values of bounded size: pure functions of a fleet's status and history."""
+"""The page's content as JSON values of limited size, computed from a fleet's status and history alone."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -17,14 +17,14 @@ SCHEMA: Final = 1
 ROWS_MAX: Final = 20  # the most rows of a table
 STATIONS_MAX: Final = 24  # the most stations of the timeline
 WINDOW_S: Final = 600  # how far back the timeline goes
-CELL_MAX: Final = 300  # the most characters of a cell: Ray's errors can be very long
+CELL_MAX: Final = 300  # the most characters of a cell, since Ray's errors can be very long
 _STYLES: Final = {"red": "bad", "yellow": "limited"}
 _NUMBER: Final = re.compile(r"(\d+)")
 _DIGITS_MAX: Final = 18
 
 
 def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[StationId, ...]:
-    """Return the timeline's stations: broken ones, then those already ``shown``, then the busiest."""
+    """Return the timeline's stations: first broken stations, then those already ``shown``, then the busiest."""
     if not isinstance(seen, Status):
         return ()
     ordered = sorted(seen.present, key=worker_order)
@@ -33,7 +33,7 @@ def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[St
 
 
 def document(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> dict[str, Any]:
-    """Return the page's content; ``trouble`` says why there is no fleet to show, "" if there is one."""
+    """Return the page's content; ``trouble`` is the reason why there is no fleet to show, or ""."""
     if seen is None:
         return {"schema": SCHEMA, "trouble": NO_SUPERVISOR, "fleet": None}
     if isinstance(seen, FleetUnavailable):
@@ -98,7 +98,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _timeline(
     status: Status, history: History, stations: tuple[StationId, ...], gone: Sequence[StationId]
 ) -> list[dict[str, Any]]:
-    """Return a row for each of ``stations``, and then for stations that are gone, if there is room."""
+    """Return a row for each of ``stations``, and, if there is room, for stations that are gone."""
     workers = {worker.worker: worker for worker in status.workers if worker.worker in stations}
     there = [
         _row(worker.node, name, history, on=_short(worker.on), state=worker.state, slots=worker.slots)
@@ -138,7 +138,7 @@ def _within(pieces: tuple[PieceSeen, ...]) -> list[PieceSeen]:
 
 
 def _piece(piece: PieceSeen) -> list[Any]:
-    """Return [lane, seconds since its beginning, seconds since its end or null, job, label, ending]."""
+    """Return a run as [lane, seconds since its beginning, seconds since its end or null, job, label, ending]."""
     ended_s = None if piece.ended_s is None else round(piece.ended_s, 1)
     return [piece.lane, round(piece.began_s, 1), ended_s, _short(piece.job), _short(piece.label), piece.ending]
 

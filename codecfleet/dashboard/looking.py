@@ -1,4 +1,4 @@
-"""Takes one snapshot of a fleet per second, shared by all open pages; takes none if no page is open."""
+"""Takes a snapshot of a fleet every second while any page is open; all open pages share it."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EVERY_S: Final = 1.0  # the pause between snapshots
 FRESH_S: Final = 3.0  # if the last snapshot is older, a page waits for a new one
-WAIT_S: Final = 5.0  # how long a page waits; then it gets the old snapshot, with its age
+WAIT_S: Final = 5.0  # how long a page waits before it gets the old snapshot, with its age
 AGAIN_S: Final = 5.0  # the pause after a lost connection
 _NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a moment.")
 
@@ -47,7 +47,10 @@ class Looking:
         self.reached = asyncio.Event()  # set once the fleet has answered
 
     async def data(self) -> bytes:
-        """Return the newest snapshot as JSON, with its number and age in seconds; if it is old, wait for a new one."""
+        """Return the newest snapshot as JSON, with its number and age in seconds.
+
+        If the newest snapshot is old, first wait for a new one.
+        """
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:
             with suppress(TimeoutError):

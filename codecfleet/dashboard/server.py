@@ -19,7 +19,7 @@ from .looking import Looking
 HEAD_MAX: Final = 16 * 1024  # the most bytes of a request's head; a body is never read
 HEAD_S: Final = 10.0  # how long a request may take to arrive
 SEND_S: Final = 30.0  # how long a client may take to read an answer
-CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and any others are closed at once
+CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and further connections are closed at once
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
 """How long, and how many bytes, the server reads and discards after an answer: closing a connection with unread bytes
@@ -33,7 +33,7 @@ _NEXT_STEP: Final = (
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a bound socket that does not listen yet; port 0 picks a free port.
 
-    Raises UsageError: the host is not this machine's, or the port is taken or forbidden.
+    Raises UsageError: the host is not an address of this machine, or the port is taken or forbidden.
     """
     try:
         family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -66,7 +66,7 @@ def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Return the URL to open; for 0.0.0.0 it has this machine's name."""
+    """Return the URL to open; if the host is 0.0.0.0, the URL has this machine's name."""
     host, port, *_ = bound.getsockname()
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = socket.gethostname()
@@ -76,7 +76,7 @@ def url_of(bound: socket.socket) -> str:
 async def serve(
     bound: socket.socket, gate: Gate, looking: Looking, on_ready: Callable[[], object], *, send_s: float = SEND_S
 ) -> None:
-    """Serve until cancelled, which closes all connections; call ``on_ready`` once requests are answered.
+    """Serve until cancelled, then close all connections; call ``on_ready`` once requests are answered.
 
     A client that does not read its answer within ``send_s`` is disconnected. Raises CodecfleetError: the fleet cannot
     be reached.
@@ -94,7 +94,7 @@ async def serve(
 
 
 class _Connections:
-    """The open connections; browsers keep spare ones on which no request comes."""
+    """The open connections; browsers also keep spare connections, on which no request comes."""
 
     def __init__(self, owner: TaskOwner, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
         self._owner = owner
@@ -110,7 +110,7 @@ class _Connections:
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        # A separate task: when the stream's own task is cancelled, Python 3.11 prints a traceback.
+        # Runs in a separate task, because Python 3.11 prints a traceback when the stream's own task is cancelled.
         serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)

@@ -1,6 +1,6 @@
 """Small synthetic clips with chosen timestamps and GOP structure, for tests of exactness.
 
-Every picture differs from its neighbours everywhere, so that tests notice lost, repeated or swapped ones.
+Every picture differs from its neighbours everywhere, so that tests notice lost, repeated or swapped pictures.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class Clip:
         default_factory=lambda: frozenset({0})
     )  # the numbers of pictures that are keyframes
     encoder: str = "libx264"
-    options: tuple[tuple[str, str], ...] = ()  # FFmpeg's options of the encoder
-    muxer_options: tuple[tuple[str, str], ...] = ()  # FFmpeg's options of the container
+    options: tuple[tuple[str, str], ...] = ()  # options for FFmpeg's encoder
+    muxer_options: tuple[tuple[str, str], ...] = ()  # options for FFmpeg's muxer
     width: int = 64
     height: int = 48
     pix_fmt: str = "yuv420p"
@@ -46,7 +46,7 @@ def picture(number: int, width: int, height: int) -> VideoFrame:
 
 
 def turned_over(frame: VideoFrame) -> VideoFrame:
-    """Return a frame upside down, by FFmpeg's ``vflip``: it shares the memory, with negative strides."""
+    """Return a frame upside down; FFmpeg's ``vflip`` makes it, so it shares the memory and has negative strides."""
     graph = Graph()
     source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25))
     graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink")).configure()
@@ -58,7 +58,7 @@ def turned_over(frame: VideoFrame) -> VideoFrame:
 
 
 def make_clip(path: Path, clip: Clip) -> Path:
-    """Encode ``clip`` into ``path`` and return it."""
+    """Encode ``clip`` into ``path``, and return the path."""
     with av.open(str(path), "w", container_options=dict(clip.muxer_options)) as container:
         stream = container.add_stream(clip.encoder, options={"forced-idr": "0", **dict(clip.options)})
         if not isinstance(stream, VideoStream):

@@ -36,6 +36,6 @@ class FakeClock:
 
 
 async def all_quiet() -> None:
-    """Run all tasks until every one waits for something."""
+    """Run all tasks until every task waits for something."""
     for _ in range(TURNS_TO_QUIET):
         await asyncio.sleep(0)

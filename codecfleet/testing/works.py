@@ -1,4 +1,4 @@
-"""Tiny work items that test the promises of a pool, including your own."""
+"""Tiny work items that test whether a pool keeps its promises; they can also test your own pool."""
 
 import os
 import threading
@@ -55,7 +55,7 @@ class Dwell(Work[tuple[float, float]]):
 class StandStill(Work[None]):
     """Report one frame, then nothing for ``seconds``, like a codec that hangs.
 
-    Cancellation is not noticed meanwhile.
+    Meanwhile it does not notice a cancellation.
     """
 
     seconds: float
@@ -83,7 +83,7 @@ class MakeArray(Work[NDArray[np.uint8]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hoard(Work[int]):
-    """Allocate ``length`` bytes of memory and use them; return the length."""
+    """Allocate and use ``length`` bytes of memory; return the length."""
 
     length: int
 
@@ -108,7 +108,7 @@ class RaiseError(Work[NoReturn]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raise(Work[NoReturn]):
-    """Raise an exception that is not codecfleet's, even one that would end a thread or a process."""
+    """Raise an exception that codecfleet does not define; it may be one that ends a thread or a process."""
 
     error: type[BaseException] = ValueError
     message: str = "out of tune"

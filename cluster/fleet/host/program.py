@@ -1,4 +1,4 @@
-"""The host's program: it starts its workers before it loads anything else."""
+"""The program of a host: it starts the workers before it loads anything else."""
 
 import os
 import sys
@@ -14,9 +14,9 @@ from ..pool import ClientName
 
 
 def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
-    """Start this machine's workers, which load while this process does; return a function that hands them out.
+    """Start this machine's workers, which load while this process loads.
 
-    None if work has to wait for Ray.
+    Return a function that hands them out; None if work has to wait for Ray.
     """
     if dlas or not may_begin_without_ray(address):
         return None
@@ -27,13 +27,13 @@ def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable
 def main() -> None:
     """Run a host. Its settings are ``[address, slots, dlas, [fleet, number], idle time in seconds]``.
 
-    With an idle time it is a warm fleet; without one it serves the fleet that started it.
+    A host with an idle time is a warm fleet; any other host serves the fleet that started it.
     """
     end, (address, slots, dlas, name, idle_s) = begin()
     if idle_s is not None:
         _leave_folder()
     start_process = early_workers(address, slots, dlas)
-    from ..leases.connecting import connecting_pool  # loads while the workers load
+    from ..leases.connecting import connecting_pool  # imported while the workers load
     from .running import serve_many, serve_one
 
     pool = connecting_pool(address, slots, dlas=dlas, name=ClientName(*name), start_process=start_process)
@@ -41,6 +41,6 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Leave the current folder, so that it can be unmounted; programs send absolute names."""
+    """Leave the current folder, so that it can be unmounted; programs send absolute file names."""
     sys.path[:] = [os.path.abspath(each) for each in sys.path]  # noqa: PTH100 - "" is the current folder
     os.chdir("/")

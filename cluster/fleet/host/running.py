@@ -35,13 +35,13 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
     try:
         await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()
     finally:
-        with suppress(TimeoutError):  # whatever is still open ends with this process
+        with suppress(TimeoutError):  # connections that are not closed in time end with this process
             async with asyncio.timeout(CLOSING_S):
                 await pool.aclose()
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until it ends; send ``starter`` its greeting, or another running fleet's."""
+    """Serve as the user's warm fleet until told to end, or tell ``starter`` which warm fleet already runs."""
     name = code_name()
     try:
         with locked_place() as place:  # held until this fleet listens, so that others find it
@@ -63,7 +63,7 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
 
 
 class Keeper:
-    """Greets each program that connects to ``listener``, and serves it a started pool.
+    """Greets each program that connects to ``listener``, and lets it use a started pool.
 
     When it ends, it calls ``leave`` and closes the listener and the pool.
     """
@@ -87,7 +87,7 @@ class Keeper:
         self._over.set()
 
     async def run(self) -> None:
-        """Serve until ``stop``, or until no program has been connected for the greeting's ``idle_s``."""
+        """Serve until ``stop``, or until no program has been connected for ``idle_s`` of the greeting."""
         self._wait_idle()
         self._sessions.spawn("waiting for programs", self._accept())
         try:
@@ -125,7 +125,7 @@ class Keeper:
     async def _serve(self, end: socket.socket) -> None:
         channel: Channel[FleetSide] = Channel(end, me="the warm fleet")
         try:
-            with suppress(OSError):  # the channel also notices that the program is gone
+            with suppress(OSError):  # the channel also reports the end of the program
                 await asyncio.get_running_loop().sock_sendall(end, self._greeting.packed())
             await HostSession(self._served, channel).serve()
         except Exception as error:  # noqa: BLE001 - unreadable messages affect only the program that sent them
@@ -149,7 +149,7 @@ def end_with_ray(lost: Callable[[], str], last_act: Callable[[], object] = bool)
 
 
 def _exit(reason: str, last_act: Callable[[], object] = bool) -> NoReturn:
-    sys.stderr.write(f"{reason}\n")  # the user gets the last line of stderr
+    sys.stderr.write(f"{reason}\n")  # the last line of stderr is shown to the user
     sys.stderr.flush()
     last_act()
     os._exit(1)
@@ -165,7 +165,7 @@ def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: b
 
 
 def _leave(name: str, inode: int) -> None:
-    """Remove this fleet's socket, and the directory if it is empty and no other fleet is starting in it."""
+    """Remove this fleet's socket, and also the directory if it is empty and no other fleet is starting there."""
     with suppress(OSError, CodecfleetError), MeetingPlace.open(make=False) as place:
         if place.inode(name) == inode:
             place.remove(name)

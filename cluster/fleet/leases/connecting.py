@@ -1,6 +1,6 @@
 """Connects a pool to a cluster's supervisor, or to a supervisor in this process that manages only this machine.
 
-Local work may begin before Ray starts. Ray reads its settings when it is imported, so it is imported late.
+Local work may begin before Ray starts. Ray is imported late, because it reads its settings during the import.
 """
 
 import asyncio
@@ -51,10 +51,11 @@ def connecting_pool(
     Args:
         address: a cluster's address; None uses an existing connection, ``RAY_ADDRESS``, or an embedded Ray.
         slots: the most slots; None for one per core.
-        dlas: how many DLAs of this machine run networks, on an embedded Ray; workers then start with the first work.
+        dlas: how many DLAs of this machine run networks; only for an embedded Ray, whose workers then start with the
+            first work.
         name: this client's name at a cluster's supervisor.
-        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs pay off. None
-            to start Ray first.
+        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs save time.
+            None: Ray starts first.
     """
     if start_process is not None:
         return LeasedPool(partial(_reach_here, slots, partial(_connect, address), start_process), slots, name=name)
@@ -79,7 +80,7 @@ PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ground of a pool on an open connection, which outlives the pool; ``slots`` are for a private Ray."""
+    """Return the ground of a pool on an open connection, which outlives the pool; only a private Ray uses ``slots``."""
     if not connection.is_private:
         supervisor = ActorClient(settings_from(os.environ), policy_from(os.environ))
         return Ground(supervisor=supervisor, notes=lambda: connection.notes)
@@ -91,7 +92,10 @@ def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> 
 async def _reach_here(
     slots: int | None, connect: "Callable[[], Awaitable[Connection]]", start_process: Callable[[], StartedProcess]
 ) -> Ground:
-    """Return the ground of a pool on this machine: CPU workers are child processes; GPU workers use Ray if useful."""
+    """Return the ground of a pool on this machine.
+
+    CPU workers are child processes; Ray starts if GPU workers save time.
+    """
     cores = slots or max(1, machine.cores())
     late = LateRay(cores, connect, has_gpus=can_load_nvml())
 

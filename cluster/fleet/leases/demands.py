@@ -1,4 +1,4 @@
-"""The demands of a client's jobs, and each job's share of the grants: pure."""
+"""The demands of a client's jobs, and each job's share of the grants; without I/O."""
 
 from dataclasses import replace
 from typing import Final
@@ -21,7 +21,7 @@ _BROKEN: Final = (
 
 
 class Demands:
-    """The demands of a client's jobs; ``slots_max`` is the most slots of one job, None for no limit."""
+    """The demands of a client's jobs; one job gets at most ``slots_max`` slots (None: no limit)."""
 
     def __init__(self, slots_max: int | None) -> None:
         self._slots_max = slots_max
@@ -45,7 +45,7 @@ class Demands:
         self._later.clear(job)
 
     def reported(self, leases: Leases, late: LateRay | None) -> tuple[JobReport, ...]:
-        """Return the jobs that have a demand or work, as the supervisor's report lists them."""
+        """Return the jobs that have a demand or work, as they are reported to the supervisor."""
         outstanding = leases.outstanding()
         plain = {name: plain_demand(name, count, self._slots_max) for name, count in outstanding.items()}
         wanted = self._demands
@@ -58,11 +58,11 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return the later demands of batches, as the supervisor's report lists them."""
+        """Return the later demands of batches, as they are reported to the supervisor."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
-        """Return the pool's state; ``failure`` is the reason if no work will ever run."""
+        """Return the pool's state; ``failure`` is the reason why no work will ever run, if there is one."""
         capacity = grants.capacity_slots
         slots = capacity if self._slots_max is None else min(capacity, self._slots_max)
         held = {name: leases.slots_for(name) for name in {*self._demands, *leases.outstanding(), *grants.waiting}}
@@ -81,9 +81,9 @@ class Demands:
         return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
 
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
-        """Return the cores of a job's slots plus idle cores; on a cluster, at most one idle core per slot.
+        """Return how many cores a job may use: its slots, plus idle cores (on a cluster, at most one per slot).
 
-        A slot is one core, or two if a user limits the slots of the pool or the job.
+        If a user limits the slots of the pool or the job, the job gets at most two cores for each slot of the limit.
         """
         found = slots + (idle if is_alone else min(idle, slots))
         demand = self._demands.get(job)
@@ -91,14 +91,14 @@ class Demands:
         return min(found, limited * CORES_OF_A_SLOT) if limited else found
 
     def broken(self, grants: Grants, job: str) -> FleetUnavailable | None:
-        """Return why the devices that a job needs are lost; None if they work."""
+        """Return why the devices that a job needs are lost; None if the devices work."""
         demand = self._demands.get(job)
-        # The grants may answer an earlier demand: software may continue after NVENC has failed.
+        # The grants may answer an earlier demand of the job, which now continues in software because NVENC has failed.
         reason = grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
         return FleetUnavailable(reason, _BROKEN) if reason else None
 
     def _never(self, grants: Grants, job: str) -> CodecfleetError | None:
-        """Return why a job will never get slots; None while it may get some."""
+        """Return why a job will never get slots; None while the job may get slots."""
         if (lost := unrecoverable(grants) or self.broken(grants, job)) is not None:
             return lost
         if reason := grants.refused.get(job):
@@ -109,15 +109,15 @@ class Demands:
 
 
 def unrecoverable(grants: Grants) -> FleetUnavailable | None:
-    """Return why no job will ever get slots again; None if jobs still may."""
+    """Return why no job will ever get slots again; None if jobs may still get slots."""
     return FleetUnavailable(grants.unrecoverable, grants.what_next) if grants.unrecoverable else None
 
 
 def with_pyav(demand: Demand) -> Demand:
-    """Return a demand for workers with this program's PyAV, since other versions may produce different bytes."""
+    """Return a demand for workers with this program's PyAV version, since other versions may produce other bytes."""
     return replace(demand, pyav=PYAV)
 
 
 def _at_least(demand: Demand, tasks: int) -> Demand:
-    """Return a demand for at least ``tasks`` slots: audio tracks and retries are not segments, but need slots too."""
+    """Return a demand for at least ``tasks`` slots: besides segments, audio tracks and retries need slots."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (tasks - len(demand.segments)))

@@ -1,4 +1,4 @@
-"""A pool's connection: a supervisor, and the properties of its machines."""
+"""What a pool connects to: a supervisor, and the properties of the machines that it manages."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ async def _release_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """A connected supervisor, and the properties of its machines that a pool needs."""
+    """A connected supervisor, and the properties that a pool needs to know of the supervisor's machines."""
 
     supervisor: SupervisorClient  # opened and closed by the pool
-    eager: int = 0  # slots whose workers start at once and stay; 0: workers start with the first job
+    eager: int = 0  # how many slots get workers at once, which stay; 0: workers start with the first job
     is_alone: bool = False  # no other client has workers on these machines
     late: LateRay | None = None  # a private Ray that starts with the first long job; None: Ray already runs
     notes: Callable[[], tuple[str, ...]] = tuple  # returns lines for every job's report
@@ -25,5 +25,5 @@ class Ground:
     release: Callable[[], Awaitable[None]] = _release_nothing  # called after the supervisor is closed
 
     async def reach(self) -> Self:
-        """Return the ground itself: it is already connected."""
+        """Return this ground, which is already connected."""
         return self

@@ -1,4 +1,4 @@
-"""A client's records of workers: their handles, which ones have completed work, and faults of their devices."""
+"""A client's records of workers: their handles, whether they have completed work, and the faults of their devices."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the wo
 
 
 class KnownWorkers:
-    """Workers by name; a name is never reused for another process. ``killed_for_memory`` is ``Ground``'s."""
+    """Workers by name; a name is never reused for another process. ``killed_for_memory`` is that of ``Ground``."""
 
     def __init__(self, handle: Callable[[WorkerId], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle
@@ -41,22 +41,22 @@ class KnownWorkers:
         self._numbers = itertools.count(1)
 
     def added_to(self, report: ClientReport) -> ClientReport:
-        """Return a report with this client's findings about workers."""
+        """Return ``report`` with this client's findings about workers added."""
         proven = tuple(worker for worker in self._proven if worker in self._handles)
         return replace(report, proven=proven, written_off=dict(self._hung), faults=tuple(self._faults))
 
     async def reach(self, worker: WorkerId) -> Worker:
-        """Return a worker; its handle is fetched from the supervisor once."""
+        """Return a worker's handle, which is fetched from the supervisor only once."""
         if worker not in self._handles:
             self._handles[worker] = await self._handle(worker)
         return self._handles[worker]
 
     def reached(self, worker: WorkerId) -> Worker | None:
-        """Return a worker that was reached before; None for any other."""
+        """Return the handle of a worker if it was fetched before, else None."""
         return self._handles.get(worker)
 
     async def frames(self, worker: WorkerId) -> Mapping[str, int]:
-        """Return the frames that each run of a worker has done; empty if the worker does not answer."""
+        """Return how many frames each run of a worker has done; empty if the worker does not answer."""
         if (handle := self._handles.get(worker)) is not None:
             with suppress(Exception):  # other code notices a lost worker
                 return (await asyncio.wait_for(handle.heartbeat(), PROGRESS_ANSWER_S)).progress

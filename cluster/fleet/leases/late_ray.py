@@ -29,7 +29,7 @@ def gpus_pay(demand: Demand, slots: int) -> bool:
 class LateRay:
     """This machine's private Ray, which may never start. Used from one event loop.
 
-    ``slots`` are those of the worker processes; ``reach`` starts Ray.
+    ``slots`` is how many slots the worker processes have; ``reach`` starts Ray.
     """
 
     def __init__(self, slots: int, reach: "Callable[[], Awaitable[Connection]]", *, has_gpus: bool = False) -> None:
@@ -54,11 +54,11 @@ class LateRay:
         return self.followed(demand)
 
     def followed(self, demand: Demand) -> Demand:
-        """Return a demand with the present limit, which the demand itself does not lift."""
+        """Return a demand under the present limit, which this call never lifts."""
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
-        """Return a demand as ``bounded`` would limit it, without lifting the limit for later ones."""
+        """Return the same demand as ``bounded``, without lifting the limit for later demands."""
         return demand if self._is_wanted or self._wants_ray(demand) else self._in_software(demand)
 
     def _wants_ray(self, demand: Demand) -> bool:
@@ -70,7 +70,7 @@ class LateRay:
         return replace(demand, software_decode=demand.software_decode or SOONER, encoder=EncoderChoice.SOFTWARE)
 
     async def start(self) -> "Connection":
-        """Start Ray once. Raises FleetUnavailable: two attempts failed; Cancelled: it was closed."""
+        """Start Ray once. Raises FleetUnavailable: two attempts failed; Cancelled: ``close`` was called."""
         if self._starting is None:
             self._starting = SharedCall(self._start(), "the start of Ray")
         await self._starting.wait()
@@ -89,7 +89,7 @@ class LateRay:
             raise
 
     async def close(self) -> None:
-        """End Ray, even while it starts. Idempotent."""
+        """End Ray, even while it is starting. Idempotent."""
         if self._starting is not None:
             await self._starting.cancel()
         if self._connection is not None:

@@ -1,4 +1,4 @@
-"""The client's side of the lease protocol: it reports its jobs' demands and work, and receives grants."""
+"""The client's side of the lease protocol: reports the demands and work of jobs, and receives grants."""
 
 import asyncio
 import itertools
@@ -75,7 +75,7 @@ class LeaseClient:
     async def enter(self) -> None:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        Retries for ``LOST_PATIENCE_S``, because a supervisor out of reach may be restarting on another node.
+        Retries for ``LOST_PATIENCE_S``, because a supervisor that does not answer may be restarting on another node.
         Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class LeaseClient:
         self.files_address = self.supervisor.files_address(str(self._name))
 
     async def depart(self) -> None:
-        """Tell the supervisor that this client leaves, so that it need not wait for missing renewals."""
+        """Tell the supervisor that this client leaves, so that it need not wait until the reports are overdue."""
         with suppress(Exception):
             await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
 
@@ -112,13 +112,13 @@ class LeaseClient:
             await self.ground.release()
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job would be placed; wait for its GPUs to be probed."""
+        """Return where a job would be placed, after the GPUs that it may use have been probed."""
         late = self.ground.late
         demand = with_pyav(demand if late is None else late.previewed(demand))
         for _ in range(PROBE_QUESTIONS):
             try:
                 preview = await asyncio.wait_for(self.supervisor.preview(demand), ANSWER_S)
-            except Exception as error:  # noqa: BLE001 - whatever Ray raises, the preview is unknown
+            except Exception as error:  # noqa: BLE001 - any error of Ray leaves the preview unknown
                 return PlacementPreview(unknown=f"the supervisor does not answer: {first_line(error)}")
             if not preview.is_probing:
                 break
@@ -152,7 +152,7 @@ class LeaseClient:
         self._jobs = len(report.jobs)
         try:
             grants = await asyncio.wait_for(self.supervisor.renew(report, RENEW_S), ANSWER_S)
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises may be temporary
+        except Exception as error:  # noqa: BLE001 - any error of Ray may be temporary
             await self._miss(error, self._clock() - self._answered_s)
             return
         self._answered_s, self._defects = self._clock(), 0
@@ -162,7 +162,7 @@ class LeaseClient:
     async def _miss(self, error: Exception, silence_s: float) -> None:
         is_late = isinstance(error, TimeoutError)
         reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
-        # A late supervisor may be restarting; a defect in its code recurs.
+        # A supervisor that answers late may be restarting, but a defect in its code will recur.
         self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
             self._accept(self._unrecoverable(f"the supervisor failed: {reason}"))

@@ -1,4 +1,4 @@
-"""The pool that leases workers: it sends work to them directly, even while the supervisor is down."""
+"""The pool that leases workers. It sends work directly to the workers, even while the supervisor is down."""
 
 import asyncio
 import itertools
@@ -47,8 +47,8 @@ class LeasedPool(Pool):
     Args:
         reach: connects to the supervisor; called by ``start``, and again after a failure.
         workers_max: the most slots of one job; None for no limit.
-        cancel_limit_s: see ``CANCEL_LIMIT_S``; counted while this process is awake.
-        name: this client's name; its fleet's earlier connections lose their slots at once.
+        cancel_limit_s: see ``CANCEL_LIMIT_S``; only time in which this process is awake counts.
+        name: this client's name; earlier connections of the same fleet lose their slots at once.
     """
 
     def __init__(
@@ -91,7 +91,10 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why this connection to Ray is lost permanently; "" while it works or the pool closes. Thread-safe."""
+        """Why this connection to Ray is lost permanently; "" while the connection works or the pool is closing.
+
+        Thread-safe.
+        """
         client = self._client
         if client is None or self._closing is not None:
             return ""
@@ -99,12 +102,12 @@ class LeasedPool(Pool):
 
     @property
     def spent(self) -> str:
-        """Why no work will ever run here again; "" if some may."""
+        """Why no work will ever run here again; "" if work may still run."""
         return "" if self._client is None else self._client.grants.unrecoverable
 
     @property
     def client(self) -> LeaseClient:
-        """The connection to the supervisor. Raises FleetUnavailable: there is none."""
+        """The connection to the supervisor. Raises FleetUnavailable: there is no connection."""
         if self._client is None:
             raise FleetUnavailable("the pool has not been started", "Start it first.")
         return self._client
@@ -118,7 +121,7 @@ class LeasedPool(Pool):
         await self._opening.wait()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work``; large NumPy arrays in the result are read-only views of Ray's object store."""
+        """Run ``work``; large NumPy arrays in the result are read-only views into Ray's object store."""
         if self._closing is not None:
             raise UsageError("the pool is closed")
         packed, blobs = self.client.blobs.pack(work)
@@ -144,7 +147,7 @@ class LeasedPool(Pool):
         return await self.client.preview(demand)
 
     async def aclose(self) -> None:
-        """Cancel running work, wait half a second for it, and release the workers."""
+        """Cancel running work, wait at most half a second until it ends, and release the workers."""
         if self._closing is None:
             self._closing = SharedCall(self._close(), "the pool's end")
         await self._closing.wait()
@@ -170,7 +173,7 @@ class LeasedPool(Pool):
             raise
 
     async def _first_grants(self, client: LeaseClient) -> None:
-        """Wait for the first grants, or, in an eager pool, the first worker."""
+        """Wait for the first grants; in an eager pool, for the first worker."""
         eager = client.ground.eager
         if eager:
             warm_up = plain_demand(WARM_UP, min(eager, self._workers_max or eager))
@@ -225,7 +228,7 @@ class LeasedPool(Pool):
         self._state.changed.set()
 
     def _leave_nodes(self, grants: Grants) -> None:
-        """Fail work that cannot finish before its node ends, so that it runs elsewhere."""
+        """Fail work that cannot finish before its node ends; the job then runs it elsewhere."""
         for worker, ends_utc_s in grants.leaving.items():
             left_s, now_s = ends_utc_s - time.time(), time.monotonic()
             for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
@@ -243,7 +246,7 @@ class LeasedPool(Pool):
             await reader.wait()
         except CodecfleetError as error:
             if self._reader is reader:
-                self._reader = None  # the next such work tries again
+                self._reader = None  # the next work that ships files starts the reader again
             self._fail(task, error)
         else:
             self._queue(pending)
@@ -328,10 +331,10 @@ class LeasedPool(Pool):
         workers = self.client.workers
         try:
             handle = await workers.reach(worker)
-        except Exception as error:  # noqa: BLE001 - whatever Ray raises, the worker cannot be reached
+        except Exception as error:  # noqa: BLE001 - any error of Ray means that the worker cannot be reached
             self._lose(worker, first_line(error))
             return
-        if pending.run.result.done():  # withdrawn before the worker got it
+        if pending.run.result.done():  # the work was withdrawn before the worker got it
             self._end_run(task)
             return
         self._times.began(task, pending.work.job, time.monotonic())
@@ -342,10 +345,10 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # also confirms that the outcome arrived; the worker's other work is lost
+                handle.end()  # also confirms the outcome to the worker, whose other work is lost
                 self._lose(worker, outcome.error.message, broken=True)
                 return
-        except Exception as error:  # noqa: BLE001 - ``classify`` sorts whatever Ray raises
+        except Exception as error:  # noqa: BLE001 - ``classify`` handles every error of Ray
             failure = classify(error)
             if ran_out_of_memory(error):
                 workers.ran_out_of_memory(worker)

@@ -1,7 +1,7 @@
 """One client's assignment of work to workers: a state machine without Ray, clock or I/O.
 
-The supervisor grants each job slots of workers. A job's work waits in a queue; it goes, in order, to the least loaded
-worker that its constraints allow. Work on a revoked slot finishes there.
+The supervisor grants each job slots of workers. A job's work waits in a queue. In order, each piece goes to the least
+loaded worker that its constraints allow. Work on a revoked slot finishes there.
 """
 
 from collections import Counter, deque
@@ -35,7 +35,7 @@ class RunTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Ask ``worker`` to cancel ``task``; ``Leases.finished`` follows."""
+    """Ask ``worker`` to cancel ``task``; the caller then reports the end to ``Leases.finished``."""
 
     task: int
     worker: WorkerId
@@ -43,7 +43,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Fail ``task``: its worker died, or is ``broken`` by one of its tasks."""
+    """Fail ``task``: the worker died, or is ``broken`` because one of its tasks damaged it."""
 
     task: int
     worker: WorkerId
@@ -78,7 +78,7 @@ class Leases:
         self._dead: dict[WorkerId, None] = {}
 
     def slots_for(self, job: str) -> int:
-        """Return how many tasks of ``job`` may run now: those running, even on revoked slots, and the free slots."""
+        """Return how many tasks of ``job`` may run now: one per free slot, plus all that run, even on revoked slots."""
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 
@@ -88,7 +88,7 @@ class Leases:
         return {} if found is None else dict(sorted(Counter(found.running.values()).items()))
 
     def outstanding(self) -> dict[str, int]:
-        """Return how many tasks of each job wait or run; jobs without any are left out."""
+        """Return how many tasks of each job wait or run; jobs without tasks are left out."""
         counts = {name: len(job.waiting) + len(job.running) for name, job in self._jobs.items()}
         return {name: count for name, count in counts.items() if count}
 
@@ -105,7 +105,7 @@ class Leases:
         return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
 
     def submitted(self, task: int, work: Work[Any]) -> list[Effect]:
-        """Queue work, perhaps again, as number ``task``."""
+        """Queue work under the number ``task``; it may have been queued before."""
         self._work[task] = work
         self._jobs.setdefault(work.job, _Job()).waiting.append(task)
         return self._hand_out(work.job)
@@ -119,7 +119,7 @@ class Leases:
         return self._hand_out(work.job)
 
     def withdrawn(self, task: int) -> list[Effect]:
-        """Cancel ``task``. Its slot stays in use until its worker has stopped it."""
+        """Cancel ``task``. Its slot stays in use until the worker has stopped the task."""
         if task not in self._work:
             return []
         job = self._jobs[self._work[task].job]
@@ -135,7 +135,7 @@ class Leases:
         if work is None:
             return []
         self._jobs[work.job].running.pop(task, None)
-        # All jobs share a worker's room for tasks that run alone.
+        # A worker runs a limited number of tasks alone, which all jobs share.
         return [
             effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
         ]
@@ -189,7 +189,7 @@ class Leases:
         if not free:
             return None
         full = self._full()
-        # If two runs have the same label, the newer counts: the older was cancelled but still runs.
+        # If two runs have the same label, the newer one counts: the older one was cancelled but still runs.
         stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
         for task in job.waiting:
             work = self._work[task]
@@ -234,7 +234,7 @@ LONGEST_KEPT: Final = 0.9
 
 @dataclass(slots=True, eq=False)
 class PendingWork:
-    """Work without a result yet."""
+    """Work that has no result yet."""
 
     work: Work[Any]
     packed: bytes  # the pickled work
@@ -264,7 +264,7 @@ class WorkTimes:
         self._began[task] = job, now_s
 
     def ended(self, task: int, now_s: float, *, well: bool) -> None:
-        """Record that ``task`` has ended; ``well`` if it succeeded. Idempotent."""
+        """Record that ``task`` has ended; ``well`` says whether it succeeded. Idempotent."""
         job, began_s = self._began.pop(task, ("", now_s))
         if well and job:
             self._longest[job] = max(now_s - began_s, self._longest.get(job, 0.0) * LONGEST_KEPT)

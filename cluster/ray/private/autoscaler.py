@@ -1,4 +1,4 @@
-"""Ray's autoscaler v2: whether it is on, what it reports, and how to end an idle node."""
+"""Ray's autoscaler v2: whether it is on, its report, and the end of an idle node."""
 
 import os
 from collections import Counter
@@ -16,7 +16,8 @@ _SWITCHED_ON: Final = "RAY_enable_autoscaler_v2"
 def knows_labels() -> bool:
     """Return whether Ray's autoscaler v2 is switched on; v1 ignores labels.
 
-    If Ray cannot be asked, this process's environment decides: the supervisor of a growing cluster runs on the head.
+    If Ray cannot be asked, this process's environment decides: the supervisor of a growing cluster runs on the head,
+    and so in the environment of the autoscaler.
     """
     if why_unknown({"utils.is_autoscaler_v2": ()}, "ray.autoscaler.v2"):
         return os.environ.get(_SWITCHED_ON, "").lower() in ("1", "true")
@@ -60,7 +61,7 @@ def autoscaler_report() -> AutoscalerReport | None:
 def end_idle_node(node: str, reason: str) -> bool:
     """Ask Ray to end an idle node; False if it is not idle.
 
-    A Ray without this call ends the node after Ray's own idle time.
+    Where Ray lacks this call, Ray itself ends the node after its own idle time.
     """
     client = _control_service("drain_node", "node_id", "reason", "reason_message", "deadline_timestamp_ms")
     if client is None:

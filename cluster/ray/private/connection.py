@@ -15,7 +15,7 @@ def quiet_connection() -> AbstractContextManager[None]:
     """Keep Ray from relaying the cluster's messages to *stdout*, and from sending it this process's command line.
 
     The messages also arrive as errors. The command line may hold credentials, and names that are not UTF-8, which Ray
-    cannot send. An untested Ray still does both.
+    cannot send. A version of Ray that was not tested still does both.
     """
     if why_unknown(CONNECT):
         return nullcontext()
@@ -61,9 +61,9 @@ def greet_cluster(address: str) -> bool:
 
 
 def cluster_on_this_machine() -> str | None:
-    """Return the address that "auto" means: the Ray that was started last, even if that Ray has ended.
+    """Return the address that "auto" means: that of the Ray that was started last, even if that Ray has ended.
 
-    "" if there was none; None if this Ray cannot tell.
+    "" if no Ray was started; None if this Ray cannot tell.
     """
     if why_unknown({"utils.read_ray_address": (), "services.canonicalize_bootstrap_address": ("addr",)}):
         return None

@@ -1,4 +1,4 @@
-"""Checks that a part of Ray's internals is as it was tested: by Ray's version, and by the part's signature."""
+"""Checks whether a part of Ray's internals is the tested one, by Ray's version and by the signature of the part."""
 
 import inspect
 import os
@@ -15,7 +15,7 @@ SWITCH, OFF, ANY_VERSION = "_CODECFLEET_RAY_PRIVATE", "off", "any-version"
 def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:
     """Return why parts of Ray may not be used; "" if Ray's version was tested and all parts have the expected shape.
 
-    The shape of a function is its arguments, that of a value its type.
+    The shape of a function is its arguments; the shape of a value is its type.
     """
     import ray
 

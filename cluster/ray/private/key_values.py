@@ -1,4 +1,4 @@
-"""Values that a Ray cluster keeps until it ends: in its key-value store, or else in an actor on its head."""
+"""Values that a Ray cluster keeps until it ends: in the key-value store of Ray, or else in an actor on the head."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,7 +34,7 @@ def keys_in_cluster(prefix: str) -> list[str]:
 
 
 def kept_in_cluster(key: str) -> bytes | None:
-    """Return a key's value; None if it has none. Starts nothing in the cluster."""
+    """Return the value of a key, or None. Starts no actor in the cluster."""
     import ray
 
     found: bytes | None = None

@@ -44,7 +44,7 @@ def why_no_lean_start() -> str:
 def init_lean(
     options: Mapping[str, Any], folder: Path, note: Callable[[str, Any], object], check: Callable[[], object]
 ) -> None:
-    """Start Ray with its files in ``folder``, whose path may be shorter than Ray's own below RAY_TMPDIR.
+    """Start Ray with its files in ``folder``, whose path may be shorter than a path below RAY_TMPDIR.
 
     ``note`` is called with the name and ``Popen`` of each process; ``check`` raises an error if the start has failed.
     """
@@ -62,11 +62,11 @@ def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) 
     node: Any = import_module("ray._private.node")
     no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
     replacements = {
-        # No autoscaler and no log forwarder: that saves two Python processes, and the wait for their end.
+        # Starts no autoscaler and no log forwarder, which saves two Python processes and the wait for their end.
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
-        # No dashboard: include_dashboard=False still starts an empty one, and waits a second for it.
+        # Starts no dashboard: include_dashboard=False would start an empty one, and wait a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
-        # Only a stub of the dashboard agent, for which Ray's node waits: the stub collects and serves nothing.
+        # Ray's node waits for the dashboard agent, so a stub is started that collects and serves nothing.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),

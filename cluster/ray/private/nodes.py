@@ -27,7 +27,7 @@ def draining_nodes() -> dict[str, int]:
 
 
 def _reported(name: str) -> dict[str, Any]:
-    """Call a function of ``ray._private.state`` that reports by node id; return {} if it fails."""
+    """Return the result of a function of ``ray._private.state``, a dictionary by node id; {} if the call fails."""
     if not why_unknown({f"state.{name}": ()}):
         with suppress(Exception):  # internals may raise anything; the values are then unknown
             return dict(attrgetter(name)(import_module("ray._private.state"))())
@@ -35,14 +35,14 @@ def _reported(name: str) -> dict[str, Any]:
 
 
 def cuda_visible_to_node() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES with which Ray was started on this node; call it in a task without GPUs.
+    """Return the CUDA_VISIBLE_DEVICES with which Ray was started on this node; call this in a task without GPUs.
 
-    Such a task inherits the variable, unless Ray is configured to clear it; Ray remembers the original.
+    Such a task inherits the variable, unless Ray is configured to clear it; in that case Ray remembers the original.
     """
     if not why_unknown({"worker.global_worker.original_visible_accelerator_ids": dict}):
         from ray._private import worker
 
-        with suppress(Exception):  # internals may raise anything; the variable is the next best answer
+        with suppress(Exception):  # internals may raise anything; the variable of this process is the next best answer
             entries = worker.global_worker.original_visible_accelerator_ids["GPU"]
             return None if entries is None else ",".join(entries)
     return os.environ.get(CUDA_VARIABLE)
@@ -52,7 +52,7 @@ def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: FBT001 - 
     """Keep Ray Client's server from starting; Ray calls this before a node starts (``START_HOOK``).
 
     A head would listen on port 10001, and no public option prevents that. Raises SystemExit: this Ray stores the port
-    under another name; then it is safer not to start the node.
+    under another name, so it is safer not to start the node.
     """
     del head
     if not hasattr(ray_params, _CLIENT_PORT):

@@ -1,4 +1,4 @@
-"""Phrases that identify Ray's messages and reports; if Ray changes one, an error message is less clear.
+"""Phrases that identify Ray's messages and reports; if Ray changes a phrase, an error message is less clear.
 
 Ray is not imported here.
 """
@@ -14,7 +14,7 @@ NO_CLUSTER_ID: Final = "Failed to get cluster ID"
 """A client's message if the other side is not Ray's control service, or does not answer."""
 LAST_LOGS: Final = ", last available logs"
 """In Ray's message about a failed job, this precedes the program's last output."""
-NOT_FOUND: Final = "status code 404"  #: In the message of the job server's client about an unknown job
+NOT_FOUND: Final = "status code 404"  #: Part of the message of the job server's client about an unknown job
 FROM_CPP: Final = re.compile(r"^\[.*? ([CE]) \d+ \d+\] (?:\(\w+\) )?(?!logging\.cc)\S+:\d+:\s*(\S.*)", re.MULTILINE)
 THROWN_IN_CPP: Final = re.compile(r"Unhandled exception: .*? (what\(\): .*?)(?: /\S+ \[\w+\])?$", re.MULTILINE)
 AGENT_FAILED: Final = re.compile(r"one Ray agent failed, agent_name = (\w+)")

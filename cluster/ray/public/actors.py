@@ -30,7 +30,7 @@ class NoSuchActor(ValueError):
 
 
 def named_actor(name: str) -> Actor:
-    """Return a live actor by its name. Raises NoSuchActor: there is none."""
+    """Return the live actor that has this name. Raises NoSuchActor: there is no such actor."""
     import ray
 
     try:

@@ -36,7 +36,7 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
     """Return the result of ``ask``, with other errors unchanged. Raises TokenRefused: the server refused our token."""
     try:
         return ask()
-    except Exception as error:  # naming Ray's error here would import Ray; all others are raised again
+    except Exception as error:  # naming Ray's error here would import Ray; all other errors are raised again
         from ray.exceptions import AuthenticationError
 
         if isinstance(error, AuthenticationError):
@@ -46,7 +46,7 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
 
 async def tail_log(client: "JobSubmissionClient", job_id: str) -> AsyncIterator[str]:
     """Yield a job's output until the job ends. Raises ConnectionError: the connection broke."""
-    import aiohttp  # installed, since Ray's client depends on aiohttp
+    import aiohttp  # always installed, since Ray's client depends on aiohttp
 
     try:
         async for text in client.tail_job_logs(job_id):

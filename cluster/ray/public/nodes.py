@@ -34,7 +34,7 @@ def run_on_node(node: str, function: Callable[..., ResultT], *arguments: object)
 
 
 def request_nodes(bundles: Sequence[Mapping[str, float]], labels: Sequence[Mapping[str, str]]) -> None:
-    """Ask Ray's autoscaler for these bundles, on nodes with these labels; replaces all earlier requests."""
+    """Ask Ray's autoscaler for these bundles on nodes with these labels, instead of all earlier requests."""
     from ray.autoscaler.sdk import request_resources
 
     request_resources(bundles=[dict(each) for each in bundles], bundle_label_selectors=[dict(each) for each in labels])
@@ -55,7 +55,7 @@ def cluster_address() -> str:
 
 
 def this_actor() -> str:
-    """Return the name of the actor that calls this; "" if it has none."""
+    """Return the name of the actor that calls this; "" if it has no name."""
     import ray
 
     return ray.get_runtime_context().get_actor_name() or ""
@@ -69,7 +69,7 @@ def given_gpus() -> list[str]:
 
 
 def log_folder() -> Path:
-    """Return the folder of Ray's logs on this node. Raises RuntimeError: this process is not one of Ray's."""
+    """Return the folder of Ray's logs on this node. Raises RuntimeError: Ray did not start this process."""
     import ray
 
     if not ray.is_initialized():

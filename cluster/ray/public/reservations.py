@@ -23,7 +23,7 @@ def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
 
 
 def reservation(name: str) -> Reservation:
-    """Return the reservation with this name. Raises ValueError: there is none."""
+    """Return the reservation with this name. Raises ValueError: no reservation has this name."""
     from ray.util import get_placement_group
 
     group: Reservation = get_placement_group(name)

@@ -1,4 +1,4 @@
-"""The command ``batch``: its options, the batch with a view of it, its summary, and its dry run."""
+"""The command ``batch``: its options, the run of the batch with a view, the summary, and the dry run."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class BatchCommand(Watched):
     dry_run: bool
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the batch, show it, print its summary, and return the exit code of the worst failure.
+        """Run and show the batch, print the summary, and return the exit code of the worst failure.
 
         Raises UsageError: the report would replace a list or the database; OutputUnwritable: the report cannot be
         written.
@@ -122,7 +122,7 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
                 raise
             finally:
                 self._write_report(batch)
-            # Before the fleet closes: the summary need not wait for Ray's shutdown.
+            # Called before the fleet closes, since the summary need not wait for Ray's shutdown.
             self._interrupts.published()
             with contextlib.suppress(StorageFailed):
                 self._view.finish(batch.progress)

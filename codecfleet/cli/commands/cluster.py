@@ -75,13 +75,13 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
 
         reason = why_not()
         document["sandbox"] = {"possible": not reason, "reason": reason}
-        # Before the last line, which is the verdict.
+        # Inserted before the last line, which is the verdict.
         lines.insert(-1, f"sandbox: not here: {reason}" if reason else "sandbox: commands on local files are confined")
     return Answer(lines, document, exact=document["healthy"])
 
 
 def inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
-    """Return the machines as ``nodes`` shows them."""
+    """Return the machines in the form that ``nodes`` shows."""
     from ...cluster.doctor.fleet_lines import node_lines
     from ...cluster.doctor.inventory_lines import nodes_document
 

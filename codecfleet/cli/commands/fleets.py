@@ -1,4 +1,4 @@
-"""The commands ``up``, ``down`` and ``dashboard``: this machine's warm fleet, and a running fleet on a web page."""
+"""The commands ``up`` and ``down`` for this machine's warm fleet, and ``dashboard`` for any running fleet."""
 
 import os
 from dataclasses import dataclass

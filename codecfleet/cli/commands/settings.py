@@ -30,7 +30,7 @@ def _config(
     from ...jobs.request.config import load_config
 
     parse_choice("ACTION", action, choices=("show",))
-    config = load_config()  # before a running command copies it into the environment
+    config = load_config()  # read before a running command copies the configuration into the environment
     return Question(ask=lambda _services, _progress: Answer(config_lines(config), config.to_json()), as_json=as_json)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Show: TypeAlias = Callable[[Seen], None]
 
 _TOP: Final = "\x1b[H"  # moves to the first line of the screen
-# These two codes clear from the cursor on. Each line is cleared just before it is written: clearing the whole screen
-# would flicker.
+# These two codes clear the line or the screen from the cursor on. Each line is cleared just before it is written, since
+# the screen would flicker if it were cleared as a whole.
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
 _CONNECTING: Final = "connecting to the fleet ..."
@@ -74,11 +74,11 @@ class Watch:
 
 
 def until_stopped(exit_now: Callable[[int], None], work: Callable[[Interrupts], Coroutine[None, None, None]]) -> None:
-    """Run endless work, which registers itself with the interrupts, until a signal or a key stops it."""
+    """Run endless work until a signal or a key stops it; the work must register itself with the interrupts."""
     with Interrupts(exit_now) as interrupts:
         with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
             asyncio.run(work(interrupts))
-        interrupts.disarm()  # the connection is closed already
+        interrupts.disarm()  # by now the connection is closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,14 +160,14 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 
 
 def _always(show: "Show") -> "Show":
-    """Return ``show`` with its errors shown instead of raised."""
+    """Return a function that calls ``show``, and shows its errors instead of raising them."""
 
     def shown(seen: "Seen") -> None:
         try:
             show(seen)
         except ReaderGone:
             raise
-        except Exception as error:  # noqa: BLE001 - a status may hold anything; the next one may be fine
+        except Exception as error:  # noqa: BLE001 - a status may contain anything; the next status may be fine
             from ...cluster.operate.desk import as_unavailable
 
             show(as_unavailable(error))

@@ -1,4 +1,4 @@
-"""The commands ``transcode`` and ``resume``: options, the job with a view of it, and its report."""
+"""The commands ``transcode`` and ``resume``: their options, the run of the job with a view, and the report."""
 
 import shlex
 from dataclasses import dataclass, fields, replace
@@ -117,7 +117,7 @@ class _JobWork(FollowedWork[Transcode, View]):
         return await job
 
     def _finish(self, report: Report) -> None:
-        # Before the fleet closes: the proof need not wait for Ray's shutdown.
+        # Called before the fleet closes, since the proof need not wait for Ray's shutdown.
         self._is_published = True
         self._interrupts.published()
         self._report.write(report)

@@ -1,4 +1,4 @@
-"""Charts as inline SVG. Pure. Colours come from the page's style, by class."""
+"""Charts as inline SVG, made by pure functions. The classes of the elements select colours of the page's style."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -51,7 +51,7 @@ def area(values: Sequence[float], wall_s: float, clock: Callable[[float], str], 
 
 
 def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str) -> str:
-    """Return horizontal bars; each row has a name, bars as (value, class), and a text after the bars."""
+    """Return horizontal bars; each row has a name, bars given as (value, class) pairs, and a text after the bars."""
     listed = list(rows)
     most = max((value for _, values, _ in listed for value, _ in values), default=0) or 1
     width = WIDTH - _NAME_WIDTH - _VALUE_WIDTH
@@ -74,7 +74,7 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str
 
 
 def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[float], str]) -> str:
-    """Return a row for each lane, with a bar for each segment; a station's name is at its first lane."""
+    """Return a row for each lane, with a bar for each segment; the name of a station stands at its first lane."""
     width = WIDTH - _NAME_WIDTH / 2 - _RIGHT
     left = _NAME_WIDTH / 2
     parts, before = [], None
@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return a name, or only the end of a long name: paths differ at the end."""
+    """Return a name, or only the end of a long name, since paths differ at the end."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 

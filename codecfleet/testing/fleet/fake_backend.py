@@ -58,7 +58,7 @@ class FakeClusterBackend(ClusterBackend):
 
     @property
     def workers(self) -> dict[WorkerId, WorkerFacts]:
-        """The live workers, by name."""
+        """The live workers by their names."""
         return dict(self._workers)
 
     @property
@@ -103,7 +103,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve the cores; if they are not free, wait forever."""
+        """Reserve the cores, or wait forever if they are not free."""
         node = self._nodes[order.station.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()
@@ -127,7 +127,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._why[worker]
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return a worker's entry in ``heartbeats``; by default, the heartbeat of a worker without any work."""
+        """Return a worker's entry in ``heartbeats``; without an entry, the heartbeat of a worker that has no work."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
@@ -145,7 +145,7 @@ class FakeClusterBackend(ClusterBackend):
             self._give_back(worker)
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Call the node's entry of ``healths``: a ``HealthPoll``'s poll, or another function from the test."""
+        """Call the node's entry of ``healths``: the poll of a ``HealthPoll``, or another function from the test."""
         self.polled.append(node)
         return self.healths[node](frozenset(pids))
 
@@ -170,7 +170,7 @@ class FakeClusterBackend(ClusterBackend):
     async def resize(self, order: Resize) -> None:
         """Add and end nodes at once; nodes with a reservation stay.
 
-        Raises FleetUnavailable: ``offers`` has too few nodes, so none joins, or there is no autoscaler.
+        Raises FleetUnavailable: ``offers`` has too few nodes, so no node joins, or there is no autoscaler.
         """
         self.resized.append(order)
         if self.offers is None:

@@ -1,4 +1,4 @@
-"""A fleet whose jobs play a script, ``FakeFleet(sample_events(segments=3))``, to test code that follows jobs.
+"""A fleet whose jobs play a script, for tests of code that follows jobs: ``FakeFleet(sample_events(segments=3))``.
 
 A job may end with an error, which awaiting it raises, or run until it is cancelled.
 """
@@ -24,7 +24,7 @@ class FakeJob:
     Args:
         script: the events, in order; awaiting the job returns the report of a ``Done`` among them.
         error: raised by awaiting the job, once the events are over.
-        hangs: after the script, wait to be cancelled.
+        hangs: whether the job waits to be cancelled after the script.
     """
 
     def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool) -> None:
@@ -69,7 +69,7 @@ class FakeFleet:
     Args:
         script: the events of a job.
         error: ends every job, instead of a report.
-        hangs: jobs run until they are cancelled.
+        hangs: whether jobs run until they are cancelled.
         starts: whether the fleet starts; if not, entering it never returns.
         closes: whether the fleet closes; if not, leaving it never returns.
     """
@@ -186,7 +186,7 @@ def _track(kind: str, index: int, action: str) -> TrackReport:
 
 
 def sample_events(*, segments: int = 3, in_flight: int = 2) -> list[Event]:
-    """Return the events of a job that runs ``in_flight`` segments at a time and reports each a few times."""
+    """Return the events of a job that runs ``in_flight`` segments at a time and reports each segment a few times."""
     report = sample_report(segments=segments)
     duration_s = Fraction(report.frames, _FPS)
     events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]

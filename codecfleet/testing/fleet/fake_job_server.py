@@ -15,11 +15,11 @@ class FakeJobServer(JobServer):
 
     log_pieces: Sequence[str] = ()  # the pieces of output that each job prints
     end: RayJob = field(default_factory=lambda: RayJob("", JobPhase.SUCCEEDED, exit_code=0))  # how each job ends
-    pending: int = 0  # how many queries still find a job pending
-    breaks_after: Sequence[int] = ()  # after how many pieces each of the first reads of a log fails
+    pending: int = 0  # how many queries about a job report that it is pending
+    breaks_after: Sequence[int] = ()  # for each of the first reads of a log, after how many pieces it fails
     refusals: int = 0  # how many queries about accepted jobs fail
     address: str = "http://head:8265"
-    submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs, by name
+    submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs by their names
     packages: list[set[str]] = field(default_factory=list)  # the files of each submitted package
     stopped: list[str] = field(default_factory=list)  # the names of jobs that were stopped
     _read: set[str] = field(default_factory=set)
@@ -30,7 +30,7 @@ class FakeJobServer(JobServer):
         self.packages.append(set() if package is None else {str(p.relative_to(package)) for p in package.rglob("*")})
 
     def job(self, job_id: str) -> RayJob:
-        """Return the job: pending, then running until its log was read, then ended."""
+        """Return the job: first pending, then running until its log has been read, then ended."""
         self._answer()
         found = RayJob(job_id, JobPhase.RUNNING, command=self._entry(job_id).metadata[MARK])
         if job_id in self._read:

@@ -44,8 +44,8 @@ class LocalPool(Pool):
     Args:
         slots: how many work items run at a time.
         device: the GPU that work may use, if any.
-        kind: the kind of encoder that its preview names; None for none.
-        is_here: whether it claims that all workers run on this machine.
+        kind: the kind of encoder that the pool's preview names; None for no encoder.
+        is_here: whether the pool claims that all workers run on this machine.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LocalPool(Pool):
         return self._state
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Do nothing: work runs in order of submission."""
+        """Do nothing, because work runs in order of submission."""
 
     async def preview(self, demand: Demand) -> PlacementPreview:
         """Return the pool's kind of encoder, unless the demand is for software."""
@@ -86,7 +86,7 @@ class LocalPool(Pool):
         )
 
     async def start(self) -> None:
-        """Do nothing: the threads start with their first work."""
+        """Do nothing, because the threads start with their first work."""
         self._refuse_if_closed()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
@@ -152,7 +152,7 @@ class LocalPool(Pool):
 
     def _end(self, core: WorkerCore, ended: asyncio.Future[ResultT]) -> None:
         if not ended.cancelled():
-            ended.exception()  # marks the error as retrieved, since nobody may await it any more
+            ended.exception()  # marks the error as retrieved, since the run may never be awaited
         if core in self._lone:
             self._lone.discard(core)
             core.close()
@@ -164,7 +164,7 @@ class LocalPool(Pool):
 
 
 class Look:
-    """Looks up the progress of work at any time: its thread is in this process."""
+    """Looks up the progress of work at any time, since the work's thread is in this process."""
 
     def __init__(self) -> None:
         self.core: WorkerCore | None = None
@@ -179,7 +179,7 @@ class FaultyPool(Pool):
     """Passes work on to ``inner`` and injects three kinds of faults, the same in every run.
 
     Args:
-        inner: the pool that does the work; this one starts and closes it.
+        inner: the pool that does the work; this pool starts and closes it.
         kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
         hangs: pairs that hang, each on its own station, until given up or cancelled.
         errors: the error that each pair raises instead of running; its ``where`` becomes HERE.
@@ -250,7 +250,7 @@ class FaultyPool(Pool):
         return run
 
     async def _hold(self, run: WorkRun[ResultT], inner: WorkRun[ResultT], label: str) -> None:
-        """End a run as the inner run ended, once its result may be released."""
+        """End a run in the same way as the inner run, once the result may be released."""
         gate, rank = asyncio.Event(), (self._rank or {}).get(label, len(self._rank or {}))
         place = rank, next(self._tickets)
         self._working += 1
@@ -264,7 +264,7 @@ class FaultyPool(Pool):
         if place in self._held:
             try:
                 await gate.wait()
-                # The caller that awaits this result may submit more before the next one is released.
+                # The caller that awaits this result may submit more work before the next result is released.
                 await asyncio.sleep(0)
             finally:
                 del self._held[place]

@@ -1,4 +1,4 @@
-"""The report of a simulated machine: the real NVML probe with a fake NVML, and trials from the fleet's file."""
+"""The report of a simulated machine: the real NVML probe asks a fake NVML; the trials are those of the fleet's file."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ _NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine is simula
 
 
 def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> NodeReport:
-    """Return the report of a simulated machine; ``fleet`` names its origin.
+    """Return the report of a simulated machine; ``fleet`` names the origin of the machine.
 
     Facts that only a real machine has are absent.
     """
@@ -67,7 +67,7 @@ def _on_slice(trial: Trial, part: SimulatedSlice) -> Trial:
 
 
 def documented_software_trials() -> tuple[Trial, ...]:
-    """Return the documented decoders and encoders of PyAV's wheels, which are not tried."""
+    """Return the decoders and encoders that PyAV's wheels are documented to have; none is tried."""
     decodes = (
         (sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec]) for sample in SAMPLES if sample.codec.value != "vc1"
     )

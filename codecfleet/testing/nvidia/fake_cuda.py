@@ -1,7 +1,7 @@
 """The CUDA driver for machines without a GPU: one device, whose memory is host memory.
 
 It proves nothing about a driver. Streams do their work only when they are synchronised, new memory holds noise, and
-copies of unallocated memory fail. Source: CUDA Driver API, for the calls of ``actors/nvidia/cuda/context.py``.
+copies of unallocated memory fail. It has the calls of ``actors/nvidia/cuda/context.py``, after the CUDA Driver API.
 """
 
 import ctypes
@@ -38,15 +38,15 @@ class _Result(int):
 
 @dataclass
 class FakeCudaDriver:
-    """``cuda.bindings.driver`` with one device whose memory is host memory. Thread-safe, as the driver is."""
+    """``cuda.bindings.driver`` with one device whose memory is host memory. Thread-safe, like the driver."""
 
-    faults: dict[str, int] = field(default_factory=dict)  # the results of functions that fail
-    fails_after: dict[str, int] = field(default_factory=dict)  # how many calls succeed before they fail
+    faults: dict[str, int] = field(default_factory=dict)  # the result of each function that shall fail
+    fails_after: dict[str, int] = field(default_factory=dict)  # how many calls of each function succeed first
     calls: dict[str, int] = field(default_factory=dict)  # how often each function was called
     memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of open streams
     attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # the device's, by number
-    attached: dict[int, int] = field(default_factory=dict)  # managed memory's flags, by address; _HOST: kernels fail
+    attached: dict[int, int] = field(default_factory=dict)  # flags of managed memory by address (_HOST: kernels fail)
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
     events: dict[int, tuple[int, Callable[[], int]] | None] = field(
@@ -151,7 +151,7 @@ class FakeCudaDriver:
             return answer
 
     def cuEventRecord(self, event: int, stream: int) -> Answer:
-        """Record an event in a stream: it is complete when the work before it is done."""
+        """Record an event in a stream; the event is complete when the work before it is done."""
 
         def happened() -> int:
             return 0
@@ -162,7 +162,7 @@ class FakeCudaDriver:
         return answer
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Answer:
-        """Make a stream wait for an event's latest recording: the work before the event is done first."""
+        """Make a stream wait for the work before the latest recording of an event."""
         recorded = self.events[event]
         if recorded is None:
             return self._answer("cuStreamWaitEvent", valid=flags == 0)
@@ -180,7 +180,7 @@ class FakeCudaDriver:
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
     def _run(self, stream: int, last: Callable[[], int] | None = None) -> int:
-        """Do the work of a stream up to ``last``, if it is not done yet; return the first failure."""
+        """Do the work of a stream up to ``last``, unless it is already done; return the first failure."""
         queue = self._queue(stream)
         failed = 0
         with self._working:
@@ -227,7 +227,7 @@ class FakeCudaDriver:
         with self._lock:
             return any(
                 start <= address and address + size_bytes <= start + len(buffer)
-                for start, buffer in list(self.memory.items())  # an owner may release memory meanwhile
+                for start, buffer in list(self.memory.items())  # a copy, since an owner may release memory meanwhile
             )
 
     def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
@@ -237,7 +237,7 @@ class FakeCudaDriver:
         return answer
 
     def write(self, address: int, content: NDArray[np.uint8]) -> int:
-        """Write bytes to memory; if it was released meanwhile, the address is illegal and nothing is written."""
+        """Write bytes to memory; if the memory was released meanwhile, the address is illegal: write nothing."""
         with self._lock:  # keeps the memory from being released during the write
             if not self.holds(address, content.nbytes):
                 return _ILLEGAL_ADDRESS
@@ -252,7 +252,7 @@ class FakeCudaDriver:
         return 0
 
     def _unpack(self, sample_bytes: int, *values: int) -> int:
-        """Do the work of the kernel of ``actors/nvidia/convert/unpacking.py``, all threads at once."""
+        """Do the work of all threads of the kernel in ``actors/nvidia/convert/unpacking.py``."""
         surface, planar, width, height, columns, rows, luma_pitch, chroma_pitch, blue, red, shift, pairs = values
         taken, given = width * height + 2 * columns * rows, red + chroma_pitch * rows
         if not (self.holds(surface, taken * sample_bytes) and self.holds(planar, given * sample_bytes)):

@@ -2,7 +2,7 @@
 
     host = open_host(environment={}, import_module=FakeMachine(dlas=3).import_module)
 
-Tasks run at once, in the calling thread. Only hybrid mode is supported: tests/driver_sim has standalone mode.
+Tasks run at once, in the calling thread. Only hybrid mode is supported; tests/driver_sim has standalone mode.
 """
 
 import concurrent.futures
@@ -71,7 +71,7 @@ def fake_tensor(
 
 @dataclass(frozen=True, slots=True)
 class FakeLoadable:
-    """A network with one input and one output, (n, c, 1, 1): gain x the mean of each channel + bias."""
+    """A network with one input and one output, (n, c, 1, 1): the output is gain x the mean of each channel + bias."""
 
     source: TensorDescriptor
     result: TensorDescriptor
@@ -134,7 +134,7 @@ class FakeMachine:
         self.integrated = tuple(integrated)
         self.context_gpus: list[int] = []  # the GPUs of the retained contexts
         self.context_flags: dict[int, int] = {}
-        self.calls: list[str] = []  # every call by its C name; an engine's run of a task is ``cudlaTask``
+        self.calls: list[str] = []  # the C names of all calls; the run of a task by an engine is ``cudlaTask``
         self.hanging: Future[None] = Future()  # completes once a call hangs
         self.released = Future[None]()
         self.isolated = False  # errors of the DLA do not affect CUDA (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)
@@ -157,7 +157,7 @@ class FakeMachine:
         self.stream_waits: list[tuple[int, int]] = []  # pairs of a stream and the stream that waits for it
 
     def import_module(self, name: str) -> Any:
-        """Return the fake of a binding, by the binding's name."""
+        """Return the fake of the binding that has this name."""
         return {"cuda.bindings.cudla": self, "cuda.bindings.driver": _Driver(self)}[name]
 
     def fault(self, function: str, call: int, status: int) -> None:
@@ -165,7 +165,7 @@ class FakeMachine:
         self._faults[function, self._counts[function] + call] = status
 
     def patience(self, future: "Future[Any]", seconds: float) -> bool:
-        """Wait for a call as a session does, but without a clock: time runs out if, and only if, a call hangs."""
+        """Wait for a call as a session does, but without a clock; a timeout occurs if, and only if, a call hangs."""
         del seconds
         concurrent.futures.wait({future, self.hanging}, return_when=concurrent.futures.FIRST_COMPLETED)
         return future.done()
@@ -203,7 +203,7 @@ class FakeMachine:
 
     def create_device(self, number: int, flags: int) -> int:
         if flags:
-            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding raises this itself, before any call
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding itself raises this, and calls nothing
         self.enter("cudlaCreateDevice")
         if number >= self.dlas:
             raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
@@ -291,13 +291,13 @@ class FakeMachine:
         self._contexts -= 1
 
     def wait_for_stream(self, stream: int) -> None:
-        """Wait for a stream; all its work is already done."""
+        """Do nothing, because all the work of a stream is already done."""
         self.streams_waited.append(stream)
         if not self.isolated and any(device.error for device in self._devices.values()):
             raise FakeCudlaError(EXTERNAL_DEVICE)
 
     def wait_in_stream(self, stream: int, event: int, _flags: int) -> None:
-        """Note that a stream waits for the one in which an event was recorded."""
+        """Note that a stream waits for the stream in which an event was recorded."""
         self.stream_waits.append((self.recorded[event], stream))
 
     def _run(self, device: _Device, record: np.void) -> None:

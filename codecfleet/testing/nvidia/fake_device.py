@@ -1,4 +1,4 @@
-"""A simulated GPU of a worker: the product's own sessions over fakes of the driver and of PyNvVideoCodec."""
+"""A simulated GPU of a worker: the real sessions of codecfleet, over fakes of the driver and of PyNvVideoCodec."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +16,13 @@ from .host_kernels import ReferenceConverter, ReferencePacking, ReferenceTensors
 
 
 def drop_idle(pool: BufferPool) -> None:
-    """Free all unused memory, so that only memory in use is left."""
+    """Free all memory that is not in use."""
     while pool.drop_oldest():
         pass
 
 
 class FakePackage:
-    """``PyNvVideoCodec``: names come from the fake decoder, or else from the fake encoder."""
+    """``PyNvVideoCodec``, whose names are those of the fake decoder, or else of the fake encoder."""
 
     def __init__(self, decoder: FakeNvdec, encoder: FakeNvenc) -> None:
         self._parts = (decoder, encoder)
@@ -75,5 +75,5 @@ class _GpuWith(Gpu):
 
 
 def device_with(pictures: PictureDecoder[VideoFrame]) -> Gpu:
-    """Return a worker's GPU that decodes into host memory as ``pictures`` does."""
+    """Return a worker's GPU that decodes into host memory in the same way as ``pictures``."""
     return _GpuWith(pictures)

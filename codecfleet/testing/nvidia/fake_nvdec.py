@@ -2,9 +2,10 @@
 
     session = NvdecSession(FakeNvdec(driver := FakeCudaDriver()), Cuda(driver), key)
 
-It has the real one's pitfalls: surfaces are noise until their stream is synchronised, and the next call overwrites
-them; timestamps are out of order, and one late with VP9; lost references show noise, and so do other sizes, unless
-``setReconfigParams`` was called first; a flush discards the parameter sets. It proves nothing about a driver.
+It has the pitfalls of the real decoder. Surfaces are noise until their stream is synchronised, and the next call
+overwrites them. Timestamps are out of order; with VP9 they are one picture late. Lost references show noise, and so do
+new sizes unless ``setReconfigParams`` was called first. A flush discards the parameter sets. It proves nothing about a
+driver.
 """
 
 import ctypes
@@ -46,7 +47,7 @@ class _Latency(IntEnum):
 
 
 class _PacketFlag(IntEnum):
-    """The flags of ``VideoPacketFlag`` that are used."""
+    """The flags of ``VideoPacketFlag`` that codecfleet uses."""
 
     ENDOFPICTURE = 8
 
@@ -156,13 +157,13 @@ class _Frame:
         return self.size_bytes
 
     def getPTS(self) -> int:
-        """Return a timestamp, which may be another picture's."""
+        """Return a timestamp, which may be that of another picture."""
         return self.timestamp
 
 
 @dataclass(eq=False)
 class _Decoder:
-    """One decoder; its surfaces stay valid until its next call."""
+    """One decoder, whose surfaces stay valid until the next call of the decoder."""
 
     _device: FakeNvdec
     _stream: int
@@ -198,7 +199,7 @@ class _Decoder:
     def setReconfigParams(self, width: int, height: int) -> int:
         """Set the size to which the decoder adapts at the next change.
 
-        Raises ``FakeNvCodecError`` if it exceeds the decoder's largest.
+        Raises ``FakeNvCodecError`` if it exceeds the decoder's maximum size.
         """
         if self._size is not None and (width > self._most[0] or height > self._most[1]):
             raise FakeNvCodecError("Resize dimensions must be lower than max width and height")
@@ -234,7 +235,7 @@ class _Decoder:
         if packet.bsl:
             insort(self._fed, packet.pts)
             insort(self._timestamps, packet.pts)
-            coded = Packet(packet.bsl)  # padded: libavcodec reads past a packet's end
+            coded = Packet(packet.bsl)  # padded, because libavcodec reads past a packet's end
             coded.update(ctypes.string_at(packet.bsl_data, packet.bsl))
             self._look_at(bytes(coded))
             coded.pts = packet.pts
@@ -249,21 +250,21 @@ class _Decoder:
         return surfaces
 
     def _look_at(self, coded: bytes) -> None:
-        """Compare the stream with the first one: the decoder keeps as many surfaces as that one needed."""
+        """Compare the stream with the first stream, which determined how many surfaces the decoder has."""
         if self._codec not in ("h264", "hevc"):
             return
         hevc = self._codec == "hevc"
         sets = [unit for unit in nal_units(coded) if base_sequence_sets([unit], hevc=hevc)]
         if not sets:
             return
-        # Of several with the same number, the last counts.
+        # Of several parameter sets with the same number, the last counts.
         stated = sets[-1]
         if self._sequence is None or self._wanted is not None:
             self._sequence, self._is_too_small = stated, False
         self._is_too_small = self._is_too_small or stated != self._sequence
 
     def _lost_before(self, pts: int | None) -> int:
-        """Return how many packets before this one gave no picture although each should."""
+        """Return how many earlier packets gave no picture although each packet should give a picture."""
         if self._codec in _IN_PACKET_ORDER or pts is None:
             return 0
         place = self._fed.index(pts)

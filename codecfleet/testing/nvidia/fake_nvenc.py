@@ -1,9 +1,10 @@
-"""PyNvVideoCodec's encoder for machines without a GPU: software encodes behind NVENC's interface.
+"""PyNvVideoCodec's encoder for machines without a GPU: a software encoder behind the interface of NVENC.
 
     session = NvencSession(NvencDevice(FakeNvenc()), settings)
 
-It accepts only the package's spelling of settings, returns packets three pictures late with parameter sets in band,
-numbers pictures itself, and counts sessions. Messages are those of PyNvVideoCodec 2.2.4. It proves nothing about NVENC.
+It accepts settings only in the spelling of the package. It returns packets three pictures late, with parameter sets in
+band; it numbers pictures itself, and counts sessions. Messages are those of PyNvVideoCodec 2.2.4. It proves nothing
+about NVENC.
 """
 
 import ctypes
@@ -103,18 +104,18 @@ class _Reconfigure:
 class FakeNvenc:
     """One visible device."""
 
-    # By codec: values that override those of a capable GPU.
+    # For each codec, the capabilities that differ from those of a capable GPU.
     capabilities: dict[str, dict[str, int]] = field(
         default_factory=lambda: {name: dict[str, int]() for name in _SOFTWARE}
     )
     sessions_max: int = 1000  # how many encoders may be open at a time
     faults: dict[str, int] = field(default_factory=dict)  # the status of each driver function that fails
     swallow: frozenset[int] = frozenset()  # numbers of packets that are never returned
-    swapped: frozenset[int] = frozenset()  # numbers of packets that are returned after the next one
+    swapped: frozenset[int] = frozenset()  # numbers of packets that are returned after the next packet
     made: list[dict[str, Any]] = field(default_factory=list)  # the arguments of every encoder
     asked: list[str] = field(default_factory=list)  # the codecs whose capabilities were queried
     reconfigured: list[_Reconfigure] = field(default_factory=list)  # every new set of rates
-    # The messages of each picture, by its number.
+    # The messages of each picture by the number of the picture.
     sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
     open_sessions: int = 0
 
@@ -129,7 +130,7 @@ class FakeNvenc:
         return _CAPABILITIES | self.capabilities[codec]
 
     def CreateEncoder(self, width: int, height: int, fmt: str, usecpuinputbuffer: bool, **settings: Any) -> "_Encoder":
-        """Return an encoder. Stricter than the package: a key that the package would ignore is an error.
+        """Return an encoder. The fake is stricter than the package: a key that the package would ignore is an error.
 
         Raises ``FakeNvencError`` if there is no encoder, or too many are open; ``TypeError`` if the package has no such
         setting.
@@ -147,7 +148,7 @@ class FakeNvenc:
         return encoder
 
     def fail(self, function: str) -> None:
-        """Raise the fault of a driver function, if it has one."""
+        """Raise the fault of a driver function, if a test has set one."""
         if function in self.faults:
             raise FakeNvencError.of(function, self.faults[function])
 
@@ -250,14 +251,14 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "forced-idr": "1",
             "g": str(gop),
             "crf": quality,
-            # Otherwise the encoder's decisions depend on the pictures' addresses.
+            # Otherwise the decisions of the encoder would depend on the addresses of the pictures.
             "x264-params": "cpu-independent=1",
         },
         "hevc": {
             "preset": "ultrafast",
             "forced-idr": "1",
             "crf": quality,
-            # No thread pool: its look-ahead races with a flush, which is known to crash x265.
+            # x265 gets no thread pool, since the look-ahead in the pool races with a flush, which can crash x265.
             "x265-params": f"bframes={frames_b}:keyint={gop}:{_X265}",
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},

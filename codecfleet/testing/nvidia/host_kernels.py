@@ -1,4 +1,4 @@
-"""The kernels that scale, convert and pack, in NumPy: for devices in host memory, and as a reference for the real ones.
+"""NumPy versions of the kernels that scale, convert and pack, for devices in host memory and as a reference.
 
 Scaling and conversion come from ``actors/surfaces/host_scaling.py``.
 """
@@ -32,7 +32,7 @@ class ReferenceConverter(SurfaceConverter):
     """Converts where device addresses are host addresses.
 
     Args:
-        put: puts work, which returns a CUresult, into a stream; None: work runs at once, as if streams were
+        put: puts work, which returns a CUresult, into a stream; if None, work runs at once, as if streams were
             synchronous.
     """
 
@@ -99,7 +99,7 @@ class HostPacking:
 
 
 class ReferenceTensors(TensorKernels):
-    """Makes tensors where device addresses are host addresses; ``put`` is as in ``ReferencePacking``."""
+    """Makes tensors where device addresses are host addresses; ``put`` is the same as in ``ReferencePacking``."""
 
     def __init__(self, put: Put) -> None:
         self._put = put

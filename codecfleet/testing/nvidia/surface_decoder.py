@@ -1,4 +1,4 @@
-"""A simulated device's decoder: pictures decoded in software pass through a surface, or are refused."""
+"""The decoder of a simulated device: pictures are decoded in software, and pass through a surface."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
     """Decodes in software, packs every picture into a surface as NVDEC does, and unpacks it again.
 
     Args:
-        error: raised after ``after`` pictures; None: never.
+        error: the error to raise after ``after`` pictures; None for no error.
         after: see ``error``.
     """
 
@@ -66,7 +66,7 @@ def _without_captions(
 
 
 def surface_of(picture: VideoFrame, format_: SurfaceFormat) -> NDArray[np.uint8]:
-    """Return a picture as the bytes of NVDEC's surface: the inverse of ``planar_picture``."""
+    """Return a picture as the bytes that NVDEC's surface would have; the inverse of ``planar_picture``."""
     surface = np.empty(format_.size_bytes(picture.width, picture.height), dtype=np.uint8)
     packed_surface(picture, format_, surface)
     return surface

@@ -4,8 +4,8 @@
     nvml.device("GPU-1").encoder_percent = 80
     nvml.lose_gpu("GPU-1")
 
-Names, arguments, structures and exceptions are pynvml's; a function that is unknown here raises ``AttributeError``.
-Answers follow NVIDIA's documents and one H200 (driver 580.159).
+Names, arguments, structures and exceptions are those of pynvml; a function that is missing here raises
+``AttributeError``. Answers follow NVIDIA's documents and one H200 (driver 580.159).
 """
 
 import ctypes
@@ -31,10 +31,11 @@ _ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
 class FakeNvml:
     """Answers pynvml's calls for one simulated node.
 
-    ``clock`` is the clock for ``at``, such as a ``FakeClock``. ``faults`` maps a function's name to its return code on
-    every device; ``SimulatedDevice.faults`` and ``device(...).faults`` do so for one device. ``device(...)`` returns an
-    object on which a device's use is set. ``calls`` names every function that was called, in order. ``library_code`` is
-    the code with which every call fails, such as that of a missing library or a mismatched driver; 0 for none.
+    ``clock`` is the clock for ``at``, for example a ``FakeClock``. ``faults`` maps a function's name to its return code
+    on every device; ``SimulatedDevice.faults`` and ``device(...).faults`` do so for one device. ``device(...)`` returns
+    an object on which a device's use is set. ``calls`` names every function that was called, in order. ``library_code``
+    is the code with which every call fails, for example because the library is missing or the driver does not match; 0
+    if calls do not fail.
     """
 
     def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -64,7 +65,7 @@ class FakeNvml:
         raise KeyError(uuid)
 
     def at(self, at_s: float, change: Callable[[], object]) -> None:
-        """Schedule a change: the first query at or after that time applies it.
+        """Schedule a change, which the first query at or after that time applies.
 
         nvml.at(20, lambda: nvml.raise_xid("GPU-1", 48))
         """
@@ -76,7 +77,7 @@ class FakeNvml:
         self.device(uuid).lost_code = int(pynvml.NVML_ERROR_GPU_IS_LOST)
 
     def raise_xid(self, uuid: str, xid: int) -> None:
-        """Raise an Xid error; it is kept until an event set that watches the device is read."""
+        """Raise an Xid error, which is kept until an event set that watches the device is read."""
         self.device(uuid).events.append((int(pynvml.nvmlEventTypeXidCriticalError), xid))
 
     @property
@@ -274,4 +275,4 @@ class FakeNvml:
                     gpuInstanceId=NO_INSTANCE,
                     computeInstanceId=NO_INSTANCE,
                 )
-        return refuse(pynvml.NVML_ERROR_TIMEOUT)  # returned at once, because tests do not wait
+        return refuse(pynvml.NVML_ERROR_TIMEOUT)  # reported at once, because tests do not wait

@@ -1,4 +1,4 @@
-"""How a faked device answers NVML's device queries: identity, use, sessions, health, and rarely used ones."""
+"""The answers of a fake device to NVML's device queries about identity, use, sessions, health and rarely used facts."""
 
 from typing import Any
 
@@ -32,13 +32,13 @@ GUEST_REFUSES = _queries(
     DefaultApplicationsClock MaxClockInfo AutoBoostedClocksEnabled
     """
 )
-# A guest has no MIG and none of the health of the board (documented for ECC, not measured for these).
+# A guest sees no MIG and no health of the board (documented for ECC, not measured for these functions).
 GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV GpuInstanceProfileInfo RemappedRows TotalEnergyConsumption")
 # The only functions that NVML supports on a Tegra SoC (documented, not measured).
 IGPU_ANSWERS = _queries(
     "Name UUID PciInfo Index Architecture CudaComputeCapability UtilizationRates BusType VirtualizationMode"
 )
-# NVML API Reference Manual: no utilisation rates for a GPU in MIG mode.
+# A GPU in MIG mode has no utilisation rates (NVML API Reference Manual).
 MIG_REFUSES = _queries("UtilizationRates EncoderUtilization DecoderUtilization JpgUtilization OfaUtilization")
 GEFORCE_REFUSES = _queries(
     """
@@ -52,7 +52,7 @@ NEVER_ANSWERED = _queries("GpuOperationMode BridgeChipInfo AutoBoostedClocksEnab
 
 
 def refusal(device: FakeNvmlDevice, function: str) -> int:
-    """Return the code with which a device of this kind always refuses a function; 0 if it answers."""
+    """Return the code with which a device of this kind always refuses a function; 0 if the device answers."""
     refuses = (
         (device.is_guest, function in GUEST_REFUSES | GUEST_LACKS),
         (device.is_igpu, function not in IGPU_ANSWERS),
@@ -64,7 +64,7 @@ def refusal(device: FakeNvmlDevice, function: str) -> int:
 
 
 def check(device: FakeNvmlDevice, function: str, *, of_a_part: bool = False) -> None:
-    """Refuse a query if the device is lost, has a fault for it, or never answers it."""
+    """Refuse a query if the device is lost, has a fault for the query, or never answers it."""
     if device.lost_code:
         refuse(device.lost_code)
     if function in device.faults:
@@ -90,7 +90,7 @@ def _memory(device: FakeNvmlDevice, version: int | None = None) -> Any:
 
 
 def _capacity(device: FakeNvmlDevice, query: int) -> int:
-    # Measured on an H200: 100 for H.264 and HEVC although it has no encoder, so the value proves nothing.
+    # An H200 returned 100 for H.264 and HEVC although it has no encoder, so the value proves nothing.
     if query == AV1_QUERY and (device.architecture < ADA or not device.simulated.engines.get(Engine.NVENC)):
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return 100
@@ -175,7 +175,7 @@ def _inforom(device: FakeNvmlDevice, kind: int) -> str:
 
 
 def _before_ampere(value: object) -> Answer:
-    # From Ampere on, rows are remapped instead of pages retired.
+    # Since Ampere, GPUs remap rows instead of retiring pages.
     return lambda device, *_: value if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 

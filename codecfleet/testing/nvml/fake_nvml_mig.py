@@ -1,6 +1,6 @@
-"""How a faked device answers about MIG and per-engine metrics (GPM).
+"""The answers of a fake device about MIG and per-engine metrics (GPM).
 
-Engines and memory are those of ``configs/hardware.toml``; ids and placements of the Multi-Instance GPU User Guide.
+Engines and memory come from ``configs/hardware.toml``, ids and placements from the Multi-Instance GPU User Guide.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _IDS: Final[Mapping[int, Mapping[int, int]]] = {
     4: {0: 14, 1: 5, 3: 0, 7: 21, 8: 6, 10: 47, 11: 35, 12: 32, 13: 67, 14: 66, 15: 65, 16: 64},
 }
 _FROM_THE_START: Final = 2
-_UNLISTED_ID: Final = 100  # made-up ids begin here, for GPUs that the guide does not list
+_UNLISTED_ID: Final = 100  # made-up ids, for GPUs that the guide does not list, begin here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,13 @@ class FakeProfile:
     slices: int  # compute slices
     memory_bytes: int
     engines: Mapping[Engine, int]
-    most: int  # how many fit on the GPU
+    most: int  # how many instances of this kind fit on the GPU
     size: int  # in memory slices
     starts: tuple[int, ...]  # the first memory slice of each possible placement
 
 
 def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
-    """Return the kinds of GPU instance into which a device can be divided, by number; empty if it cannot."""
+    """Return the kinds of GPU instance that a device can have, by their numbers; empty if it has no MIG."""
     table = load_hardware().mig_profiles_of(device.simulated.name) if device.simulated.mig_capable else {}
     whole = max((_slices(profile) for profile in table), default=0)
     plain: set[int] = set()
@@ -72,10 +72,10 @@ def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
 
 
 def placements_of(profiles: Iterable[FakeProfile], slices: Iterable[SimulatedSlice]) -> dict[int, tuple[int, int]]:
-    """Return the first memory slice of each GPU instance, and how many it has, by the instance's number.
+    """Return the first memory slice and the number of memory slices of each GPU instance, by instance number.
 
-    Instances are placed as in the guide's listings: the largest first, those of more than two slices from the end. An
-    instance that does not fit is placed after the others.
+    Instances are placed as in the guide's listings: the largest first, and instances of more than two slices from the
+    end. An instance that does not fit is placed after the others.
     """
     known = {profile.name: profile for profile in profiles}
     wanted = {part.gpu_instance: known[part.profile] for part in slices if part.profile in known}
@@ -118,7 +118,7 @@ def _suffix(profile: str) -> str:
 
 
 def profile_with_id(device: FakeNvmlDevice, profile_id: int) -> FakeProfile:
-    """Return the profile with this id. Raises NVML's error if the device does not have it."""
+    """Return the profile with this id. Raises NVML's error if the device lacks the profile."""
     found = next((profile for profile in profiles_of(device) if profile.profile_id == profile_id), None)
     return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT) if found is None else found
 
@@ -205,9 +205,9 @@ SLICE_ANSWERS: dict[str, Answer] = {
 
 
 class GpmSamples:
-    """The allocated GPM samples, by address.
+    """The allocated GPM samples by their addresses.
 
-    ``metrics_end``: metrics from this number on are unknown. ``idle_for_missing``: engines that a device lacks are
+    Metrics from the number ``metrics_end`` on are unknown. With ``idle_for_missing``, engines that a device lacks are
     reported as idle instead of unsupported.
     """
 
@@ -242,7 +242,7 @@ class GpmSamples:
         return sample
 
     def measure(self, asked: Any) -> Any:
-        """Fill in the requested metrics; engines that the target lacks return their error."""
+        """Fill in the requested metrics; for an engine that the target lacks, the metric has an error code."""
         first, second = (self._taken.get(address_of(sample)) for sample in (asked.sample1, asked.sample2))
         if first is None or first is not second:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)

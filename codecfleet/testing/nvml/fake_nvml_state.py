@@ -33,7 +33,7 @@ ARCHITECTURE_NUMBERS = {
 
 
 def refuse(code: int) -> NoReturn:
-    """Raise pynvml's own exception for a return code."""
+    """Raise the exception that pynvml has for a return code."""
     raise pynvml.NVMLError(code)
 
 
@@ -43,7 +43,7 @@ def address_of(pointer: Any) -> int:
 
 
 def engine_counts(engines: Mapping[Engine, int], *, shared: bool) -> dict[str, int]:
-    """Return counts of engines as NVML's structures name them."""
+    """Return counts of engines under the names of NVML's structures."""
     kinds = {"Decoder": Engine.NVDEC, "Encoder": Engine.NVENC, "Jpeg": Engine.NVJPG, "Ofa": Engine.OFA}
     counts = {f"{name}Count": engines.get(engine, 0) for name, engine in kinds.items()}
     return {f"shared{name}" if shared else name[0].lower() + name[1:]: count for name, count in counts.items()}
@@ -96,7 +96,7 @@ class FakeSlice:
 
 @dataclass(frozen=True, slots=True)
 class FakeGpuInstance:
-    """A MIG GPU instance, with the MIG devices that are its compute instances."""
+    """A GPU instance of MIG; its compute instances are MIG devices."""
 
     device: "FakeNvmlDevice"
     number: int
@@ -145,7 +145,7 @@ class FakeNvmlDevice:
 
     @property
     def gpu_instances(self) -> tuple[FakeGpuInstance, ...]:
-        """Return the device's GPU instances, by number."""
+        """Return the device's GPU instances by their numbers."""
         numbers = sorted({piece.simulated.gpu_instance for piece in self.slices})
         return tuple(
             FakeGpuInstance(self, number, tuple(each for each in self.slices if each.simulated.gpu_instance == number))
@@ -154,7 +154,7 @@ class FakeNvmlDevice:
 
     @property
     def is_guest(self) -> bool:
-        """Whether the device is a vGPU, as seen by its guest."""
+        """Whether the device is a vGPU seen from its guest."""
         return self.simulated.kind.is_guest or self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
     @property

@@ -1,4 +1,4 @@
-"""How a fake device answers as a host of vGPUs: vGPU Management SDK guide, chapter 2."""
+"""The answers of a fake device as a host of vGPUs, after chapter 2 of the vGPU Management SDK guide."""
 
 import ctypes
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ UUID_DASHES = 4
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The common values of a series' types: NVML's class, displays and their size, frames per second, and licences."""
+    """The values that all types of a series share: class in NVML, displays and their size, frame rate, licences."""
 
     vgpu_class: str
     displays: int
@@ -45,18 +45,18 @@ _SERIES = {
 
 
 def series_of(found: VgpuTypeEntry) -> Series:
-    """Return the values of a type's series; those of compute types if its name states no series."""
+    """Return the values of a type's series; if the type's name states no series, the values of compute types."""
     return _SERIES.get(found.series, _SERIES["C"])
 
 
 def profile_id_of(device: FakeNvmlDevice, found: VgpuTypeEntry) -> int:
-    """Return the GPU instance profile that a type occupies entirely, or NVML's number for none."""
+    """Return the GPU instance profile that a type occupies entirely, or NVML's number for no profile."""
     ids = (profile.profile_id for profile in profiles_of(device) if profile.name == found.mig_profile)
     return next(ids, INVALID_PROFILE) if device.simulated.mig_enabled else INVALID_PROFILE
 
 
 def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
-    """Return every type that a host's device supports: NVIDIA's, and running ones that the tables lack."""
+    """Return every type that a host's device supports: NVIDIA's types, and running types that our tables lack."""
     if not device.is_host:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     simulated = device.simulated
@@ -76,7 +76,7 @@ def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
 
 
 def gpu_instance_of(device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
-    """Return the GPU instance on which a vGPU runs, or NVML's number for none; instances are used in order."""
+    """Return the GPU instance on which a vGPU runs, or NVML's number for no instance. Instances fill in order."""
     if not device.simulated.mig_enabled:
         return NO_INSTANCE
     profiles = {found.number: found.mig_profile for found in types_of(device)}
@@ -104,7 +104,7 @@ def _creatable(device: FakeNvmlDevice) -> list[int]:
 def find_type(devices: Iterable[FakeNvmlDevice], number: int) -> tuple[FakeNvmlDevice, VgpuTypeEntry]:
     """Return a vGPU type by its id, with a device that supports it.
 
-    Raises NVML's error if no device of the node does.
+    Raises NVML's error if no device of the node supports the type.
     """
     for device in devices:
         for found in types_of(device) if device.is_host else ():
@@ -123,7 +123,7 @@ def find_vgpu(devices: Iterable[FakeNvmlDevice], instance: int) -> tuple[FakeNvm
 
 
 def compatibility(_vgpu: object, _gpu: object) -> Any:
-    """Report that a vGPU can run on this GPU, whatever the state of its virtual machine."""
+    """Report that a vGPU can run on this GPU, without regard to the state of its virtual machine."""
     return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
 
 
@@ -168,7 +168,7 @@ def _features(device: FakeNvmlDevice) -> Any:
     found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
     licensed = device.is_host if device.licensed is None else device.licensed
     if device.is_geforce or not (device.is_guest or device.is_host or device.licensed is not None):
-        return found  # licensing does not apply here
+        return found  # licensing does not apply to this device
     found.isGridLicenseSupported, found.licensableFeaturesCount = 1, 1
     feature = found.gridLicensableFeatures[0]
     feature.featureCode = pynvml.NVML_GRID_LICENSE_FEATURE_CODE_VWORKSTATION
@@ -235,7 +235,7 @@ TYPE_ANSWERS: dict[str, Answer] = {
 
 
 def _vm_id(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
-    # pynvml leaves this one string undecoded, because it comes in a pair.
+    # pynvml does not decode this string, because it is part of a pair.
     vm_id = vgpu.simulated.vm_id
     is_uuid = vm_id.count("-") == UUID_DASHES
     return vm_id.encode(), int(pynvml.NVML_VGPU_VM_ID_UUID if is_uuid else pynvml.NVML_VGPU_VM_ID_DOMAIN_ID)
