@@ -1,1 +1,1 @@
-"""Floor 1: sessions on one device. Media in, media out; it knows nothing of clusters or jobs."""
+"""Floor 1: sessions on one device. Takes media and returns media; knows nothing of clusters or jobs."""

@@ -11,10 +11,10 @@ ResultT = TypeVar("ResultT")
 
 
 class Background:
-    """The background tasks of one object. Within one function ``actors.task_owner`` is simpler.
+    """The background tasks of one object. For tasks that end within one function, ``actors.task_owner`` is simpler.
 
-    ``on_death`` gets the name and error of each task that fails, and ends the object; the other tasks go on until
-    ``stop`` or ``end``, since they may have to wake callers.
+    ``on_death`` gets the name and error of each task that fails, and must end the object. The other tasks go on until
+    ``stop`` or ``end``, because they may have to wake callers.
     """
 
     def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
@@ -38,7 +38,7 @@ class Background:
             task.cancel()
 
     async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
-        """Cancel all tasks and wait until they have ended, ``grace_s`` at most.
+        """Cancel all tasks and wait until they have ended, but at most ``grace_s``.
 
         Tasks named ``awaited`` are cancelled only after another ``grace_s``.
         """
@@ -58,7 +58,7 @@ class Background:
 
 
 class SharedCall:
-    """A call that several callers await; it continues when one of them is cancelled."""
+    """A call that several callers await; when one of the callers is cancelled, the call continues."""
 
     def __init__(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._task = asyncio.create_task(work, name=name)

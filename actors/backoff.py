@@ -9,14 +9,14 @@ _DOUBLED_MOST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits between tries: each is ``factor`` times as long as the one before it, up to ``most_s``."""
+    """Waits between tries: each wait is ``factor`` times as long as the previous one, up to ``most_s``."""
 
     first_s: float
     most_s: float
     factor: float = 2.0
 
     def wait_s(self, failures: int) -> float:
-        """Return how long to wait after ``failures`` failures in a row; 0 after none."""
+        """Return how long to wait after ``failures`` failures in a row; 0 if there were no failures."""
         if failures <= 0:
             return 0.0
         return min(self.first_s * self.factor ** min(failures - 1, _DOUBLED_MOST), self.most_s)

@@ -11,13 +11,13 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
     """Call ``undo`` if the block fails."""
     try:
         yield
-    except BaseException:  # an interrupt too must leave nothing open
+    except BaseException:  # an interrupt must not leave anything open either
         undo()
         raise
 
 
 class Closing(ABC):
-    """Holds something until it is closed."""
+    """An object that holds something until the object is closed."""
 
     @abstractmethod
     def close(self) -> None:

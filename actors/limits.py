@@ -1,6 +1,6 @@
-"""Limits on the values that a source's headers state: larger ones are refused before they take memory or time.
+"""Limits on the values that a source's headers state: larger values are refused before they cost memory or time.
 
-The job's own program checks every source; a worker only bounds the pictures that it decodes.
+The job's own program checks every source; a worker checks only the size of the pictures that it decodes.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ _NO_END: Final = (1 << 31) - 1
 class InputLimits:
     """The largest accepted values of a source. docs/security.md has the reason for each default."""
 
-    max_pixels: int = 16_384 * 8_704  # of one picture: the maximum of all levels of H.264, HEVC (7.2) and AV1 (7.3)
+    max_pixels: int = 16_384 * 8_704  # of one picture: the most in any level of H.264, HEVC (7.2) or AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
-    max_duration_s: int = 100 * 3600  # from the first picture of a video track to the end of its last one
+    max_duration_s: int = 100 * 3600  # the time from the first picture of a video track to the end of the last one
     max_tracks: int = 1_000  # of all kinds together
-    max_packets: int = 50_000_000  # of one track; each video packet takes 40 bytes of memory
-    max_attachment_bytes: int = 64 << 20  # of an attached file, such as a font
+    max_packets: int = 50_000_000  # packets of one track; each video packet takes 40 bytes of memory
+    max_attachment_bytes: int = 64 << 20  # bytes of an attached file, such as a font
     max_pixels_per_byte: int = 20_000_000  # pixels of all pictures of a video track, per byte of the source
 
     @classmethod
@@ -40,7 +40,10 @@ class InputLimits:
 
     @property
     def options(self) -> dict[str, str]:
-        """Return the limits for FFmpeg itself while it opens a source: one track more, so that we see the excess."""
+        """Return the limits for FFmpeg while it opens a source.
+
+        They allow one more track than ``max_tracks``, so that the excess is noticed.
+        """
         return {"max_pixels": str(min(self.max_pixels, _NO_END)), "max_streams": str(min(self.max_tracks + 1, _NO_END))}
 
     def check_size(self, name: str, width: int, height: int) -> None:
@@ -55,7 +58,7 @@ class InputLimits:
 
     @staticmethod
     def advice(limit: str) -> str:
-        """Return the next step for a source that exceeds a limit."""
+        """Return advice for the user of a source that exceeds a limit."""
         return f"If you trust it, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
 
 
