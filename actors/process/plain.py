@@ -21,7 +21,7 @@ class PlainEnd:
     def receive(self, until_s: float | None = None) -> Any:  # noqa: ANN401 - what the other side sends
         """Return the next value, waiting until ``until_s`` by the monotonic clock, or for ever.
 
-        Raises TimeoutError: no whole value came in time; EOFError or OSError: the other side is gone.
+        Raises TimeoutError if no whole value came in time; EOFError or OSError if the other side is gone.
         """
         (size,) = LENGTH.unpack(self._exactly(LENGTH.size, until_s))
         kind, number, sizes = header_of(self._exactly(size, until_s))

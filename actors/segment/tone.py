@@ -1,6 +1,6 @@
-"""HDR to SDR: a formula (docs/filters.md), computed once as a table of colours for FFmpeg's ``lut3d``.
+"""Maps HDR to SDR by a formula (docs/filters.md), computed once as a table of colours for FFmpeg's ``lut3d``.
 
-The table is computed only with + - * /: processors round powers differently.
+The table is computed only with + - * /, because processors round powers differently.
 """
 
 from dataclasses import dataclass
@@ -153,7 +153,7 @@ def _filmic(light: Values) -> Values:
 
 
 def mapped(red: Values, green: Values, blue: Values, tone: ToneMap) -> tuple[Values, ...]:
-    """Return SDR's R'G'B' for HDR's, all from 0 to 1."""
+    """Return R'G'B' of SDR for R'G'B' of HDR, all from 0 to 1."""
     if tone.transfer is Transfer.PQ:
         light: tuple[Values, ...] = (pq_light(red), pq_light(green), pq_light(blue))
     else:

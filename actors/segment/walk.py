@@ -1,6 +1,7 @@
 """Walks over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
 
-If a device fails, the next path decodes the segment from its beginning: good pictures may refer to wrong ones.
+If a device fails, the next path decodes the segment from its beginning, since good pictures may refer to wrong
+pictures.
 """
 
 from collections import deque
@@ -77,7 +78,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         neighbours: whether ``make`` also needs the pictures around the segment, for filters with memory.
         leads: whether the picture that is on screen when the segment starts is a result too.
         in_thread: whether another thread decodes ahead.
-        seams: whether the first pictures of the segment, and of what follows, are hashed.
+        seams: whether the first pictures of the segment, and the first pictures after it, are hashed.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self.taken: list[int] = []
 
     def results(self) -> Generator[tuple[int, MadeT]]:
-        """Yield the segment's (ticks, made), in order; close the generator if you do not read it to its end."""
+        """Yield the segment's (ticks, made), in order; close the generator if you do not read it to the end."""
         neighbours = self._neighbours
         try:
             with closing(self._pictures()) as pictures:
@@ -125,7 +126,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             raise _GaveUp(error) from error
 
     def tally(self) -> SegmentTally:
-        """Return the counts; complete once ``results`` was read to its end."""
+        """Return the counts, which are complete once ``results`` was read to the end."""
         met = self.met
         damaged_ticks = [ticks for ticks in met.damaged_ticks if self._holds(ticks)]
         return SegmentTally(
@@ -184,7 +185,10 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
 
 def _hash_on(path: DecodePath[PictureT], stack: ExitStack) -> Callable[[int, Any], PictureHash]:
-    """Return a hash function for a path's pictures, equal in any memory; ``stack`` closes what it opens."""
+    """Return a hash function for a path's pictures, in which the kind of memory makes no difference.
+
+    ``stack`` later closes what the function opens.
+    """
     if path.device is None:
         return picture_hash
     mover = stack.enter_context(closing(path.device.open_mover()))
@@ -196,10 +200,10 @@ def decode_on_first(
     decode: Callable[[DecodePath[Any], str], ResultT],
     start_over: Callable[[DeviceError], object] = bool,
 ) -> ResultT:
-    """Return the result of ``decode`` on the first of ``paths``, at least one, whose decoder does not fail.
+    """Return the result of ``decode`` on the first path whose decoder does not fail; ``paths`` is not empty.
 
-    ``decode`` gets the reason why the previous path failed, ``start_over`` the error. Raises ``DeviceError`` if the
-    last path fails or the device is lost, and whatever ``decode`` raises.
+    ``decode`` gets the reason why the previous path failed; ``start_over`` gets the error. Raises ``DeviceError`` if
+    the last path fails or the device is lost, and whatever ``decode`` raises.
     """
     left = deque(paths)
     fallback = left[0].reason

@@ -32,7 +32,7 @@ def nearest_turn(matrix: tuple[int, ...] | None) -> Turn:
 
 
 def shown_size(width: int, height: int, sample_aspect_ratio: Fraction, turn: Turn) -> Size:
-    """Return the size in square pixels at which a player shows a stored picture; no side shrinks."""
+    """Return the size in square pixels at which a player shows a stored picture; neither side becomes shorter."""
     if sample_aspect_ratio > 1:
         width = round(width * sample_aspect_ratio)
     else:

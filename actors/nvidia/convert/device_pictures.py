@@ -105,7 +105,7 @@ class CudaMover(PictureMover):
         """Wait for all work in other CUDA streams."""
         for stream in streams:
             with self._cuda.entered, self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
-                if stream == THREADS_STREAM:  # perhaps the one of another thread
+                if stream == THREADS_STREAM:  # the default stream of the producer's thread, which may be another thread
                     self._cuda.wait_for_all()
                 else:
                     self._cuda.wait_for(stream)
