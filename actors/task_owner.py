@@ -1,4 +1,4 @@
-"""Tasks with an owner: a block of code that fails when one of them fails, and that ends them when it ends."""
+"""Tasks with an owner: a block of code that fails if any of its tasks fails, and ends its tasks when it ends."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -14,8 +14,8 @@ class TaskOwner:
     """A block of code, and the tasks that run beside it: ``async with TaskOwner() as owner``. Used once.
 
     If a task fails, all others and the block are cancelled, and the block raises the task's error. When the block ends,
-    the tasks that still run are cancelled. Either way all of them have ended when the block is left. If several fail,
-    the first ``CodecfleetError`` is raised, else the first error.
+    the tasks that still run are cancelled. In both cases all tasks have ended when the block is left. If several tasks
+    fail, the first ``CodecfleetError`` is raised, or else the first error.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class TaskOwner:
             raise failed
 
     def start(self, work: Coroutine[Any, Any, ResultT], name: str) -> asyncio.Task[ResultT]:
-        """Start a task, whose ``name`` is added to the notes of an error that it raises; called in the event loop."""
+        """Start a task; if it raises an error, ``name`` is added to the error's notes. Called in the event loop."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -57,7 +57,7 @@ class TaskOwner:
 
 
 def consume_exception(task: asyncio.Future[Any]) -> None:
-    """Mark a task's exception as retrieved; anyone who still awaits the task gets it too."""
+    """Mark a task's exception as retrieved; whoever still awaits the task also gets the exception."""
     if not task.cancelled():
         task.exception()
 

@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry, if the environment names a collector (docs/logs.md); else OpenTelemetry is not imported.
+"""Spans of OpenTelemetry. OpenTelemetry is imported only if the environment names a collector (docs/logs.md).
 
-A span's parent is a W3C traceparent, plain text that travels in work like any other value.
+A span's parent is a W3C traceparent: plain text, sent with the work like any other value.
 """
 
 import logging
@@ -34,13 +34,13 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables ask for OTLP: by an exporter, or only by a collector's address."""
+    """Return whether OpenTelemetry's own variables ask for OTLP, by an exporter or only by a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 
 
 def unserved(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each requested feature of traces that is not supported."""
+    """Return a line for each requested feature of tracing that is not supported."""
     named = _exporters(environment)
     others = [each for each in dict.fromkeys(named) if each not in (_OTLP, "none")]
     protocol = next((asked for each in _PROTOCOLS if (asked := environment.get(each, "").strip())), _PROTOCOL)
@@ -66,13 +66,13 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 
 def caller(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that names a program's span, for a program that does its work elsewhere; {} for none."""
+    """Return the environment variable that passes a program's span to another program; {} if there is no span."""
     parent = environment.get(PARENT, "")
     return {PARENT: parent} if _TRACEPARENT.fullmatch(parent) else {}
 
 
 def is_traced(environment: Mapping[str, str]) -> bool:
-    """Return whether spans are sent: they are requested, and the package that sends them is installed."""
+    """Return whether spans are sent: whether they are requested, and the package that sends them is installed."""
     if not names_collector(environment):
         return False
     from importlib.metadata import PackageNotFoundError, version
@@ -84,19 +84,22 @@ def is_traced(environment: Mapping[str, str]) -> bool:
 
 
 class TraceSpan:
-    """A span, or none. ``traceparent`` makes another span its child; "" if there is none."""
+    """A span, or a stand-in that does nothing.
+
+    Other spans become children of this one by its ``traceparent``; "" if there is no span.
+    """
 
     def __init__(self, recorded: "RecordedSpan | None" = None, traceparent: str = "") -> None:
         self._recorded = recorded
         self.traceparent = traceparent
 
     def note(self, **attributes: Value) -> None:
-        """Add attributes: their names get the prefix ``codecfleet.``, texts are redacted, empty ones left out."""
+        """Add attributes: names get the prefix ``codecfleet.``, strings are redacted, empty strings are left out."""
         if self._recorded is not None:
             self._recorded.set_attributes(_named(attributes))
 
     def end(self, error: BaseException | None = None) -> None:
-        """End it, with the ``error`` that ended its work, if any."""
+        """End the span, with the ``error`` that ended the span's work, if any."""
         if self._recorded is None:
             return
         self.note(outcome=_outcome(error))
@@ -130,17 +133,17 @@ class Tracing:
 
 
 def tracing() -> Tracing | None:
-    """Return this process's tracing; None if none is wanted, or OpenTelemetry does not start."""
+    """Return this process's tracing; None if tracing is not wanted, or OpenTelemetry does not start."""
     begun = _begun()
     return begun if isinstance(begun, Tracing) else None
 
 
 @cache
 def _begun() -> Tracing | str:
-    """Return this process's tracing, or why there is none; "" if none is wanted."""
+    """Return this process's tracing, or the reason why there is none; "" if tracing is not wanted."""
     try:
         return _opened() if is_traced(os.environ) else ""
-    except Exception as error:  # noqa: BLE001 - OpenTelemetry raises any error; work must not fail for it
+    except Exception as error:  # noqa: BLE001 - OpenTelemetry may raise any error, which must not make work fail
         return one_line(f"{type(error).__name__}: {error}")
 
 
@@ -160,7 +163,7 @@ def span(name: str, parent: str, **attributes: Value) -> Iterator[TraceSpan]:
 
 
 def send_spans(limit_s: float) -> None:
-    """Send the ended spans, for ``limit_s`` at most: an unreachable collector must not delay anything."""
+    """Send the ended spans, taking at most ``limit_s``: an unreachable collector must not delay anything."""
     if (found := tracing()) is not None:
         sending = threading.Thread(target=found.send, name="codecfleet-spans", daemon=True)
         sending.start()
@@ -176,7 +179,7 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # the program itself has set no provider
+    if not isinstance(provider, TracerProvider):  # the program itself has not set a provider
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # a terminal shows progress
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described

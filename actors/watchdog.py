@@ -1,8 +1,8 @@
 """Detects driver calls that never return, and releases their callers.
 
-``CallThread`` makes few, long calls itself, so its callers can leave one that hangs. ``CallWatch`` watches thousands of
-calls a second, and only reports overdue ones: the worker then fails its work and exits. A call that holds the GIL stops
-both; the supervisor misses the heartbeats (docs/supervisor.md).
+``CallThread`` is for few, long calls: its own thread makes them, so a caller can leave a call that hangs. ``CallWatch``
+watches thousands of calls a second, and only reports overdue calls: the worker then fails its work and exits. A call
+that holds the GIL stops both classes; the supervisor then notices missing heartbeats (docs/supervisor.md).
 """
 
 import concurrent.futures
@@ -84,7 +84,7 @@ class CallThread:
 
 
 class WatchedCall:
-    """One call under watch while it is entered; raises ``EngineHung`` on exit if it was reported as overdue."""
+    """One call, watched while this context is entered; exit raises ``EngineHung`` if the call was reported as overdue."""
 
     __slots__ = ("_limit_s", "_watch", "_what", "_who", "due_s")
 
@@ -114,14 +114,14 @@ class WatchedCall:
 
 
 class CallWatch:
-    """Reports, once, each call that does not return, wherever it is made. Safe from any thread.
+    """Reports, once, each call that does not return, whichever thread makes it. Safe from any thread.
 
-    A dozen threads make ten thousand calls a second, so beginning and ending one takes no lock, only one atomic
-    operation on a dictionary, and wakes no thread: the watch's thread checks once per shortest limit, and a call that
-    begins in between is due after its next check.
+    A dozen threads make ten thousand calls a second, so the beginning and the end of a call take no lock, only one
+    atomic operation on a dictionary, and wake no thread. The watch's thread checks once per shortest limit, so a call
+    that begins in between cannot be overdue at the next check.
 
-    ``call_s`` and ``opening_s`` (of a device or a session) are the limits; ``clock`` returns seconds; ``wait`` waits on
-    a condition, whose lock is held, for at most that many seconds.
+    The limits are ``call_s`` and, for opening a device or a session, ``opening_s``; ``clock`` returns seconds;
+    ``wait(condition, seconds)`` waits on a condition, whose lock is held, for at most that many seconds.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class CallWatch:
         self._listeners.append(listener)
 
     def calling(self, who: str, what: str) -> WatchedCall:
-        """Return a context that watches a driver call; ``who`` and ``what`` begin its error."""
+        """Return a context that watches a driver call; the error's message begins with ``who`` and ``what``."""
         return WatchedCall(self, who, what, self.call_s)
 
     def opening(self, who: str, what: str) -> WatchedCall:
@@ -182,5 +182,5 @@ class CallWatch:
 
 @cache
 def process_watch() -> CallWatch:
-    """Return this process's watch: one is enough, since a call that never returns costs the whole process."""
+    """Return this process's watch: one is enough, since any call that never returns ends the whole process."""
     return CallWatch()

@@ -102,9 +102,7 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[
-        tuple[str, NvencValue], ...
-    ] = ()  # the user's, by NVENC's names (docs/nvenc.md); override our options
+    options: tuple[tuple[str, NvencValue], ...] = ()  # the user's, by NVENC's names (docs/nvenc.md); they override ours
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 

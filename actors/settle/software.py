@@ -50,7 +50,7 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()  # by FFmpeg's names; override ours, but lists such as ``x264-params`` (``a=1:b=2``) are merged
+    options: Options = ()  # by FFmpeg's names; override ours, but ``x264-params`` and the like (``a=1:b=2``) merge
     dolby_vision: bool = False  # whether to keep the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
