@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLED_MOST: Final = 64
-"""The most doublings that are computed: ``most_s`` is reached long before, and more would overflow a float."""
+"""The largest exponent of ``factor``: ``most_s`` is reached long before, and a larger one would overflow a float."""
 
 
 @dataclass(frozen=True, slots=True)

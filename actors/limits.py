@@ -23,7 +23,7 @@ class InputLimits:
     max_pixels: int = 16_384 * 8_704  # of one picture: the most in any level of H.264, HEVC (7.2) or AV1 (7.3)
     max_frame_rate: int = 10_000  # nominal pictures a second
     max_duration_s: int = 100 * 3600  # the time from the first picture of a video track to the end of the last one
-    max_tracks: int = 1_000  # of all kinds together
+    max_tracks: int = 1_000  # tracks of all kinds together
     max_packets: int = 50_000_000  # packets of one track; each video packet takes 40 bytes of memory
     max_attachment_bytes: int = 64 << 20  # bytes of an attached file, such as a font
     max_pixels_per_byte: int = 20_000_000  # pixels of all pictures of a video track, per byte of the source

@@ -24,9 +24,11 @@ Patience = Callable[["Future[Any]", float], bool]
 """Waits up to a number of seconds for a future, and returns whether it is done."""
 
 CALL_S: Final = 60.0
-"""A picture takes milliseconds; a GPU that many processes share, and one that is being reset, take longer."""
+"""The limit for a call. A picture takes milliseconds, but longer on a GPU that is shared by many or being reset."""
 OPENING_S: Final = 180.0
-"""Drivers open one session at a time on a whole host, and a machine of many GPUs may take a minute to start."""
+"""The limit for opening a device or a session: drivers open one at a time on a whole host, and a machine with many GPUs
+may take a minute to start.
+"""
 _MISSING: Final = object()
 _ADVICE: Final = "Restart this process; codecfleet doctor shows whether the device is healthy."
 
@@ -84,7 +86,7 @@ class CallThread:
 
 
 class WatchedCall:
-    """One call, watched while this context is entered; exit raises ``EngineHung`` if the call was reported as overdue."""
+    """One call, watched while this context is entered; exit raises ``EngineHung`` if the call was overdue."""
 
     __slots__ = ("_limit_s", "_watch", "_what", "_who", "due_s")
 

@@ -48,7 +48,7 @@ _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
 _KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
 _INTERLACED: Final = 1 << 3  # AV_FRAME_FLAG_INTERLACED
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
-"""Names of ``AVMediaType``, in its order."""
+"""The names of the values of ``AVMediaType``, in the same order."""
 
 StructureT = TypeVar("StructureT", bound=Structure)
 

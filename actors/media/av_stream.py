@@ -59,11 +59,11 @@ class VideoParameters:
 
     width: int
     height: int
-    pix_fmt: str | None  # None: nothing states it
+    pix_fmt: str | None  # None if not stated
     colour: Colour
     sample_aspect_ratio: Fraction | None  # None if the container does not state the value
     frame_rate: Fraction | None  # None if the container does not state the value
-    video_delay: int  # in frames
+    video_delay: int  # the reorder delay in frames
     field_order: FieldOrder
     codec_tag: int
     profile: int

@@ -28,7 +28,9 @@ from .stores import Shipment, place_of
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16
-"""At least as many as a worker decodes at once; the index of a long film takes several megabytes."""
+"""How many idle sources are kept: at least as many as a worker decodes at once. The index of a long film takes several
+megabytes.
+"""
 IDLE_S: Final = 30
 _Key: TypeAlias = tuple[str, int, Hashable]
 
@@ -266,6 +268,6 @@ def _is_mp4_track(container: InputContainer, track: int) -> bool:
 
 
 KEPT: Final = KeptSources()
-"""This process's."""
+"""The kept sources of this process."""
 
 atexit.register(KEPT.close_idle, 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _WEB: Final = ("http", "https")
 LOCAL_PROTOCOLS: Final = (None, "file", "local")
-"""fsspec's names of this machine's files; None for a plain path."""
+"""fsspec's protocols for files on this machine; None is a plain path."""
 
 
 _SERIALS: Final = count(1)

@@ -16,7 +16,7 @@ from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
-"""The size of the first request at a new place, which may be an index or a table of which little is needed."""
+"""The size of the first request at a new place, where there may be an index or a table of which little is needed."""
 _PAST_BYTES: Final = 4 << 10
 """How many bytes are requested beyond the wanted end: some demuxers read further than the packet."""
 MOST_BYTES: Final = 2 << 20
@@ -32,7 +32,7 @@ NEAR_BYTES: Final = 1 << 20
 SEARCH_NEAR_BYTES: Final = 256 << 10
 """The largest sequential step ahead while a demuxer searches its starting point, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
-"""The most reads of opening that are kept."""
+"""How many of the reads that opened a source are kept at most."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
 """The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)
@@ -77,7 +77,7 @@ class RemoteFile:
     def __init__(self, url: str, wanted: WantedBytes) -> None:
         self._url = url
         self.watch: FragmentWatch | None = None
-        """Sees every read."""
+        """This watch sees every read."""
         self._failed = False
         self._stream = _opened(url)
         self._blocks = SharedBlocks.find(url)

@@ -11,7 +11,7 @@ from ..backoff import Backoff
 
 ATTEMPTS: Final = 5
 PAUSES: Final = Backoff(first_s=0.2, most_s=1.6)
-"""3 s in total."""
+"""The pauses between attempts: 3 s in total."""
 _PERMANENT: Final = (
     *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
     *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError, CodecfleetError),
@@ -26,7 +26,9 @@ _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
-"""HTTP's status codes for a slow request, an early one, and too many requests (RFC 9110, 8470 and 6585)."""
+"""HTTP's status codes for a request that was too slow or too early, and for too many requests (RFC 9110, 8470 and
+6585).
+"""
 
 ResultT = TypeVar("ResultT")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore tries a request, with pauses of 4 s in total on average; uploads of parts need the pauses."""
+"""How often botocore tries a request, with pauses of 4 s in total on average, which uploads of parts need."""
 HTTP_SILENCE_S: Final = 8
 """How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10
@@ -187,7 +187,7 @@ def changed_meanwhile(source: str) -> InputUnreadable:
 class Shipment(ABC):
     """How any machine reads a source that is on another machine."""
 
-    url: str  # fsspec's
+    url: str  # in fsspec's form
     version: Hashable  # the ``source_version`` that the source must have
     mark: str  # the ``content_mark`` of a file that may be read instead
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 Read: TypeAlias = Callable[[int, int], bytes]
-"""Takes an offset and a size, and returns the bytes; fewer if they are not known or the file ends."""
+"""Takes an offset and a size, and returns the bytes; fewer if some are not known or the file ends."""
 
 _MOST_SECTIONS: Final = 1 << 16
 """How many boxes or elements of one parent are examined."""

@@ -30,7 +30,7 @@ LONGEST_GAP_S = 6 * 3600
 transport stream for a clock that wrapped around its 33 bits, and adds a day.
 """
 LARGEST_DENOMINATOR = 1_000_000_000
-"""The limit of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
+"""The largest denominator of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 MOST_HELD_FRAMES = 3 * REORDER_FRAMES

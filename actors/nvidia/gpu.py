@@ -44,7 +44,9 @@ from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
 _SWITCH_INTERVAL_S: Final = 1e-4
-"""A dozen threads exchange the GIL thousands of times a second: Python's 5 ms interval costs a quarter of the speed."""
+"""How often a thread must offer the GIL. A dozen threads exchange it thousands of times a second: Python's default of 5
+ms costs a quarter of the speed.
+"""
 _SHARED_BYTES: Final = 16 << 30
 """A GPU with this much free memory may be used by two of our processes; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
@@ -261,7 +263,7 @@ def open_gpu(*, is_second: bool = False) -> OpenedGpu:
 
 
 _wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
-"""The one tap of a user's program for all GPUs: there is only one standard output."""
+"""Counts wrong pictures in a user's program, for all GPUs together: there is only one standard output."""
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:

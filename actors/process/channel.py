@@ -85,7 +85,7 @@ class Channel(Generic[ServerT]):
 
     def hang_up(self) -> None:
         """From now on receive only messages that have already been sent."""
-        with suppress(OSError):  # it was closed before
+        with suppress(OSError):  # the socket was closed before
             self._end.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ _PROGRAM: Final = (
 _FIRST_WORD_BYTES: Final = 1 << 16
 _FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
 BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
-"""Identifies this installation of the package among others, even of the same version."""
+"""Identifies this installation of the package, even among installations of the same version."""
 
 
 class StartedProcess(NamedTuple):

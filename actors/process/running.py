@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 END_S: Final = 5.0
-"""How long a killed process may take to end; one that hangs in the kernel never does."""
+"""How long a killed process may take to end; a process that hangs in the kernel never ends."""
 LAST_WORDS_BYTES: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 

@@ -43,10 +43,12 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""bwdif uses one frame before and one after; the other frame is a margin for its field history."""
+"""How many frames a filter looks ahead. bwdif uses one frame before and one after; one more is a margin for its field
+history.
+"""
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
-"""Bit-exact on every processor: swscale's fast paths round differently at each SIMD level."""
+"""Flags that make swscale bit-exact on every processor: its fast paths round differently at each SIMD level."""
 
 Denoise: TypeAlias = Literal["off", "light", "medium", "strong"]
 DENOISE: Final[Mapping[str, str]] = {
@@ -76,7 +78,7 @@ class FilterSettings:
     denoise: Denoise = "off"
     overlay: Overlay | None = None
     rate: FrameRate | None = None
-    """The rate at which pictures reach the encoder; None: each source picture once."""
+    """The rate at which pictures reach the encoder; None means each source picture once."""
     burn: BurntSubtitles | None = None
     """The subtitles burnt into the pictures after everything else."""
     by_picture: bool = False

@@ -46,7 +46,7 @@ _LUMA: Final = {_BT709: (2126, 7152, 722), 5: (2990, 5870, 1140), _SMPTE170M: (2
 """The weights of red, green and blue in luma, in 1/10000, by H.273's matrix numbers."""
 _UNSTATED: Final = frozenset({0, 2})
 _TO_2020: Final = ((0.6274, 0.3293, 0.0433), (0.0691, 0.9195, 0.0114), (0.0164, 0.0880, 0.8956))
-"""Linear BT.709 to linear BT.2020 (BT.2087, annex 2)."""
+"""Converts linear BT.709 to linear BT.2020 (BT.2087, annex 2)."""
 _SDR_GAMMA: Final = 2.4
 
 Levels: TypeAlias = NDArray[np.int64]
@@ -62,8 +62,8 @@ class Overlay:
     x: int
     y: int
     opacity: int  # in percent
-    sha256: str  # of ``png``
-    png: bytes = field(repr=False)  # its file
+    sha256: str  # the digest of ``png``
+    png: bytes = field(repr=False)  # the content of the PNG file
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ def blends_for(
     """Return the blends of rows of R, G, B and alpha at ``place``, by plane number; ``opacity`` is in percent."""
     components = PixelFormat(output.pix_fmt).components
     bits, steps = components[0].bits, [(1, 1)]
-    if components[2:]:  # it has chroma
+    if components[2:]:  # the format has chroma
         steps += [chroma_step(output.pix_fmt)] * 2
     size, found = (output.width, output.height), []
     for corner, pixels in _bands(samples, place):

@@ -52,7 +52,7 @@ _WORDS: Final[dict[Turn, str]] = {
     (0, -1, -1, 0): "mirrored left to right, then turned by 90 degrees clockwise",
 }
 _CHROMA_PROBE: Final = 64
-"""Divisible by every subsampling."""
+"""A size that is divisible by every subsampling."""
 
 
 @dataclass(frozen=True, slots=True)

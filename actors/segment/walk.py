@@ -18,15 +18,15 @@ from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
-"""The errors after which the next path is tried; after any other, the device, process or source is lost."""
+"""The errors after which the next path is tried; any other error means that the device, process or source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16
-"""How many damaged pictures of a segment are named; all are counted."""
+"""How many damaged pictures of a segment are listed by time; all of them are counted."""
 READ_AHEAD_FRAMES: Final = 4
 """How many decoded pictures are buffered, so that decoding and encoding rarely wait for each other."""
 _FEW_FRAMES: Final = 32
-"""For fewer pictures a thread costs more than it saves."""
+"""For fewer pictures than this, a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures after a cut both segments hash: as many as a filter with memory looks ahead."""
+"""How many pictures after a cut are hashed by both segments: as many as a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")
@@ -39,8 +39,8 @@ class SegmentTally:
     frames: int = 0
     seam_before: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's start
     seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's end
-    first_ticks: int | None = None  # of the first frame
-    last_ticks: int | None = None  # of the last frame
+    first_ticks: int | None = None  # the time of the first frame
+    last_ticks: int | None = None  # the time of the last frame
     failed_packets: int = 0
     corrupt_frames: int = 0
     damaged_ticks: tuple[int, ...] = ()  # times of the first ``NAMED_DAMAGED_FRAMES`` corrupt frames

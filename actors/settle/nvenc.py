@@ -24,7 +24,9 @@ SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 _NO_GOP_FRAMES: Final = (1 << 32) - 1
 """NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: only requested keyframes."""
 _PEAK_SHARE, _BUFFER_S = 2, 4
-"""Without --maxrate: the ratio of peak to average, and the decoder's buffer in seconds of the average."""
+"""The values without --maxrate: the ratio of peak to average rate, and the decoder's buffer in seconds at the average
+rate.
+"""
 _RESERVED: Final[Mapping[str, str]] = {
     "codec": "use the codec of the request",
     "fps": "it follows the picture",

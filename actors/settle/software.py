@@ -30,17 +30,19 @@ _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # units of ST 2086 messa
 _TRIED_KEPT: Final = 64
 """How many successfully opened settings are cached: the files of a batch use few different ones."""
 _LARGEST_TREE: Final = 64
-"""A side of x265's largest coding tree unit. A picture of a single unit gets different bytes in every run."""
+"""The side of x265's largest coding tree unit. A picture that is a single unit gets different bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that exist in FFmpeg's software encoders under the same names."""
 
 _NO_GOP_FRAMES: Final = 1 << 30
-"""Longer than any track: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all libraries accept."""
+"""A keyframe interval longer than any track: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all
+libraries accept.
+"""
 
 _Params = dict[str, str]
 _NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"}, Codec.HEVC: {"scenecut": "0"}}
-"""No keyframes at scene changes; libsvtav1 and libvpx never make any."""
+"""The options for no keyframes at scene changes; libsvtav1 and libvpx never make such keyframes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from .work import PictureWork, SeenSegment
 
 GREY: Final = "gray"
 GRID: Final = (64, 36)
-"""Columns and rows: enough for the content of a picture, too few for its grain."""
+"""Columns and rows of a grey picture: enough to show the content, too few to show the grain."""
 DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 

@@ -8,13 +8,15 @@ from typing import Final
 from ..device.pieces import Ending, ReportedPiece
 
 MEDIA_LABEL: Final = "segment "
-"""The prefix of labels of work that counts video frames; audio tracks count their own."""
+"""The prefix of labels of work that counts video frames; audio tracks count audio frames."""
 MOST: Final = 0.75
-"""With sessions for this fraction of its work, a worker decodes on the device: some work has just begun or ended."""
+"""If this fraction of its work has device sessions, a worker counts as decoding on the device: other work has just
+begun or ended.
+"""
 RECYCLE_S: Final = 6 * 3600.0
 """How long a process may use a GPU: no test ran longer."""
 SESSIONS_MAX: Final = 20_000
-"""The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, so 30 MB."""
+"""The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, 30 MB in all."""
 
 
 class Decoding(Enum):
@@ -32,9 +34,9 @@ class WorkerFacts:
     pid: int
     slots: int
     device: str = ""  #: the identity of the worker's GPU or slice (``gpu_identity``); "" if it has no GPU
-    cores: int = 0  #: reserved for it
+    cores: int = 0  #: cores reserved for the worker
     trouble: str = ""  #: why the worker does not use its device
-    pyav: str = ""  #: its version of PyAV
+    pyav: str = ""  #: the worker's version of PyAV
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,27 +22,31 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""How much work one process runs before a second one may help: with five sessions, two are hardly faster."""
+"""How much work one process runs before a second one may help: with five sessions, two processes are hardly faster than
+one.
+"""
 ALONE_FPS: Final = 2000.0
 """The lowest speed at which a second process helps; with CPU encoding a worker is far slower."""
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
-"""A helper's longest silence. A call that holds the GIL stops all its threads, which only its worker can detect."""
+"""How long a helper may be silent. A call that holds the GIL stops all threads of the helper, which only its worker can
+detect.
+"""
 STARTING_S: Final = 300.0
 """How long a helper may take to open its GPU, which the first process is using."""
 
 Spawn: TypeAlias = Callable[[int], StartedProcess]
-"""Starts a helper's process with a number of slots."""
+"""Starts a helper's process that has this number of slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class HelperState:
     """A helper's report."""
 
-    frames_done: int = 0  #: since it started
+    frames_done: int = 0  #: since the helper started
     progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of running work are done, by run
-    use: SessionCounts = field(default_factory=SessionCounts)  #: its device's sessions
+    use: SessionCounts = field(default_factory=SessionCounts)  #: sessions on the helper's device
     pieces: tuple[Piece, ...] = ()  #: pieces of work that run, or ended since the last report
 
 
@@ -112,7 +116,7 @@ class Helper:
         self.has_been_ready = False
         self.gone = ""  #: why the helper takes no more work
         self.busy = 0  #: how much work the helper runs
-        self.state = HelperState()  #: its last report
+        self.state = HelperState()  #: the helper's last report
         self._tasks = Background(lambda _, error: self.over(f"{type(error).__name__}: {error}"))
         self._tasks.spawn("a worker's helper", self._live())
 

@@ -14,7 +14,7 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""The most lone processes of one worker; on a GPU each one's context takes half a gigabyte."""
+"""The most lone processes of one worker; on a GPU, the context of each process takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"

@@ -24,9 +24,9 @@ class FilePart:
     """The part of a file that a demuxer sees."""
 
     skipped_bytes: tuple[int, int]
-    end_bytes: int | None  # None: the file's end
+    end_bytes: int | None  # None means the file's end
     first: AccessPoint  # the track's first packet in the part, or the packet where reading begins
-    mark: bytes  # its ``decoder_mark``
+    mark: bytes  # the track's ``decoder_mark``
 
     @property
     def span_bytes(self) -> tuple[int, int] | None:

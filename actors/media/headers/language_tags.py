@@ -45,7 +45,7 @@ _MARK: Final = "\x1e"
 """A control character that no name has: it separates the name from the language tag."""
 _MARKED: Final = re.compile(rb"([^\x1e]*)\x1e+([A-Za-z0-9-]+)\x1e*", re.DOTALL)
 _HANDLERS: Final = {"video": "VideoHandler", "audio": "SoundHandler", "subtitle": "SubtitleHandler"}
-"""FFmpeg's own names."""
+"""The handler names that FFmpeg itself writes."""
 _PAIRS: Final = (
     "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel bg:bul bh:bih "
     "bi:bis bm:bam bn:ben bo:tib br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:cze cu:chu cv:chv cy:wel da:dan "

@@ -11,7 +11,7 @@ MOST_BOXES: Final = 1 << 20
 """The most boxes that are followed; enough for ten hours with a fragment of two boxes for each picture."""
 _HEAD_BYTES: Final = 8
 _TAIL_BYTES: Final = 4
-"""The size of the length with which an ``mfra`` box at the end of a file ends."""
+"""The size of the length field that ends an ``mfra`` box, which is at the end of a file."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
 _MOST_BYTES: Final = 1 << 26

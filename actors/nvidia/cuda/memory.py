@@ -19,7 +19,7 @@ _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
 """The most locked memory, far more than a GPU's sessions use: nothing else on the host can use it."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
-"""How much is kept idle: locking the pages of a picture costs a millisecond."""
+"""How much idle locked memory is kept: locking the pages of a picture takes a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
 """The size of a 1080p picture, a typical buffer."""
 
@@ -227,7 +227,7 @@ class PinnedMemory(BufferPool):
         allocate, free = partial(cuda.pin, choice=self.choice), partial(cuda.unpin, choice=self.choice)
         super().__init__(allocate, free, idle_bytes, budget)
         self.shares = self.choice.shares and cuda.platform.integrated
-        """Whether the device may write where the processor reads, so nothing is copied."""
+        """Whether the device may write where the processor reads, so that nothing need be copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
         """Return an uninitialised buffer; ``DeviceMemory`` if there is no room, ``DeviceError`` if locking fails."""

@@ -43,7 +43,7 @@ _CODES_OF: Final = {
     _BT2020: {"nv12": (83, 84), "yuv420p": (85,), "p010le": (92,), "p210le": (93,)},
     _BT709: {"nv12": (87, 88), "yuv420p": (89,), "p010le": (91,), "p210le": (95,)},
 }
-"""Codes of CUeglColorFormat, by their stated colours and FFmpeg's name of the bytes; producers use the first one."""
+"""Codes of CUeglColorFormat, by stated colours and FFmpeg's format name; producers use the first."""
 _FORMATS: Final = {
     code: (name, colour) for colour, names in _CODES_OF.items() for name, codes in names.items() for code in codes
 }

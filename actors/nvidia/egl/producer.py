@@ -66,7 +66,7 @@ class ProducerSession(EndSession):
         self._frames: dict[int, tuple[EglPlane, ...]] = {}
         self._free: list[int] = []
         self.out = 0
-        """Frames presented and not yet returned."""
+        """How many frames were presented and have not returned yet."""
         self._presented = 0
         self._await(lambda: may_connect_producer(stream.state), "no consumer connected to the stream")
         self._connect("cuEGLStreamProducerConnect", layout.width, layout.height)

@@ -39,12 +39,12 @@ class EndState(Enum):
 class EndEvent(Enum):
     """An event at one end of a stream."""
 
-    CONNECT = "connect"  #: it connected
+    CONNECT = "connect"  #: this end connected
     HOLD = "hold"  #: the consumer acquired a frame, or the producer presented a frame
     FREE = "free"  #: the consumer released its frame, or the producer's last presented frame returned
     PART = "part"  #: the other end disconnected, died, or lost its context
     FAIL = "fail"  #: a call failed for another reason
-    CLOSE = "close"  #: its owner closes it
+    CLOSE = "close"  #: the owner closes this end
 
 
 LIVE: Final = frozenset({EndState.READY, EndState.HOLDING})

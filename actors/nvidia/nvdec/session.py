@@ -57,7 +57,7 @@ _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
 so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
-"""The memory of a reader in pictures: its scratch is one picture, whose rows may be padded."""
+"""The memory of a reader, counted in pictures: the scratch memory is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
 
 

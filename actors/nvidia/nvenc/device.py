@@ -18,7 +18,7 @@ from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
 _SESSION_BYTES: Final = 96 << 20
-"""An estimate of a session's memory beside its surfaces; neither documented nor measured."""
+"""An estimate of a session's memory in addition to its surfaces; neither documented nor measured."""
 _SPARE_SURFACES: Final = 8
 _NVENC: Final = "NVENC"
 _NUMBERS: Final = (

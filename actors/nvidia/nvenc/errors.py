@@ -21,7 +21,7 @@ class EncoderEvidence:
     opening: bool  # whether the encoder was being opened
     own_sessions: int  # how many encoders this process has open
     needed_bytes: int  # an estimate of one encoder's memory
-    free_bytes: int | None = None  # None: unknown
+    free_bytes: int | None = None  # None if unknown
 
 
 _CODE: Final = re.compile(r"(?:error code\s*:|returned error|error code)\s*(\d+)", re.IGNORECASE)

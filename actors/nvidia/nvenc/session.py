@@ -28,7 +28,7 @@ from .inputs import device_input, host_input
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
 _MOST_B_FRAMES: Final = 7
-"""The most B pictures if neither settings nor parameter sets state it: more than any preset uses."""
+"""The limit of B pictures in a row if neither settings nor parameter sets state one: more than any preset uses."""
 _COUNTS: Final = {
     "bitrate": "averageBitrate",
     "maxbitrate": "maxBitRate",
