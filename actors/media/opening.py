@@ -88,9 +88,9 @@ def open_source(
 
     Raises:
         InputNotFound: there is nothing at ``url``.
-        InputRefused: it is a playlist, a script, or a format that names other files.
-        InputTooLarge: its header exceeds a limit.
-        InputUnreadable: it is not a media file, or may not be read.
+        InputRefused: the source is a playlist, a script, or a format that names other files.
+        InputTooLarge: the source's header exceeds a limit.
+        InputUnreadable: the source is not a media file, or may not be read.
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits

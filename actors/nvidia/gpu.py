@@ -267,7 +267,7 @@ _wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
-    """Open a device, named as for ``Cuda``, possibly in a user's program. Raises what ``open_gpu`` does.
+    """Open a device, named as for ``Cuda``, possibly in a user's program. Raises the errors of ``open_gpu``.
 
     The only change in a user's program is that CUDA_DEVICE_MAX_CONNECTIONS is set, if it was unset. ``UsageError`` if
     there is no such device.

@@ -117,7 +117,7 @@ class Channel(Generic[ServerT]):
         else:
             try:
                 frame = framed(FrameKind.REPLY, number, reply)
-            except Exception as error:  # noqa: BLE001 - whatever pickling a user's result raises
+            except Exception as error:  # noqa: BLE001 - pickling a user's result may raise any error
                 frame = framed(FrameKind.ERROR, number, lost_result("pickle", error))
         self._outbox.put_nowait(frame)
 
@@ -134,7 +134,7 @@ class Channel(Generic[ServerT]):
             return
         try:
             value = frame.value()
-        except Exception as error:  # noqa: BLE001 - whatever unpickling a user's result raises
+        except Exception as error:  # noqa: BLE001 - unpickling a user's result may raise any error
             answer.set_exception(lost_result("unpickle", error))
             return
         if frame.kind is FrameKind.ERROR:

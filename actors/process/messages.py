@@ -63,7 +63,7 @@ def beside(content: Buffer) -> Buffer:
 
 
 def framed(kind: FrameKind, number: int, *value: object) -> Sequence[Buffer]:
-    """Return a frame, with or without a value, as pieces to send; raises whatever pickling the value raises."""
+    """Return a frame, with or without a value, as pieces to send; raises any error of pickling the value."""
     buffers: list[pickle.PickleBuffer] = []
     contents = [pickle.dumps(each, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append) for each in value]
     parts = [*contents, *(buffer.raw() for buffer in buffers)]
@@ -83,7 +83,7 @@ def portable(error: CodecfleetError) -> CodecfleetError:
     """Return the error, or a substitute if the error cannot be pickled."""
     try:
         survives = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - pickled one line before
-    except Exception:  # noqa: BLE001 - whatever a subclass's own pickling raises
+    except Exception:  # noqa: BLE001 - a subclass's own pickling may raise any error
         survives = False
     return error if survives else WorkError(f"{type(error).__name__}: {error.message}", error.next_step)
 

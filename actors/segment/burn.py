@@ -1,6 +1,6 @@
 """Subtitles burnt into the pictures: which subtitle is on screen at a time, where, and with which samples.
 
-docs/filters.md has the rules. A picture gets the subtitle at its own time, whatever segment it is in.
+docs/filters.md has the rules. A picture gets the subtitle at its own time, regardless of the segment.
 """
 
 import zlib

@@ -151,7 +151,7 @@ def encode_paths(
 def host_paths(
     device: WorkerDevice | None, *, require_device: bool, software: str
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths to pictures in host memory, the best first; arguments as for ``encode_paths``."""
+    """Yield the paths to pictures in host memory, the best first; the arguments are as for ``encode_paths``."""
     in_software = DecodePath(SOFTWARE, reason=software)
     if device is None or software:
         yield (in_software,)

@@ -185,7 +185,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
 
 def _hash_on(path: DecodePath[PictureT], stack: ExitStack) -> Callable[[int, Any], PictureHash]:
-    """Return a hash function for a path's pictures, in which the kind of memory makes no difference.
+    """Return a hash function for a path's pictures, whose result does not depend on the kind of memory.
 
     ``stack`` later closes what the function opens.
     """
@@ -203,7 +203,7 @@ def decode_on_first(
     """Return the result of ``decode`` on the first path whose decoder does not fail; ``paths`` is not empty.
 
     ``decode`` gets the reason why the previous path failed; ``start_over`` gets the error. Raises ``DeviceError`` if
-    the last path fails or the device is lost, and whatever ``decode`` raises.
+    the last path fails or the device is lost, and any error of ``decode``.
     """
     left = deque(paths)
     fallback = left[0].reason

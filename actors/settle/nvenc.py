@@ -104,7 +104,7 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # the user's, by NVENC's names (docs/nvenc.md); they override ours
+    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); override ours
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
@@ -166,7 +166,7 @@ def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
 def settle_nvenc(
     request: NvencRequest, picture: VideoFormat, time_base: Fraction, capabilities: EncoderCapabilities
 ) -> EncoderSettings:
-    """Return NVENC's settings for a device and pictures like ``picture``; raises what ``settle`` does."""
+    """Return NVENC's settings for a device and pictures like ``picture``; raises the errors of ``settle``."""
     codec = request.codec
     surface = surface_format(picture.pix_fmt)
     reason = nvenc_unsupported_reason(codec, picture)

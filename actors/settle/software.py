@@ -52,7 +52,7 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()  # by FFmpeg's names; override ours, but ``x264-params`` and the like (``a=1:b=2``) merge
+    options: Options = ()  # by FFmpeg's names; override ours, but ``x264-params`` (``a=1:b=2``) and the like merge
     dolby_vision: bool = False  # whether to keep the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
@@ -91,7 +91,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, after opening it once with them; raises what ``settle`` does."""
+    """Return a software encoder's settings, after one opening with them as a test; raises the errors of ``settle``."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:

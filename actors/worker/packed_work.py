@@ -26,7 +26,7 @@ class BlobCache:
         packer = _Packer(file)
         try:
             packer.dump(work)
-        except Exception as error:  # whatever a user's class raises when it is pickled
+        except Exception as error:  # a user's class may raise any error when it is pickled
             message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
             raise UsageError(message, "Work must be a value of importable classes.") from error
         return file.getvalue(), tuple(map(self._reference, packer.blobs.values()))
@@ -43,7 +43,7 @@ def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
         work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
     except CodecfleetError:
         raise
-    except Exception as error:  # whatever a user's class raises when it is unpickled
+    except Exception as error:  # a user's class may raise any error when it is unpickled
         message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
         advice = "Define the work's class in a module that is installed on every worker's machine."
         raise UsageError(message, advice) from error

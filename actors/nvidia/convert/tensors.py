@@ -1,7 +1,7 @@
 """Makes tensors of pictures on the device: one kernel crops, resizes, converts, normalises and lays out.
 
-The kernel computes what ``actors/tensors/plan.py`` states in integers, and rounds floating-point values as the host
-does, so the bits are the same.
+The kernel does the integer arithmetic of ``actors/tensors/plan.py``, and rounds floating-point values as the host does,
+so the bits are the same.
 """
 
 import ctypes

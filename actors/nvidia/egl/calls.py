@@ -204,10 +204,10 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return a function that copies a picture, on the device or the host, into a frame before it returns.
+        """Return a function that copies a picture, on the device or the host, into a frame, completely.
 
-        ``UsageError`` if the picture's size or format differs from the frame's, ``Unsupported`` if no frame has the
-        picture's format.
+        ``UsageError`` if size or format of picture and frame differ, ``Unsupported`` if no frame can have the picture's
+        format.
         """
         if isinstance(picture, VideoFrame):
             own = EglLayout(picture.width, picture.height, picture.format.name)

@@ -108,7 +108,7 @@ class EglImage(HeldPicture, Closing):
 
         Raises:
             UsageError: the handle is not an image.
-            Unsupported: its format is not known here.
+            Unsupported: the image's format is not known here.
             EngineUnfit: a trial showed that CUDA does not see an image's pixels on this machine.
             DeviceError: the driver failed.
         """

@@ -93,7 +93,7 @@ class Egl:
         self._found: dict[str, Any] = {}
 
     def function(self, name: str, *types: object) -> Any:
-        """Return a function with these types (by default EGL's); ``EngineUnfit`` if this libEGL does not have it."""
+        """Return a function with these types (default: those of EGL); ``EngineUnfit`` if this libEGL lacks it."""
         if name not in self._found:
             signature: tuple[Any, ...] = types or _FUNCTIONS[name]
             address = self._get(name.encode())
@@ -113,7 +113,7 @@ class Egl:
         Raises:
             UsageError: an argument, or the state of an object, does not fit.
             EngineUnfit: this libEGL does not have the function.
-            DeviceMemory, DeviceLost, DeviceError: it failed otherwise.
+            DeviceMemory, DeviceLost, DeviceError: the call failed otherwise.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):

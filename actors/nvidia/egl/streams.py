@@ -28,7 +28,7 @@ TIMED_OUT: Final = 702
 class EglStream(PictureStream, Closing):
     """An EGLStream: one producer's frames for one consumer, in this process or another. Opened on first use.
 
-    ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer; CUDA, NvMedia,
+    ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer. CUDA, NvMedia,
     Argus or OpenGL may have the other end. One object may serve both ends. Close it when both ends are done.
 
     Args:

@@ -87,7 +87,7 @@ class NvencDevice:
         from_host: bool,
         stream: int | None = None,
     ) -> "NvencEncoder":
-        """Make an encoder, having checked that the settings fit the device. Raises what ``NvencSession`` does."""
+        """Check that the settings fit the device, and make an encoder. Raises the errors of ``NvencSession``."""
         name = SURFACE_NAMES[surface.layout]
         if not surface.holds(width, height):
             message = f"NVENC takes no {name} surface of {width}x{height}"
