@@ -70,8 +70,8 @@ class RemoteFile:
 
     Raises:
         InputNotFound: there is nothing at ``url``.
-        InputUnreadable: the file may not be read, or its address is invalid. StorageFailed: the file's store does not
-        answer.
+        InputUnreadable: the file may not be read, or its address is invalid.
+        StorageFailed: the file's store does not answer.
     """
 
     def __init__(self, url: str, wanted: WantedBytes) -> None:

@@ -237,7 +237,8 @@ def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream
     """Make a CUDA stream wait for a sync (EGLSyncKHR); return False if the host had to wait instead.
 
     Raises:
-        UsageError: the handle is not a sync of that display. EngineHung: the sync's work did not end within a minute.
+        UsageError: the handle is not a sync of that display.
+        EngineHung: the sync's work did not end within a minute.
         DeviceError: the driver failed.
     """
     try:
