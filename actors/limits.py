@@ -55,7 +55,7 @@ class InputLimits:
 
     @staticmethod
     def advice(limit: str) -> str:
-        """Return the next step for a source that exceeds a limit."""
+        """Return advice for the user of a source that exceeds a limit."""
         return f"If you trust it, set {VARIABLE}{limit.upper()}, or {limit} in the configuration."
 
 

@@ -1,4 +1,4 @@
-"""FFmpeg's public structures as ctypes, behind guards, only for the versions of PyAV and FFmpeg named here.
+"""FFmpeg's public structures as ctypes, with safety checks, only for the versions of PyAV and FFmpeg named here.
 
 A PyAV object's pointer is followed only if the versions and the object's size fit, the kernel can copy the memory (so
 that a wrong pointer does not crash), and the memory begins with ``AVClass`` and agrees with PyAV's public attributes.
@@ -48,7 +48,7 @@ _NO_PTS: Final = -(1 << 63)  # AV_NOPTS_VALUE
 _KEYFRAME_ENTRY: Final = 1  # AVINDEX_KEYFRAME
 _INTERLACED: Final = 1 << 3  # AV_FRAME_FLAG_INTERLACED
 _MEDIA_TYPES: Final = ("video", "audio", "data", "subtitle", "attachment")
-"""Names of ``AVMediaType``, in its order."""
+"""The names of the values of ``AVMediaType``, in the same order."""
 
 StructureT = TypeVar("StructureT", bound=Structure)
 
@@ -226,7 +226,7 @@ def ffmpeg() -> ctypes.CDLL:
 
 
 def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
-    """Return the C structures of a PyAV stream; they live as long as its container."""
+    """Return the C structures of a PyAV stream; the structures live as long as the stream's container."""
     library = ffmpeg()
     address = _pointer_in(stream, av.stream.Stream)
     look = _structure_at if av.stream.Stream in _proven else _copy_of
@@ -243,9 +243,10 @@ def structures(stream: "Stream") -> tuple[StreamHead, Parameters]:
 
 
 def set_get_buffer(context: "VideoCodecContext", function: Any) -> None:  # noqa: ANN401 - a GetBuffer, made at run time
-    """Make an unopened decoder allocate its pictures with ``function``, which must outlive it.
+    """Make an unopened decoder allocate its pictures with ``function``, which must outlive the decoder.
 
-    ``function`` gets pictures that no PyAV object holds, so their structure is checked here on a picture of ours.
+    ``function`` gets pictures that no PyAV object holds, so the structure of pictures is checked here on one that we
+    made.
     """
     _prove_pictures()
     place = context_address(context) + _GET_BUFFER_OFFSET_BYTES
@@ -309,7 +310,7 @@ def add_to_index(stream: "Stream", *, ticks: int, pos_bytes: int) -> None:
 
 
 def frame_structure(frame: "VideoFrame") -> FrameHead:
-    """Return the C structure of a decoded picture; it lives as long as the picture."""
+    """Return the C structure of a decoded picture; the structure lives as long as the picture."""
     _prove_pictures()
     address = _pointer_in(frame, av.VideoFrame)
     if not address or not _agrees(FrameHead.from_address(address), frame):
@@ -319,7 +320,7 @@ def frame_structure(frame: "VideoFrame") -> FrameHead:
 
 @cache
 def _prove_pictures() -> None:
-    """Check the structure of PyAV's pictures on one of ours, whose values and buffer are known."""
+    """Check the structure of PyAV's pictures on a picture that we made, whose values and buffer are known."""
     ours = av.VideoFrame(64, 48, "yuv420p")
     number = ffmpeg().av_get_pix_fmt(b"yuv420p")
     found = _copy_of(FrameHead, _pointer_in(ours, av.VideoFrame))
@@ -347,7 +348,7 @@ def context_address(context: "CodecContext") -> int:
 
 
 def _pointer_in(held_by: object, kind: type) -> int:
-    """Return the first C field of a PyAV object; 0 if it is not of ``kind``, or too small to have one."""
+    """Return the first C field of a PyAV object; 0 if the object is not of ``kind``, or too small to have a C field."""
     size_bytes: int = kind.__basicsize__
     if not isinstance(held_by, kind) or size_bytes < _FIRST_FIELD_OFFSET_BYTES + ctypes.sizeof(c_void_p):
         return 0

@@ -1,4 +1,4 @@
-"""The fields of FFmpeg's streams that PyAV can neither read nor set, through the guarded structures of ``av_abi``.
+"""Reads and sets the fields of FFmpeg's streams that PyAV cannot, through the checked structures of ``av_abi``.
 
 Values are copied into FFmpeg's buffers and freed with the container. Unknown structures raise ``WorkError``.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: FFmpeg's bitstream readers may read so far past the end
+_INPUT_PADDING_BYTES = 64  # AV_INPUT_BUFFER_PADDING_SIZE: FFmpeg's bitstream readers may read this far past the end
 _EXTRADATA_LIMIT_BYTES = 1 << 28
 _MARK_BYTES = 16
 _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
@@ -30,8 +30,8 @@ _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
 class FieldOrder(IntEnum):
     """How a track's pictures are stored: whole, or as fields (FFmpeg's ``AVFieldOrder``).
 
-    FFmpeg's comments define the last two differently; its encoders and raw decoders, RFC 9559 section 5.1.4.1.28.2
-    and Apple's TN2162 use them as here.
+    FFmpeg's comments define the last two values differently. Its encoders and raw decoders, RFC 9559 section
+    5.1.4.1.28.2 and Apple's TN2162 use these values as here.
     """
 
     UNKNOWN = 0
@@ -59,11 +59,11 @@ class VideoParameters:
 
     width: int
     height: int
-    pix_fmt: str | None  # None: nothing states it
+    pix_fmt: str | None  # None if not stated
     colour: Colour
     sample_aspect_ratio: Fraction | None  # None if the container does not state the value
     frame_rate: Fraction | None  # None if the container does not state the value
-    video_delay: int  # in frames
+    video_delay: int  # the reorder delay in frames
     field_order: FieldOrder
     codec_tag: int
     profile: int
@@ -77,7 +77,7 @@ def extradata(stream: "Stream") -> bytes:
 
 
 def decoder_mark(stream: "Stream") -> bytes:
-    """Return a digest of a stream's decoder parameters, without the rates, which FFmpeg guesses."""
+    """Return a digest of a stream's decoder parameters, except the rates, which FFmpeg guesses."""
     stated = Parameters.from_buffer_copy(structures(stream)[1])
     stated.extradata, stated.side_data = None, None
     stated.bit_rate, stated.frame_rate = 0, Rational(0, 0)
@@ -150,7 +150,7 @@ def set_video_parameters(
         setattr(parameters, field, getattr(colour, field))
     parameters.format, parameters.video_delay = number, video_delay
     parameters.codec_tag, parameters.field_order = codec_tag, int(field_order)
-    # Matroska's muxer reads the stream's aspect ratio and rate, MP4's those of the parameters.
+    # Matroska's muxer reads the aspect ratio and rate of the stream, MP4's muxer those of the codec parameters.
     for value, *targets in (
         (sample_aspect_ratio, head.sample_aspect_ratio, parameters.sample_aspect_ratio),
         (frame_rate, head.average_frame_rate, parameters.frame_rate),
@@ -188,7 +188,7 @@ def set_audio_parameters(
 def set_audio_padding(
     stream: "Stream", initial_padding: int, *, trailing_padding: int = 0, seek_preroll: int | None = None
 ) -> None:
-    """State how many samples an audio encoder added before the first and after the last real one.
+    """State how many samples an audio encoder added before the first real sample and after the last one.
 
     ``seek_preroll``: samples to decode after a seek until the sound is right (Opus: 80 ms); None leaves it unchanged.
     """
@@ -199,7 +199,7 @@ def set_audio_padding(
 
 
 def side_data(stream: "Stream") -> dict[str, bytes]:
-    """Return the stream's side data by PyAV's literals (``display_matrix`` ...), without kinds that it cannot name."""
+    """Return the stream's side data by PyAV's names (``display_matrix`` ...), without kinds that PyAV cannot name."""
     parameters = structures(stream)[1]
     found: dict[str, bytes] = {}
     for entry in parameters.side_data[: parameters.side_data_count] if parameters.side_data_count else ():

@@ -1,6 +1,6 @@
 """Sources that stay open between ranges of a track, so that their index is not read again.
 
-Only containers whose packets after a seek do not depend on earlier reads are kept (docs/design.md lists them).
+Only sources whose packets after a seek do not depend on earlier reads are kept; docs/design.md lists the containers.
 """
 
 import atexit
@@ -28,14 +28,16 @@ from .stores import Shipment, place_of
 KEPT_FORMATS: Final = ("mov", "matroska")
 """The first names of the demuxers that are reused."""
 MOST_KEPT: Final = 16
-"""At least as many as a worker decodes at once; the index of a long film takes several megabytes."""
+"""How many idle sources are kept: at least as many as a worker decodes at once. The index of a long film takes several
+megabytes.
+"""
 IDLE_S: Final = 30
 _Key: TypeAlias = tuple[str, int, Hashable]
 
 
 @dataclass(slots=True, eq=False)
 class OpenSource:
-    """An open source, used by one thread at a time, for one track; ``key`` is None if its version is unknown."""
+    """A source that is open for one track, used by one thread at a time; ``key`` is None if the version is unknown."""
 
     container: InputContainer
     track: int
@@ -51,25 +53,25 @@ class OpenSource:
 
     @property
     def may_stay(self) -> bool:
-        """Whether seeking still gives the same packets: not if the index has grown, as a fragmented file's does."""
+        """Whether a seek still leads to the same packets; not if the index grew, as in a fragmented file."""
         is_usable = self.key is not None and not self.is_spoiled
         return is_usable and self.entries == index_entries(self.container, self.track)
 
     def lead_to(self, entry: AccessPoint) -> None:
-        """Add ``entry`` to a remote source's index: without cues the demuxer would read everything before it."""
+        """Add ``entry`` to a remote source's index: without cues the demuxer would read everything before the entry."""
         if self.is_remote:
             for ticks, pos_bytes in entry.indexed:
                 add_to_index(self.container.streams[self.track], ticks=ticks, pos_bytes=pos_bytes)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the source."""
         self.is_closed = True
         self._stack.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A track's parameters, found by opening an mp4 and decoding its first pictures; ``stated`` is never opened."""
+    """A track's parameters, found by decoding the first pictures of an mp4; ``stated`` is never opened."""
 
     stated: CodecContext
     entries: int
@@ -77,7 +79,7 @@ class _Found:
 
     @classmethod
     def of(cls, container: InputContainer, track: int) -> "_Found | None":
-        """Return the parameters; None for other containers, whose decoding times depend on decoding pictures."""
+        """Return a track's parameters; None for a container other than mp4, whose times depend on decoding."""
         if not _is_mp4_track(container, track):
             return None
         stream = container.streams[track]
@@ -89,7 +91,7 @@ class _Found:
         return cls(stated, index_entries(container, track), extradata(stream))
 
     def tell(self, opened: OpenSource) -> bool:
-        """Apply the parameters to a source that decoded no picture; return False if its container differs."""
+        """Apply the parameters to a source opened without decoding pictures; return False if the container differs."""
         stream = opened.container.streams[opened.track]
         is_alike = (opened.entries, extradata(stream)) == (self.entries, self.configuration)
         if is_alike:
@@ -99,7 +101,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Opening:
-    """The facts about a source, for others that open it at the same time or soon after."""
+    """The known facts about a source, for other threads that open the source at the same time or soon after."""
 
     known: KnownBytes = field(default_factory=KnownBytes)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -108,7 +110,7 @@ class _Opening:
     found: _Found | None = None
 
     def open(self, source: str, track: int, key: _Key, wanted: WantedBytes) -> OpenSource:
-        """Open the source; the decoding of the first opening is repeated only if the packets depend on it."""
+        """Open the source. Later openings decode pictures again only if the packets depend on that."""
         if wanted.part is not None:
             return _open(source, track, key, wanted)
         if (found := self.found) is not None:
@@ -129,12 +131,13 @@ class _Opening:
 
 
 class KeptSources:
-    """A process's open, idle sources: at most ``most``, the longest idle closed first. Thread-safe."""
+    """A process's open, idle sources: at most ``most``; the longest idle is closed first. Thread-safe."""
 
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        # Reentrant: garbage collection under the lock may end a generator, which then gives its source back.
+        # Reentrant: while a thread holds the lock, garbage collection may end a generator, which then gives its source
+        # back.
         self._lock = threading.RLock()
         self._idle: list[OpenSource] = []
         self._openings: dict[_Key, _Opening] = {}
@@ -150,11 +153,12 @@ class KeptSources:
         shipment: Shipment | None = None,
         part: FilePart | None = None,
     ) -> Iterator[OpenSource]:
-        """Hold a source exclusively, kept or newly opened, to read the stream of index ``track``.
+        """Hold a source, kept or newly opened, exclusively, to read the stream of index ``track``.
 
-        ``afresh`` opens it now, to read it from its beginning. ``expected`` is its ``version_anywhere``, None for any;
-        ``shipment`` says how to read it if it is on another machine. ``part`` limits what the demuxer sees of a remote
-        source, which is then not kept. ``InputError`` if the source cannot be opened or has another version.
+        ``afresh`` opens the source anew, to read from its beginning. ``expected`` is the ``version_anywhere`` that the
+        source must have, or None. ``shipment`` says how to read a source that is on another machine. ``part`` limits
+        the bytes of a remote source that the demuxer sees; such a source is not kept. ``InputError`` if the source
+        cannot be opened or has another version.
         """
         self.close_idle()
         source, version = place_of(source, expected, shipment)
@@ -167,13 +171,13 @@ class KeptSources:
         except GeneratorExit:
             self._give_back(opened)
             raise
-        except BaseException:  # nobody can read on: its position is unknown
+        except BaseException:  # nobody can read on: the source's position is unknown
             opened.close()
             raise
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note the facts found by another opening of a local source, before it reads on; the next opening reuses them.
+        """Note the facts found by another opening of a local source, before it reads on, for the next opening.
 
         ``version`` is the ``source_version`` from before the opening.
         """
@@ -193,7 +197,7 @@ class KeptSources:
         self._close(lambda _, last_s: last_s <= latest_s)
 
     def forget(self, source: str) -> None:
-        """Close the idle openings of a source, and drop what is known of it."""
+        """Close the idle openings of a source, and drop the known facts about it."""
         self._close(lambda key, _: key[0] == source)
 
     def _close(self, is_over: Callable[[_Key, float], bool]) -> None:
@@ -214,7 +218,8 @@ class KeptSources:
         wanted.known = opening.known
         is_remote = not is_local(source)
         if is_remote or not opening.is_looked_at:
-            # One at a time: the later ones reuse the facts and bytes of the first, such as an index of megabytes.
+            # One opening at a time: later openings reuse facts and bytes of the first, such as an index of several
+            # megabytes.
             with opening.lock:
                 opening.last_s = self._clock()
                 if is_remote or not opening.is_looked_at:
@@ -254,7 +259,7 @@ def _open(source: str, track: int, key: _Key | None, wanted: WantedBytes, *, und
 
 
 def index_entries(container: InputContainer, track: int) -> int:
-    """Return how many packets an mp4's index has for a track; 0 for Matroska, whose index may grow without harm."""
+    """Return how many entries an mp4's index has for a track; 0 for Matroska, whose index may grow without harm."""
     return len(container.streams[track].index_entries) if _is_mp4_track(container, track) else 0
 
 
@@ -263,6 +268,6 @@ def _is_mp4_track(container: InputContainer, track: int) -> bool:
 
 
 KEPT: Final = KeptSources()
-"""This process's."""
+"""The kept sources of this process."""
 
 atexit.register(KEPT.close_idle, 0)

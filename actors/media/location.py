@@ -1,6 +1,6 @@
 """The location of a source or an output: on this machine, or at an address of an fsspec protocol.
 
-A ``HeldSource`` is a location too: bytes or an open file that only this process can read.
+A ``HeldSource`` is also a location: bytes or an open file that only this process can read.
 """
 
 import os
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _WEB: Final = ("http", "https")
 LOCAL_PROTOCOLS: Final = (None, "file", "local")
-"""fsspec's names of this machine's files; None for a plain path."""
+"""fsspec's protocols for files on this machine; None is a plain path."""
 
 
 _SERIALS: Final = count(1)
 
 
 class BinaryFile(Protocol):
-    """An open file of the caller: binary, and with a position that can be set."""
+    """The caller's open file: binary and seekable."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, b"" at the end."""
@@ -42,21 +42,22 @@ _ReadAt: TypeAlias = Callable[[int, int], bytes]
 class HeldSource(str):
     """The location of bytes or an open file that the caller holds; ``str`` gives its name for messages.
 
-    It equals only itself. Its data can be read until ``release``, by several threads, each with its own position.
+    Two ``HeldSource`` objects are never equal. Until ``release``, several threads can read the data, each at its own
+    position.
     """
 
     __slots__ = ("_read_at", "_sent", "path", "version")
 
-    path: str  #: The file's path, "" if it has none; FFmpeg looks at its extension
-    version: tuple[int, int, int, int]  #: As for a local file: device, inode, size, time of change
+    path: str  #: the file's path, whose extension FFmpeg looks at; "" if there is none
+    version: tuple[int, int, int, int]  #: as for a local file: device, inode, size, time of change
     _read_at: _ReadAt | None  #: None once released
-    _sent: memoryview | None  #: The bytes to pickle; None if the source cannot be pickled
+    _sent: memoryview | None  #: the bytes to pickle; None if the source cannot be pickled
 
     @classmethod
     def of(cls, data: object) -> Self | None:
         """Return the location of an object with the buffer protocol or of a file; None for any other object.
 
-        Raises UsageError: its bytes are not contiguous, or the file is not binary or cannot be sought.
+        Raises UsageError: the object's bytes are not contiguous, or the file is not binary or not seekable.
         """
         try:
             view = memoryview(data)  # type: ignore[arg-type]
@@ -121,7 +122,7 @@ def release(url: str) -> None:
 
 
 def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and seek
-    """Return a file's size. Raises UsageError: it is not binary, or cannot be sought."""
+    """Return a file's size. Raises UsageError: the file is not binary, or not seekable."""
     kind, how = type(file).__name__, "Read the whole file, and give the bytes: frames(file.read())."
     try:
         can_seek = getattr(file, "seekable", lambda: True)()
@@ -138,7 +139,7 @@ def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and se
 
 
 def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and seek
-    """Return a function that reads at any position of a file, one thread at a time: the file has one position."""
+    """Return a function that reads a file at any position, for one thread at a time: the file has one position."""
     lock = threading.Lock()
 
     def read_at(position: int, size: int) -> bytes:
@@ -153,7 +154,7 @@ def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and se
 
 
 class HeldFile:
-    """A held source as FFmpeg reads it. After its first failure it only reports the end, as ``RemoteFile`` does."""
+    """A held source as FFmpeg reads it; after the first failure it only reports the end, as ``RemoteFile`` does."""
 
     def __init__(self, source: HeldSource) -> None:
         self._source = source
@@ -166,7 +167,7 @@ class HeldFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: the data stay the caller's."""
+        """Do nothing: the data belong to the caller."""
 
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes, b"" at the end. Raises InputUnreadable."""
@@ -192,7 +193,7 @@ class HeldFile:
 
 
 def split_protocol(url: str) -> tuple[str | None, str]:
-    """Return fsspec's name of a ``url``'s protocol, None for a plain path, and what follows it."""
+    """Return fsspec's name of a ``url``'s protocol (None for a plain path), and the rest of the ``url``."""
     if "://" not in url and not url.startswith("data:"):
         return None, url
     from fsspec import core
@@ -202,7 +203,7 @@ def split_protocol(url: str) -> tuple[str | None, str]:
 
 
 def is_local(url: str) -> bool:
-    """Return whether ``url`` names a file of this machine."""
+    """Return whether ``url`` names a file on this machine."""
     return split_protocol(url)[0] in LOCAL_PROTOCOLS
 
 

@@ -1,6 +1,7 @@
-"""Opens a source safely and reads its packets: an input must never make us open a second file or an address.
+"""Opens a source safely and reads its packets: no source can make this process open a second file or an address.
 
-FFmpeg gets an open file, a whitelist of one-file formats, no protocol, and an ``io_open`` that refuses everything.
+FFmpeg gets an open file, a whitelist of formats that consist of one file, no protocol, and an ``io_open`` that refuses
+everything.
 """
 
 import errno
@@ -45,12 +46,13 @@ FORMATS = (
 _OPTIONS = {
     "format_whitelist": FORMATS,
     "protocol_whitelist": "none",
-    # The mov demuxer's: whether it follows references to other files, and absolute paths in them.
+    # Options of the mov demuxer: whether it follows references to other files, and whether these may have absolute
+    # paths.
     "enable_drefs": "0",
     "use_absolute_path": "0",
 }
 _UNDECODED = {"skip_frame": "all", "probesize": "32"}
-"""Options that keep FFmpeg from decoding when it examines the first packets."""
+"""Options that keep FFmpeg from decoding pictures when it examines the first packets."""
 _NO_DURATION = {"skip_estimate_duration_from_pts": "1"}
 """Keeps FFmpeg from reading the end of a file without an index to guess the duration."""
 _PLAYLISTS = (
@@ -61,9 +63,9 @@ _PLAYLISTS = (
 _BEFORE_TEXT = b"\xef\xbb\xbf \t\r\n"
 _HEAD_BYTES = 512
 _LOCAL_BUFFER_BYTES = 1 << 15
-"""FFmpeg's own size: of a file with one small wanted track, little more than the track is read."""
+"""FFmpeg's default: if only one small track of a file is wanted, little more than that track is read."""
 _LARGE_BUFFER_BYTES = 1 << 18
-"""Each read takes the GIL, for which a worker's threads compete; a large buffer needs an eighth of the reads."""
+"""Each read takes the GIL, for which a worker's threads compete; this buffer needs an eighth of the reads."""
 _REMOTE_BUFFER_BYTES = 1 << 20
 
 
@@ -77,17 +79,18 @@ def open_source(
     large_reads: bool = False,
     watch: FragmentWatch | None = None,
 ) -> Iterator[av.container.InputContainer]:
-    """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote one is read.
+    """Open a path, URL or ``HeldSource`` for demuxing; ``wanted`` says how a remote source is read.
 
-    ``limits`` None takes those of the environment. ``undecoded`` skips decoding the first pictures, which takes longer
-    than everything else: use it for an mp4 or Matroska file whose facts are known, or if only presentation times are
-    wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads of opening.
+    ``limits`` None means those of the environment. ``undecoded`` skips decoding the first pictures, which takes longer
+    than everything else: set it for an mp4 or Matroska file whose facts are known, or if only presentation times are
+    wanted. ``large_reads`` is for a local file that is read almost completely. ``watch`` sees the reads while the
+    source is opened.
 
     Raises:
         InputNotFound: there is nothing at ``url``.
-        InputRefused: it is a playlist, a script, or a format that names other files.
-        InputTooLarge: its header exceeds a limit.
-        InputUnreadable: it is not a media file, or may not be read.
+        InputRefused: the source is a playlist, a script, or a format that names other files.
+        InputTooLarge: the source's header exceeds a limit.
+        InputUnreadable: the source is not a media file, or may not be read.
         StorageFailed: while demuxing, a remote source could not be read any further.
     """
     limits = InputLimits.of(os.environ) if limits is None else limits
@@ -117,8 +120,8 @@ def open_bytes(url: str) -> "Iterator[Readable]":
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
     """Yield the packets of these tracks, or of all, in the container's order, without the empty ones at the end.
 
-    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` at the place
-    after which the container cannot be read.
+    Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
+    container cannot be read any further.
     """
     try:
         for packet in container.demux(*streams):
@@ -162,7 +165,8 @@ def _opened(path: Path) -> "_LocalFile":
         raise no_file(path) from None
     except (OSError, ValueError) as error:
         if isinstance(error, PermissionError) and os.access(path, os.R_OK):
-            # A sandboxed command may open the file that it started with, but not another one under the same name.
+            # A sandboxed command may open the file that it was started with, but no other file that later gets the same
+            # name.
             raise changed_meanwhile(str(path)) from None
         raise _unreadable(path, error) from None
     with undone_by(file.close):
@@ -199,7 +203,7 @@ class _LocalFile(FileIO):
         super().__init__(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._path = path
         self.watch: FragmentWatch | None = None
-        # FFmpeg reads the extension; "file:" keeps it from finding a protocol in a name such as "concat:a|b".
+        # FFmpeg reads the extension; "file:" keeps FFmpeg from finding a protocol in a name such as "concat:a|b".
         self.name = f"file:{path}"
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -215,12 +219,12 @@ class _LocalFile(FileIO):
 def _open(
     name: str, file: "_File", buffer_bytes: int, limits: InputLimits, options: Mapping[str, str]
 ) -> av.container.InputContainer:
-    """Return the container of an open file, within ``limits``; ``options`` are further ones for FFmpeg."""
+    """Return the container of an open file, within ``limits``; ``options`` are additional options for FFmpeg."""
     container = _demuxed(name, file, buffer_bytes, limits, options)
     with undone_by(container.close):
         _check_header(name, container, limits)
         if not all(video.width for video in _decodable(container)):
-            # A decoder rejected its pictures, and FFmpeg forgot their size.
+            # A decoder rejected the pictures, so FFmpeg forgot their size.
             container.close()
             file.seek(0)
             with _demuxed(name, file, buffer_bytes, limits, {"codec_whitelist": "none"}) as undecoded:
@@ -261,7 +265,7 @@ def _check_header(name: str, container: av.container.InputContainer, limits: Inp
 
 
 def _decodable(container: av.container.InputContainer) -> "Iterator[VideoStream]":
-    """Yield the video tracks that have a decoder: PyAV does not know the size of others."""
+    """Yield the video tracks that have a decoder: PyAV does not know the size of other tracks."""
     # PyAV's types promise a context, but a codec unknown to FFmpeg has none.
     return (each for each in container.streams.video if getattr(each, "codec_context", None) is not None)
 
@@ -276,7 +280,7 @@ def no_file(path: Path) -> InputNotFound:
 
 
 def refuse_folder(source: str) -> None:
-    """Raise ``InputUnreadable`` for a folder, before another error hides that it is one."""
+    """Raise ``InputUnreadable`` for a folder, before another error hides the fact that it is a folder."""
     is_folder = False
     with suppress(OSError, ValueError):  # a path that cannot be examined is refused when it is opened
         is_folder = is_local(source) and local_path(source).is_dir()

@@ -1,4 +1,4 @@
-"""A remote file that FFmpeg reads through fsspec: only the wanted parts are requested, and errors are mapped."""
+"""A remote file that FFmpeg reads through fsspec: requests only the wanted parts, and maps the errors."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from .storage_retry import is_away, is_busy, reason, status_of, try_again
 from .stores import open_store
 
 FIRST_BYTES: Final = 32 << 10
-"""The size of the first request at a new place, which may be an index or a table of which little is needed."""
+"""The size of the first request at a new place, where there may be an index or a table of which little is needed."""
 _PAST_BYTES: Final = 4 << 10
 """How many bytes are requested beyond the wanted end: some demuxers read further than the packet."""
 MOST_BYTES: Final = 2 << 20
@@ -32,7 +32,7 @@ NEAR_BYTES: Final = 1 << 20
 SEARCH_NEAR_BYTES: Final = 256 << 10
 """The largest sequential step ahead while a demuxer searches its starting point, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
-"""The most reads of opening that are kept."""
+"""How many of the reads that opened a source are kept at most."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
 """The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)
@@ -46,10 +46,10 @@ _Part: TypeAlias = tuple[int, bytes]
 
 @dataclass(slots=True)
 class KnownBytes:
-    """The known bytes of one version of a remote source. Threads may share it: ``last`` is replaced as a whole."""
+    """The known bytes of one version of a remote source. Threads may share them: ``last`` is replaced as a whole."""
 
     opening: OpeningReads = field(default_factory=dict)
-    last: tuple[_Part, ...] = ()  # the last reads before closing
+    last: tuple[_Part, ...] = ()  # the bytes read last before the file was closed
 
 
 @dataclass(slots=True)
@@ -57,9 +57,9 @@ class WantedBytes:
     """The parts of a remote source that are wanted."""
 
     known: KnownBytes = field(default_factory=KnownBytes)
-    span_bytes: tuple[int, int] | None = None  # where reading will begin and end, None if not known
+    span_bytes: tuple[int, int] | None = None  # where reading will begin and end; None if unknown
     needs_duration: bool = True  # whether the container's duration is needed
-    part: FilePart | None = None  # the part that a demuxer sees, None for the whole file
+    part: FilePart | None = None  # the part that the demuxer sees; None means the whole file
 
 
 class RemoteFile:
@@ -70,14 +70,14 @@ class RemoteFile:
 
     Raises:
         InputNotFound: there is nothing at ``url``.
-        InputUnreadable: it may not be read, or its address is invalid.
-        StorageFailed: its store does not answer.
+        InputUnreadable: the file may not be read, or its address is invalid.
+        StorageFailed: the file's store does not answer.
     """
 
     def __init__(self, url: str, wanted: WantedBytes) -> None:
         self._url = url
         self.watch: FragmentWatch | None = None
-        """Sees every read."""
+        """This watch sees every read."""
         self._failed = False
         self._stream = _opened(url)
         self._blocks = SharedBlocks.find(url)
@@ -176,7 +176,7 @@ class RemoteFile:
 
 
 def _whole(stream: Any) -> BytesIO:
-    """Fetch a whole file from a web server that serves no ranges, which fsspec reports as a ValueError."""
+    """Fetch a whole file from a web server that does not serve ranges; fsspec reports such a server by a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
         raise ValueError("the server does not support HTTP ranges")
@@ -184,7 +184,7 @@ def _whole(stream: Any) -> BytesIO:
 
 
 class _Ahead:
-    """The last bytes read, with the surplus of their requests, and how much to request next."""
+    """Holds the last bytes read, with the surplus of their requests, and knows how much to request next."""
 
     def __init__(self, parts: Iterable[_Part], most_bytes: int) -> None:
         self._parts = deque(parts)
@@ -205,20 +205,20 @@ class _Ahead:
         return b""
 
     def missing_bytes(self, position: int, size: int) -> int:
-        """Return how many bytes from ``position``, which is not held, to the next held byte; at most ``size``."""
+        """Return how many bytes are missing from ``position`` to the next held byte; at most ``size``."""
         return min((begin - position for begin, _ in self._parts if begin > position), default=size)
 
     def goes_on(self, position: int, near_bytes: int) -> bool:
-        """Return whether reading at ``position`` continues the last read, or starts shortly after it."""
+        """Return whether a read at ``position`` continues the last read, or starts shortly after its end."""
         if not self._parts:
             return False
         begin, data = self._parts[-1]
         return 0 <= position - (begin + len(data)) <= near_bytes
 
     def next_bytes(self, position: int, span_bytes: tuple[int, int] | None, *, goes_on: bool) -> int:
-        """Return how much to request from ``position``: twice as much each time, up to the end of what is needed.
+        """Return how much to request from ``position``: twice as much each time, up to the end of the needed part.
 
-        The first request at a new place is small: a searching demuxer reads little in many places.
+        The first request at a new place is small, because a searching demuxer reads little in many places.
         """
         if not goes_on:
             self._run_bytes = 0
@@ -233,7 +233,7 @@ class _Ahead:
         return min(max(position - end, _PAST_BYTES), MOST_BYTES)
 
     def note(self, position: int, data: bytes) -> None:
-        """Hold what was read at ``position``, and as many of the earlier bytes as there is room for."""
+        """Hold the bytes read at ``position``, and as many earlier bytes as there is room for."""
         self._parts.append((position, data))
         self._run_bytes += len(data)
         while len(self._parts) > 1 and sum(len(part) for _, part in self._parts) > self._most_bytes:
@@ -266,7 +266,8 @@ def _open_once(url: str) -> Any:
     try:
         stream = files.open(path, "rb")
     except FileNotFoundError as error:
-        # fsspec reports every failure of a web server as a missing file, and has tried a silent server twice.
+        # fsspec reports every failure of a web server as a missing file. If the server is silent, fsspec has tried
+        # twice.
         if error.__cause__ is not None and is_busy(error.__cause__):
             raise error.__cause__ from None
         raise

@@ -1,4 +1,4 @@
-"""Seeks to a packet where decoding may begin, if seeking leads to it unambiguously."""
+"""Seeks to a packet where decoding may begin, if a seek leads to exactly this packet."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SEEK_TO_PTS: Final = 0x4000000
 """``AVFMT_SEEK_TO_PTS``: the format seeks by presentation time."""
 _SEEKS_BY_PLACE: Final = ("mpegts",)
-"""Formats without an index, which FFmpeg reads from any position; to find a time it would search the whole file."""
+"""Formats without an index. FFmpeg can read them from any position, but would search the whole file for a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class AccessPoint:
     pos_bytes: int
     pts: int | None
     dts: int | None
-    is_unique: bool = True  # False if another packet of the track looks the same, so that only counting finds this one
-    is_discarded: bool = False  # whether an edit list hides the packet: a seek may arrive through another edit
+    is_unique: bool = True  # False if another packet of the track looks the same: only counting finds this one
+    is_discarded: bool = False  # whether an edit list hides the packet; a seek may arrive through another edit
     indexed: tuple[tuple[int, int], ...] = ()  # Matroska's index entries of this and the next packet: (ticks, position)
 
     @property
@@ -39,7 +39,7 @@ class AccessPoint:
 
     @property
     def presented_ticks(self) -> tuple[int, ...]:
-        """The timestamps that may lead straight to the packet if a demuxer seeks by PTS; none without reordering.
+        """The timestamps that may lead straight to the packet if a demuxer seeks by PTS; empty without reordering.
 
         With reordering, ``seek_ticks`` arrives one keyframe too early: FFmpeg's mov demuxer subtracts the reorder delay
         from a PTS, and once more before a GOP that the file declares as open.
@@ -66,7 +66,7 @@ def packets_from(
         first = next(packets, None)
         if first is not None and _is_same(first, entry):
             return enumerate(chain([first], packets), start=entry.packet)
-    # Matroska's index has presentation times, although FFmpeg does not set the flag.
+    # Matroska's index has presentation times, although FFmpeg does not set the flag for that.
     by_pts = container.format.flags & _SEEK_TO_PTS or container.format.name.startswith("matroska")
     for ticks in entry.presented_ticks if by_pts else ():
         packets = _sought(container, stream, ticks, demux)
@@ -85,7 +85,7 @@ def packets_from(
 def first_packets(
     packets: "Iterator[Packet[VideoStream]]", expected: AccessPoint | None
 ) -> "Iterator[tuple[int, Packet[VideoStream]]] | None":
-    """Return a track's packets, numbered; None if the first is not the ``expected`` one."""
+    """Return a track's packets with their numbers; None if the first packet is not the ``expected`` one."""
     first = next(packets, None)
     if first is None or (expected is not None and not _is_same(first, expected)):
         return None

@@ -1,6 +1,6 @@
-"""Blocks of a remote source on this machine's disk, so that a job's passes and its workers here read nothing twice.
+"""Blocks of a remote source on this machine's disk, so that a job's passes and workers here fetch nothing twice.
 
-The job's program makes and removes the blocks; the user's other processes find them by the source's address.
+The job's program makes and removes the blocks; other processes of the same user find them by the source's address.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ _MARK_DIGITS: Final = 16
 
 
 class SharedBlocks:
-    """The blocks of one version of one source, open in this process. Thread-safe. ``OSError`` if they do not open."""
+    """The blocks of one version of one source, open in this process. Thread-safe. ``OSError`` if opening fails."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -55,14 +55,15 @@ class SharedBlocks:
             return None
 
     def close(self) -> None:
-        """Close them; they stay on the disk."""
+        """Close the files of the blocks, which stay on the disk."""
         self._marks.close()
         os.close(self._data)
 
     def read(self, position: int, size: int, fetch: Callable[[int, int], bytes], *, at_once: int = 1) -> bytes:
         """Return up to ``size`` bytes from ``position``, at least one before the end of the source.
 
-        Missing bytes come from ``fetch(position, size)``, which may return less; at most ``at_once`` blocks per call.
+        Missing bytes come from ``fetch(position, size)``, which may return fewer bytes; a call asks for at most
+        ``at_once`` blocks.
         """
         if position >= self._size_bytes:
             return b""
@@ -78,7 +79,7 @@ class SharedBlocks:
         return content[position - begin : position - begin + size]
 
     def _run(self, first: int, last: int, *, marked: bool) -> int:
-        """Return how many blocks from ``first`` through ``last`` are all held, or all missing, like the first."""
+        """Return how many blocks in a row, from ``first`` to ``last`` at most, are held (``marked``) or missing."""
         count = 0
         while first + count <= last and bool(self._marks[first + count]) is marked:
             count += 1
@@ -103,8 +104,8 @@ def _whole(fetch: Callable[[int, int], bytes], position: int, size: int) -> byte
 class HeldBlocks:
     """A job's hold on the blocks of a remote source.
 
-    A local source, one without a stated version, and one that would fill more than half of the free space in
-    ``TMPDIR`` have no blocks. Jobs that read the same version at the same time share the blocks.
+    There are no blocks for a local source, a source without a stated version, or one that would fill more than half of
+    the free space in ``TMPDIR``. Jobs that read the same version at the same time share the blocks.
     """
 
     def __init__(self, source: str) -> None:
@@ -133,7 +134,7 @@ class HeldBlocks:
 
 @contextmanager
 def blocks_held(*sources: str) -> Iterator[None]:
-    """Hold the blocks of these sources, for a job that reads them several times."""
+    """Hold the blocks of these sources, for a job that reads the sources several times."""
     held = [HeldBlocks(source) for source in sources]
     try:
         for blocks in held:
@@ -170,7 +171,7 @@ def _let_go(folder: Path, held: int) -> None:
     """Remove the blocks, unless another job holds them too."""
     with suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # If another job has since made blocks under the same name, they belong to that job.
+        # If another job has since made blocks under the same name, those blocks are left to that job.
         if os.path.samestat(os.fstat(held), (folder / _VERSION).lstat()):
             shutil.rmtree(folder, ignore_errors=True)
     os.close(held)
@@ -185,7 +186,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in ``TMPDIR`` is this user's and not a link: another user's may contain a pipe."""
+    """Return whether a folder in ``TMPDIR`` is this user's and not a link: another user's folder may contain a pipe."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

@@ -1,4 +1,4 @@
-"""Retries calls of a store if that can help: after a dropped connection, a busy server, a truncated answer."""
+"""Retries calls of a store if that can help: after a dropped connection, a busy server or a truncated answer."""
 
 import errno
 import socket
@@ -11,7 +11,7 @@ from ..backoff import Backoff
 
 ATTEMPTS: Final = 5
 PAUSES: Final = Backoff(first_s=0.2, most_s=1.6)
-"""3 s in total."""
+"""The pauses between attempts: 3 s in total."""
 _PERMANENT: Final = (
     *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
     *(NotImplementedError, ImportError, TypeError, ValueError, AttributeError, CodecfleetError),
@@ -26,13 +26,15 @@ _NOT_ASKED_FOR: Final = frozenset({"ClientSSLError", "SSLError"})
 _CLIENT_ERRORS: Final = range(400, 500)
 _SERVER_ERRORS: Final = range(500, 600)
 _WORTH_ANOTHER_TRY: Final = frozenset({408, 425, 429})
-"""HTTP's status codes for a slow request, an early one, and too many requests (RFC 9110, 8470 and 6585)."""
+"""HTTP's status codes for a request that was too slow or too early, and for too many requests (RFC 9110, 8470 and
+6585).
+"""
 
 ResultT = TypeVar("ResultT")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a store's call may succeed when repeated: after any error that is not known to be permanent."""
+    """Return whether a repeated call may succeed: it may unless the error is known to be permanent."""
     if isinstance(error, _PERMANENT):
         return False
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNOS:
@@ -46,9 +48,9 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether a server is busy, does not answer or breaks off, and so may answer later.
+    """Return whether a server is busy, does not answer or breaks off, so that it may answer later.
 
-    A host whose name does not exist, or that cannot prove its identity, does not count.
+    The result is False for a host whose name does not exist, or that cannot prove its identity.
     """
     return error is not None and (is_busy(error) or _is_unreached(error))
 
@@ -66,7 +68,7 @@ def status_of(error: BaseException) -> int | None:
     for name in ("status", "code", "status_code"):
         if isinstance(stated := getattr(error, name, None), int):
             return stated
-    # s3fs raises its errors from botocore's errors, which hold the server's answer.
+    # s3fs raises its errors from errors of botocore, which hold the server's answer.
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     stated = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
     return stated if isinstance(stated, int) else None
@@ -74,13 +76,13 @@ def status_of(error: BaseException) -> int | None:
 
 def reason(error: BaseException) -> str:
     """Return an error's text on one line."""
-    if type(error).__name__ == "TooManyRedirects":  # aiohttp's error, which has no text; aiohttp may not be installed
+    if type(error).__name__ == "TooManyRedirects":  # an error of aiohttp without a text; aiohttp may not be installed
         return "its server redirects without end"
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def try_again(call: Callable[[], ResultT], sleep: Callable[[float], object] = time.sleep) -> ResultT:
-    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; raise the last error, or a permanent one."""
+    """Return the result of ``call``, tried up to ``ATTEMPTS`` times; raise a permanent error, or the last one."""
     for failures in range(1, ATTEMPTS):
         try:
             return call()

@@ -1,4 +1,4 @@
-"""Opens stores through fsspec; finds the version of a source, and where this machine reads it."""
+"""Opens stores through fsspec; finds the version of a source, and the address at which this machine reads it."""
 
 import hashlib
 import ipaddress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore tries a request, with pauses of 4 s in total on average; uploads of parts need the pauses."""
+"""How often botocore tries a request, with pauses of 4 s in total on average, which uploads of parts need."""
 HTTP_SILENCE_S: Final = 8
 """How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10
@@ -33,12 +33,12 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """Return fsspec's store of a ``url`` and the path in it. Raises the store's errors, and fsspec's."""
+    """Return fsspec's store of a ``url``, and the path in that store. Raises errors of the store and of fsspec."""
     from fsspec.core import url_to_fs
 
     files, path = url_to_fs(url, **_options(url))
     if _is_s3(url):
-        # Otherwise s3fs repeats each request five times, each with the full timeout.
+        # Otherwise s3fs would send each request five times, with the full timeout each time.
         files.retries = 1
     return files, path
 
@@ -55,7 +55,7 @@ def _is_s3(url: str) -> bool:
 
 
 def _s3_config() -> dict[str, Any]:
-    """Return botocore's configuration; the user's fsspec configuration takes precedence."""
+    """Return the configuration for botocore; the user's fsspec configuration takes precedence."""
     from fsspec.config import conf
 
     own = {
@@ -68,7 +68,7 @@ def _s3_config() -> dict[str, Any]:
 
 
 def _web_options() -> dict[str, Any]:
-    """Return aiohttp's options; the user's fsspec configuration of https takes precedence."""
+    """Return the options for aiohttp; the user's fsspec configuration of https takes precedence."""
     from fsspec.config import conf
 
     try:
@@ -83,7 +83,8 @@ def _web_options() -> dict[str, Any]:
 def leads_inside(source: Address, target: Address) -> bool:
     """Return whether a redirect leads into this machine's network, for example to a metadata service.
 
-    A source on a private network may redirect within it; only link-local sources may redirect to link-local addresses.
+    A source on a private network may redirect within that network; only a link-local source may redirect to a
+    link-local address.
     """
     if target.is_link_local:
         return not source.is_link_local
@@ -113,7 +114,7 @@ async def _check(session: "ClientSession", context: object, sent: "TraceRequestR
 
 
 async def _addresses(url: "URL") -> list[Address]:
-    """Return the addresses of a URL's host; none if its name is unknown."""
+    """Return the addresses of a URL's host; empty if the host's name is unknown."""
     import asyncio  # planning a local file does not need aiohttp
 
     try:
@@ -140,17 +141,17 @@ def local_version(source: str) -> tuple[int, ...] | None:
 
 
 def source_version(source: str) -> Hashable | None:
-    """Return a value that changes when a source is replaced or modified; None if it is missing or has no version."""
+    """Return a value that changes whenever a source does; None if the source is missing or has no version."""
     return local_version(source) if is_local(source) else remote_version(source)
 
 
 def remote_version(source: str) -> tuple[int | None, *tuple[str, ...]] | None:
-    """Return the size, tag and last change of a remote source; None if its store states neither tag nor time."""
+    """Return the size, tag and last change of a remote source; None if its store states neither tag nor change."""
     return remote_state(source)[0]
 
 
 def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | None, int | None]:
-    """Return a remote source's ``remote_version`` and its size in bytes; None for each that is not stated."""
+    """Return the ``remote_version`` of a remote source and its size in bytes; None for a value that is not stated."""
     stated = _stated(source)
     marks = tuple(str(stated[mark]) for mark in _MARKS if stated.get(mark))
     size = stated.get("size")
@@ -158,7 +159,7 @@ def remote_state(source: str) -> tuple[tuple[int | None, *tuple[str, ...]] | Non
 
 
 def _stated(source: str) -> Mapping[str, Any]:
-    """Return a store's information about a remote source; {} if it does not answer."""
+    """Return a store's information about a remote source; {} if the store does not answer."""
     try:
         files, path = open_store(source)
         files.invalidate_cache(path)
@@ -169,7 +170,7 @@ def _stated(source: str) -> Mapping[str, Any]:
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a version that is the same on every node: a local source's size and whole seconds."""
+    """Return the part of a version that is equal on every node: a local source's size, and time in whole seconds."""
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9
@@ -186,7 +187,7 @@ def changed_meanwhile(source: str) -> InputUnreadable:
 class Shipment(ABC):
     """How any machine reads a source that is on another machine."""
 
-    url: str  # fsspec's
+    url: str  # in fsspec's form
     version: Hashable  # the ``source_version`` that the source must have
     mark: str  # the ``content_mark`` of a file that may be read instead
 
@@ -196,10 +197,10 @@ class Shipment(ABC):
 
 
 def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
-    """Return the address at which this machine reads a source, and its version there, None if unknown.
+    """Return the address at which this machine reads a source, and the version there (None if unknown).
 
-    ``expected`` is its ``version_anywhere``, None for any. A local source of this machine is not shipped.
-    ``InputUnreadable`` if the version there is not the expected one.
+    ``expected`` is the ``version_anywhere`` that the source must have; None accepts any. A source on this machine is
+    not shipped. ``InputUnreadable`` if the version there is not the expected one.
     """
     version = source_version(source)
     if shipment is not None and is_local(source) and not _is_here(source, expected, version, shipment.mark):
@@ -212,7 +213,7 @@ def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) 
 
 
 def _is_here(source: str, expected: Hashable | None, version: Hashable | None, mark: str) -> bool:
-    """Return whether this machine's file of that name is the source, by its size, time and ``content_mark``."""
+    """Return whether this machine's file of that name is the source, judged by size, time and ``content_mark``."""
     if version is None or version_anywhere(source, version) != expected:
         return False
     try:
@@ -228,7 +229,7 @@ def _known_mark(source: str, version: Hashable) -> str:
 
 
 def content_mark(source: str) -> str:
-    """Return a digest of a local file's bytes at ``MARK_PLACES`` places: files of equal size and time may differ."""
+    """Return a digest of bytes from ``MARK_PLACES`` places of a file: files of equal size and time may differ."""
     digest = hashlib.blake2b(digest_size=16)
     with local_path(source).open("rb") as file:
         last = max(0, file.seek(0, 2) - _PLACE_BYTES)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 Read: TypeAlias = Callable[[int, int], bytes]
-"""Takes an offset and a size, and returns the bytes; fewer if they are not known or the file ends."""
+"""Takes an offset and a size, and returns the bytes; fewer if some are not known or the file ends."""
 
 _MOST_SECTIONS: Final = 1 << 16
 """How many boxes or elements of one parent are examined."""
@@ -28,7 +28,7 @@ Change: TypeAlias = tuple[int, bytes]
 
 
 class Section(NamedTuple):
-    """A box or an element: its name, and the positions of its beginning, its content and its end."""
+    """A box or an element: its name, and the positions of its beginning, content and end."""
 
     kind: bytes
     begin: int
@@ -60,7 +60,7 @@ def reader_of(file: Readable) -> Read:
 
 
 def first(parts: Iterable[Section], kind: bytes) -> Section | None:
-    """Return the first part of a kind, None if there is none."""
+    """Return the first of these parts with this name, or None."""
     return next((part for part in parts if part.kind == kind), None)
 
 
@@ -80,7 +80,7 @@ def box_length(head: bytes) -> int | None:
 
 
 def boxes(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the boxes from ``begin`` to ``end`` (None: the file's), where a box without a length ends."""
+    """Yield the boxes from ``begin`` to ``end`` (None: the end of the file), where a box without a length ends."""
     limit = NO_END if end is None else end
     for _ in range(_MOST_SECTIONS):
         head = read(begin, LONG_HEAD_BYTES) if begin + _HEAD_BYTES <= limit else b""
@@ -109,7 +109,7 @@ def descendant(read: Read, part: Section | None, *kinds: bytes) -> Section | Non
 
 
 def elements(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the elements from ``begin`` to ``end`` (None: the file's); one of unknown length ends at ``NO_END``."""
+    """Yield the elements from ``begin`` to ``end`` (None: the file's end); an unknown length means ``NO_END``."""
     for _ in range(_MOST_SECTIONS):
         head = read(begin, _ELEMENT_HEAD_BYTES) if end is None or begin < end else b""
         id_bytes = 9 - head[0].bit_length() if head else 0
@@ -136,7 +136,7 @@ def in_segment(read: Read) -> Iterator[Section]:
 
 
 def checksum(read: Read, part: Section) -> tuple[int, bytes] | None:
-    """Return the position and correct value of an element's checksum (RFC 8794, 11.3.1); None if it has none."""
+    """Return the position and correct value of an element's checksum (RFC 8794, 11.3.1), or None."""
     stated = next(elements(read, part.content, part.end), None)
     if stated is None or stated.kind != _CHECKSUM:
         return None

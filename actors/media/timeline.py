@@ -3,14 +3,14 @@
 The rules, in this order (docs/timeline.md gives the reasons):
 
 * R1: Clock resets are undone per *packet*, when the source is indexed (``TimeShift``).
-* R2: A frame without a PTS follows the frame before it, in the decoder's output order, by the nominal frame duration.
-  If there is none before it, it precedes the next known one. If no frame of the track has a PTS, frame n is at n
-  nominal durations.
+* R2: A frame without a PTS is one nominal frame duration after the previous frame in the decoder's output order. If
+  there is no previous frame, it is that much before the next frame with a PTS. If no frame of the track has a PTS,
+  frame n is at n nominal durations.
 * R3: Frames are sorted by time; frames with the same time stay in the decoder's output order.
 * R4: Frames that share a time are spread evenly up to the next distinct time. If a tick is too coarse for that, the
   index has divided it (``tick_divisor``). A frame with a distinct time never moves.
 
-``TimestampRepair`` streams: it holds back only as many frames as a rule needs.
+``TimestampRepair`` works on a stream of frames: it holds back only as many as a rule needs.
 """
 
 import heapq
@@ -24,17 +24,17 @@ from typing import Generic, TypeVar
 FrameT = TypeVar("FrameT")
 
 RESET_S = 1
-"""The largest step back of a decoding clock that is disorder; a larger one is a reset (R1)."""
+"""The largest step back of a decoding clock that counts as disorder; a larger step is a reset (R1)."""
 LONGEST_GAP_S = 6 * 3600
-"""The largest leap ahead that is a gap; a larger one is a reset too: FFmpeg takes a transport stream's restarted clock
-for one that wrapped around its 33 bits, and adds a day.
+"""The largest leap ahead that counts as a gap; a larger leap is a reset too: FFmpeg takes the restarted clock of a
+transport stream for a clock that wrapped around its 33 bits, and adds a day.
 """
 LARGEST_DENOMINATOR = 1_000_000_000
-"""The limit of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
+"""The largest denominator of a divided tick (R4): FFmpeg's time bases have 31 bits for it."""
 REORDER_FRAMES = 16
 """How far a decoder's output may be out of order: the largest picture buffer of H.264 and HEVC (A.3.1, A.4.2)."""
 MOST_HELD_FRAMES = 3 * REORDER_FRAMES
-"""The most pictures held to sort a track whose disorder exceeds ``REORDER_FRAMES``."""
+"""The largest number of pictures held to sort a track whose disorder exceeds ``REORDER_FRAMES``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def whole_ticks(nominal: Fraction) -> int:
 def spread(time: int, count: int, following: int | None, nominal: Fraction) -> list[int]:
     """Return ``count`` distinct times for frames that share ``time``, before ``following`` if it is given.
 
-    They share the interval evenly. Without a next frame, or if the interval is too short (only frames without
-    timestamps can cause that, and the next frame then moves), they follow each other by the nominal duration.
+    They share the interval evenly. Without a next frame, or if the interval is too short, they are one nominal duration
+    apart. Only frames without timestamps can make the interval too short; the next frame then moves.
     """
     if following is not None and following - time >= count:
         return [time + (j * (following - time)) // count for j in range(count)]
@@ -86,9 +86,9 @@ def tick_divisor(shared: Iterable[tuple[int, int]], time_base: Fraction) -> int:
 class TimestampRepair(Generic[FrameT]):
     """Gives every frame its presentation time, in order, while frames stream through.
 
-    ``expected`` are the index's times of the coming frames, ascending. The next expected frame is released as soon as
-    no frame without a PTS can precede it (R2), so a well-formed stream is never delayed. ``untimed`` means that no
-    frame of the track has a PTS. At most ``held_frames`` frames wait for an earlier one.
+    ``expected`` are the times of the coming frames in the index, ascending. The next expected frame is released as soon
+    as no frame without a PTS can precede it (R2), so a well-formed stream is never delayed. ``untimed`` means that no
+    frame of the track has a PTS. At most ``held_frames`` frames are held to wait for an earlier frame.
     """
 
     nominal: Fraction
@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule applies: like most frames, this one has the next expected time, unshared."""
+        """Return whether no rule applies to a frame: like most, it has the next expected time, and has it alone."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -165,23 +165,23 @@ class TimestampRepair(Generic[FrameT]):
         self._order += 1
 
     def _is_next(self, ticks: int) -> bool:
-        """Return whether no frame can come before that time, neither one of the index nor one without a PTS (R2)."""
+        """Return whether no frame can come before this time, neither from the index nor without a PTS (R2)."""
         follower = None if self._previous is None else self._previous + whole_ticks(self.nominal)
         return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 
     def _is_next_expected(self, ticks: int) -> bool:
-        """Return whether the index has no outstanding frame before that time."""
+        """Return whether the index has no frame before this time that is still to come."""
         return self._next_expected >= len(self.expected) or self.expected[self._next_expected] >= ticks
 
     def _pass_expected(self, ticks: int, *, with_one: bool) -> None:
         while self._next_expected < len(self.expected) and self.expected[self._next_expected] < ticks:
             self._next_expected += 1
-        # Each frame with a PTS passes one entry: another frame with the same time may still come.
+        # Each frame with a PTS passes only one entry of ``expected``: another frame with the same time may still come.
         if with_one and self._next_expected < len(self.expected) and self.expected[self._next_expected] == ticks:
             self._next_expected += 1
 
     def _release(self) -> list[tuple[int, FrameT]]:
-        """Rule R3: release the earliest frame, and return those whose times are then final."""
+        """Rule R3: release the earliest frame, and return the frames whose times are then final."""
         ticks, _, is_expected, frame = heapq.heappop(self._heap)
         self._pass_expected(ticks, with_one=is_expected)
         settled = self._settle_group(ticks) if self._group and ticks > self._group_time else []

@@ -1,4 +1,4 @@
-"""Frozen values that describe pictures: size, sampling, colour and HDR; HDR also as FFmpeg's exact side data.
+"""Frozen values that describe pictures: size, sampling, colour and HDR. HDR values also convert to FFmpeg's side data.
 
 Colours are code points of ITU-T H.273, as in FFmpeg, HEVC, AV1 and MP4's ``colr``; 2 means "unspecified".
 """
@@ -15,15 +15,16 @@ _MASTERING = struct.Struct("=22i")
 _LIGHT = struct.Struct("=2I")
 _LARGEST_TERM = 0x7FFFFFFF
 
-# ST 2086 has chromaticities in units of 1/50000 and luminances in 1/10000 cd/m². Matroska stores both as
-# single-precision floats. A value within that precision of a multiple is restored to the multiple, for HEVC and MP4.
+# ST 2086 has chromaticities in units of 1/50000 and luminances in units of 1/10000 cd/m². Matroska stores both as
+# single-precision floats, so a value within that precision of a whole number of units becomes that number, for HEVC and
+# MP4.
 _CHROMATICITY_GRID, _LUMINANCE_GRID = 50_000, 10_000
 _SINGLE_PRECISION = Fraction(1, 1 << 23)
 
 
 @dataclass(frozen=True, slots=True)
 class SeiMessage:
-    """A message beside a picture: its payload type (H.264 and H.265, annex D; AV1's ``metadata_type``) and payload."""
+    """A message with a picture: its payload type (H.264 and H.265, annex D; AV1's ``metadata_type``) and payload."""
 
     kind: int
     payload: bytes
@@ -70,7 +71,7 @@ class HdrStatic:
 
 @dataclass(frozen=True, slots=True)
 class PictureSize:
-    """The visible size of a picture in samples, and the shape of a sample; None if not stated."""
+    """The visible size of a picture in samples, and the shape of a sample; a value that is not stated is None."""
 
     width: int
     height: int
@@ -102,7 +103,7 @@ class StatedPicture:
 
 @dataclass(frozen=True, slots=True)
 class VideoFormat:
-    """The format of a track's pictures. ``frame_rate`` is nominal: for rate control and headers, never timestamps."""
+    """The format of a track's pictures. ``frame_rate`` is nominal: for rate control and headers, not for times."""
 
     width: int
     height: int
@@ -125,7 +126,7 @@ class VideoFormat:
 
 
 def mastering_display_from_bytes(data: bytes) -> MasteringDisplay | None:
-    """Read an ``AVMasteringDisplayMetadata``; a missing half is zeros. None if it states nothing.
+    """Read an ``AVMasteringDisplayMetadata``, in which a missing half is zeros. None if both halves are missing.
 
     ``ValueError`` if it is too short.
     """
@@ -150,7 +151,7 @@ def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fract
 
 
 def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
-    """Write the bytes that read back as ``display``, both halves set: mp4's muxer omits a display with only one."""
+    """Write bytes that read back as ``display``, with both halves set: mp4's muxer omits a display with only one."""
     points = (*display.red, *display.green, *display.blue, *display.white)
     terms: list[int] = []
     for value in (*points, display.min_luminance, display.max_luminance):
@@ -159,7 +160,7 @@ def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
 
 
 def content_light_from_bytes(data: bytes) -> ContentLight | None:
-    """Read an ``AVContentLightMetadata``; None if it states nothing, ``ValueError`` if it is too short."""
+    """Read an ``AVContentLightMetadata``; None if it has no value, ``ValueError`` if it is too short."""
     if len(data) < _LIGHT.size:
         raise ValueError(f"content light metadata of {len(data)} bytes: {_LIGHT.size} expected")
     light = ContentLight(*_LIGHT.unpack_from(data))

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and survive a loss of power."""
+"""Writes files that appear complete or not at all, and survive a loss of power."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ _NAME_BYTES: Final = 200
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file, flush it and rename it into place; after an ``OSError`` nothing of it remains."""
+    """Write a small file, flush it and rename it into place; after an ``OSError`` no part of the file remains."""
     # The wanted name may be as long as the file system allows; the unfinished file's name is longer.
     name = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
     part = path.with_name(f".{name}.{secrets.token_hex(4)}.part")
@@ -32,7 +32,7 @@ def sync(path: Path) -> None:
     try:
         os.fsync(opened)
     except OSError as error:
-        # Some network file systems sync a folder's names with its files.
+        # Some network file systems sync a folder's names together with the files in it.
         if error.errno != errno.EINVAL or not path.is_dir():
             raise
     finally:

@@ -44,7 +44,9 @@ from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
 _SWITCH_INTERVAL_S: Final = 1e-4
-"""A dozen threads exchange the GIL thousands of times a second: Python's 5 ms interval costs a quarter of the speed."""
+"""How often a thread must offer the GIL. A dozen threads exchange it thousands of times a second: Python's default of 5
+ms costs a quarter of the speed.
+"""
 _SHARED_BYTES: Final = 16 << 30
 """A GPU with this much free memory may be used by two of our processes; a smaller one has few engines."""
 _ALONE, _SHARED = 1.0, 0.5
@@ -55,7 +57,7 @@ PictureT = TypeVar("PictureT", bound=Decoded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedGpu:
-    """Everything that is open on a GPU: one context, one pool of decoder sessions, one pool of each memory."""
+    """Everything that is open on a GPU: one context, one pool of decoder sessions, one pool for each kind of memory."""
 
     cuda: Cuda
     pool: NvdecPool
@@ -75,7 +77,7 @@ class OpenedGpu:
 
 
 class Gpu(WorkerDevice):
-    """A GPU of this process; its first user opens it with ``open_``, and gets the error if that fails."""
+    """A GPU of this process. The first user opens it with ``open_``, and gets the error if that fails."""
 
     def __init__(self, open_: Callable[[], OpenedGpu] | None = None) -> None:
         self._open = open_ or open_gpu
@@ -89,7 +91,7 @@ class Gpu(WorkerDevice):
 
     @contextmanager
     def non_blocking_pictures(self) -> Iterator[PictureDecoder[VideoFrame]]:
-        """Give a caller with a fallback a decoder into host memory, without waiting for the GPU to open."""
+        """Return a decoder into host memory, for a caller with a fallback, without waiting for the GPU to open."""
         request = SessionRequest()
         try:
             yield _Late(lambda: replace(self._opened_soon().pictures, request=request))
@@ -119,7 +121,7 @@ class Gpu(WorkerDevice):
             self._warming.start()
 
     def encoder_capabilities(self, codec: Codec) -> EncoderCapabilities:
-        """Return the capabilities of its NVENC."""
+        """Return the capabilities of the GPU's NVENC."""
         return self.opened().nvenc.capabilities(codec)
 
     def encoder_package(self) -> str:
@@ -127,15 +129,15 @@ class Gpu(WorkerDevice):
         return str(self.opened().nvenc.package.__version__)
 
     def converts(self) -> bool:
-        """Return whether it can scale and convert pictures."""
+        """Return whether the GPU can scale and convert pictures."""
         return self.opened().converts
 
     def open_encoder(self, settings: EncoderSettings, *, from_host: bool, stream: int | None = None) -> NvencSession:
-        """Open a session on its NVENC."""
+        """Open a session on the GPU's NVENC."""
         return NvencSession(self.opened().nvenc, settings, from_host=from_host, stream=stream)
 
     def open_mover(self) -> CudaMover:
-        """Open a mover between host and device, for one thread: one that is idle, else a new one."""
+        """Return a mover between host and device, for one thread: an idle mover, or else a new one."""
         gpu = self.opened()
         try:
             return gpu.movers.pop()
@@ -166,7 +168,7 @@ class Gpu(WorkerDevice):
         """Return the opened GPU, opening it the first time.
 
         Raises:
-            EngineUnfit: it cannot be used here; this is remembered.
+            EngineUnfit: the GPU cannot be used here; later calls raise this error again.
             DeviceError: the driver gives no context at the moment.
         """
         with self._lock:
@@ -181,17 +183,17 @@ class Gpu(WorkerDevice):
             return self._opened
 
     def free_bytes(self) -> int:
-        """Return how much of its memory is free."""
+        """Return how much of the GPU's memory is free."""
         return self.opened().cuda.free_bytes()
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is open, and leaves room for a second process."""
+        """Whether the GPU is open, and this process leaves room for a second one."""
         gpu = self._opened
         return gpu is not None and gpu.is_shared
 
     def use(self) -> SessionCounts:
-        """Return its session counts without waiting, even while it is being opened."""
+        """Return the GPU's session counts without waiting, even while it is being opened."""
         gpu = self._opened
         if gpu is None:
             return SessionCounts()
@@ -199,7 +201,7 @@ class Gpu(WorkerDevice):
         return SessionCounts(counts.made + nvenc.made, counts.in_use_now, nvenc.open, nvenc.refusals, nvenc.refused_at)
 
     def close(self) -> None:
-        """Close its idle sessions, and wait for one that is being opened."""
+        """Close the GPU's idle sessions, and wait for a session that is being opened."""
         with self._lock:
             gpu = self._opened
         if gpu is not None:
@@ -218,7 +220,7 @@ class Gpu(WorkerDevice):
         try:
             self.opened()
         except CodecfleetError as error:
-            self._failure = error  # raised in the next non-blocking caller; other callers try again
+            self._failure = error  # raised in the next caller that does not wait; callers that wait try again
 
 
 class _Late(PacketDecoder[PictureT]):
@@ -245,29 +247,30 @@ class _Late(PacketDecoder[PictureT]):
 def open_gpu(*, is_second: bool = False) -> OpenedGpu:
     """Open the one device that CUDA_VISIBLE_DEVICES shows, and monitor standard output from then on.
 
-    ``is_second``: another process of the same worker uses the device too, and leaves half of its memory.
+    ``is_second``: another process of the same worker uses the device too, so this one takes only half of the memory.
 
     Raises:
         EngineUnfit: a package is missing, or does not load with this driver.
         DeviceError: the driver gives no context.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # The first count starts the monitoring, so it comes before any decoding.
+    # The first count starts the monitoring, so it must precede any decoding.
     opened = _opened(wrong_picture_counter(StdoutTap), lambda free_bytes: is_second or free_bytes >= _SHARED_BYTES)
-    # Modules are never freed; scanning them in every collection costs a tenth of the speed.
+    # Modules are never freed; scanning them in every garbage collection costs a tenth of the speed.
     gc.collect()
     gc.freeze()
     return opened
 
 
 _wrong_pictures: Final = wrong_picture_counter(CStdoutTap)
-"""The one tap of a user's program for all GPUs: there is only one standard output."""
+"""Counts wrong pictures in a user's program, for all GPUs together: there is only one standard output."""
 
 
 def open_beside(device: int | str | None = None, context: int | None = None) -> OpenedGpu:
-    """Open a device, named as for ``Cuda``, possibly in a user's program. Raises what ``open_gpu`` does.
+    """Open a device, named as for ``Cuda``, possibly in a user's program. Raises the errors of ``open_gpu``.
 
-    In a user's program it only sets CUDA_DEVICE_MAX_CONNECTIONS, if unset. ``UsageError`` if there is no such device.
+    The only change in a user's program is that CUDA_DEVICE_MAX_CONNECTIONS is set, if it was unset. ``UsageError`` if
+    there is no such device.
     """
     return _opened(_wrong_pictures, lambda _: False, device, context)
 
@@ -278,7 +281,8 @@ def _opened(
     device: int | str | None = None,
     context: int | None = None,
 ) -> OpenedGpu:
-    # Before CUDA starts. With the default of 8, a dozen sessions' streams wait for each other in shared queues.
+    # Set before CUDA starts. With the default of 8, the streams of a dozen sessions wait for each other in shared
+    # queues.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"), device, context)
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
@@ -299,8 +303,9 @@ def assemble_gpu(
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
-    ``unpacker`` None makes the host split the planes. ``wrong_pictures`` counts the decoders' reports so far.
-    ``converter``, ``packing`` and ``tensors`` None mean the device's kernels. ``is_shared`` leaves half of all memory.
+    If ``unpacker`` is None, the host splits the planes. ``wrong_pictures`` returns how many wrong pictures were
+    reported so far. If ``converter``, ``packing`` or ``tensors`` is None, the device's kernels do that work.
+    ``is_shared`` leaves half of all memory to another process.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
@@ -350,7 +355,7 @@ class _CompiledOnce(Generic[KernelsT]):
 
 
 def imported(module: str, package: str) -> Any:
-    """Import a package that may be missing; ``EngineUnfit`` if it is, or does not load with this driver."""
+    """Import a package; ``EngineUnfit`` if it is missing, or does not load with this driver."""
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:

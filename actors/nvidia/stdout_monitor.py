@@ -1,7 +1,7 @@
 """Counts the pictures that NVDEC could not decode: PyNvVideoCodec only prints "Decode Error occurred for picture N".
 
-The line names no decoder, so every range that was being decoded is decoded again in software. A worker redirects its
-standard output to a memory file; in a user's program only C's ``stdout`` is replaced.
+The line does not name the decoder, so every range that was being decoded then is decoded again in software. A worker
+redirects its standard output to a memory file; in a user's program only C's ``stdout`` is replaced.
 """
 
 import atexit
@@ -26,7 +26,7 @@ _C_STDOUT: Final = ctypes.c_void_p.in_dll(_libc, "stdout")
 
 
 class StdoutTap:
-    """Reads what is written to a file descriptor, from construction to ``close`` or exit. Safe from any thread."""
+    """Reads the text that is written to a file descriptor, until ``close`` or exit. Safe from any thread."""
 
     def __init__(self, descriptor: int = STDOUT) -> None:
         self._descriptor = descriptor
@@ -43,14 +43,14 @@ class StdoutTap:
         atexit.register(self.close)  # the last lines must not be lost
 
     def count(self) -> int:
-        """Forward what was written; return how many pictures this process has reported wrong so far."""
+        """Forward the text written since; return how many wrong pictures were reported in this process so far."""
         _flush()
         with self._lock:
             self._forward()
             return self._count
 
     def close(self) -> None:
-        """Restore the descriptor, and forward the rest. Idempotent."""
+        """Restore the descriptor, and forward the remaining text. Idempotent."""
         _flush()
         with self._lock:
             if self._is_open:
@@ -78,7 +78,7 @@ class StdoutTap:
 
 
 class CStdoutTap(StdoutTap):
-    """Reads only C's ``stdout``, which glibc lets a program assign (its manual, 12.2)."""
+    """Reads only C's ``stdout``, to which glibc lets a program assign (glibc manual, 12.2)."""
 
     def _redirect(self) -> None:
         _flush()
@@ -110,7 +110,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def wrong_picture_counter(make: Callable[[], StdoutTap]) -> Callable[[], int]:
-    """Return a function that counts the wrong pictures from its first call on, with one tap. Safe from any thread."""
+    """Return a function that counts wrong pictures from its first call on. Safe from any thread."""
     lock, tap = threading.Lock(), cache(make)
 
     def count() -> int:

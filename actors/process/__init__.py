@@ -17,12 +17,12 @@ The parent, in an event loop (mypy knows that ``total`` is an int, and that only
     child: Child[Counter] = Child(start_program("package.counting", 5), serves=news)
     total = await child.call(Add(3))                # cancelling the call cancels the request
     child.tell(Reset())                             # a Request[Counter, None] that is not awaited
-    why = await child.death()                       # seen at once: "it was killed by SIGKILL", or its last words
+    why = await child.death()                       # seen at once: "it was killed by SIGKILL", or its last output line
 
 The child, ``package/counting.py``::
 
     def main() -> None:
-        end, (first,) = begin()                     # its end of the channel, and its settings
+        end, (first,) = begin()                     # its end of the channel, and the settings
         run_to_the_end(serve_parent(end, lambda parent: CountingFrom(first, parent)))
 
 Both ends are alike: the child calls its ``parent``, a ``Channel``, whose requests the parent's ``serves`` answers.

@@ -22,7 +22,7 @@ _REPORT: Final = "Please report this, with the input and the options."
 class Channel(Generic[ServerT]):
     """One end of a pair of sockets, which it owns; the other side serves ``ServerT``. Used from one event loop.
 
-    ``serves`` answers the other side's requests; ``me`` names this process in the errors of its defects.
+    ``serves`` answers the other side's requests; ``me`` names this process in errors that report its defects.
     """
 
     def __init__(self, end: socket.socket, serves: object = None, *, me: str = "the process") -> None:
@@ -45,7 +45,7 @@ class Channel(Generic[ServerT]):
     async def call(self, request: Request[ServerT, ReplyT]) -> ReplyT:
         """Send a request, and return its reply; cancelling the call cancels the request.
 
-        Raises the CodecfleetError of the other side; or the error given to ``over``: the other side is gone.
+        Raises the CodecfleetError of the other side, or the error given to ``over`` if the other side is gone.
         """
         if self._over is not None:
             raise self._over
@@ -66,13 +66,13 @@ class Channel(Generic[ServerT]):
         self._outbox.put_nowait(framed(FrameKind.TELL, 0, request))
 
     async def run(self) -> str:
-        """Send, receive and serve until the other side is gone or ``hang_up``; return the defect that ended it."""
+        """Send, receive and serve until ``hang_up`` or the other side is gone; return the defect that ended this."""
         try:
             async with TaskOwner() as owner:
                 owner.start(self._write(), "a channel's sending")
                 while (frame := await self._read()) is not None:
                     self._take(frame, owner)
-        except Exception as error:  # noqa: BLE001 - a process whose messages cannot be read is of no use
+        except Exception as error:  # noqa: BLE001 - a process whose messages cannot be read is useless
             self.trouble = f"its message cannot be read: {type(error).__name__}: {error}"
         return self.trouble
 
@@ -84,8 +84,8 @@ class Channel(Generic[ServerT]):
                 answer.set_exception(why)
 
     def hang_up(self) -> None:
-        """Receive only messages that have already been sent."""
-        with suppress(OSError):  # it was closed before
+        """From now on receive only messages that have already been sent."""
+        with suppress(OSError):  # the socket was closed before
             self._end.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Channel(Generic[ServerT]):
         else:
             try:
                 frame = framed(FrameKind.REPLY, number, reply)
-            except Exception as error:  # noqa: BLE001 - whatever pickling a user's result raises
+            except Exception as error:  # noqa: BLE001 - pickling a user's result may raise any error
                 frame = framed(FrameKind.ERROR, number, lost_result("pickle", error))
         self._outbox.put_nowait(frame)
 
@@ -134,7 +134,7 @@ class Channel(Generic[ServerT]):
             return
         try:
             value = frame.value()
-        except Exception as error:  # noqa: BLE001 - whatever unpickling a user's result raises
+        except Exception as error:  # noqa: BLE001 - unpickling a user's result may raise any error
             answer.set_exception(lost_result("unpickle", error))
             return
         if frame.kind is FrameKind.ERROR:

@@ -22,9 +22,10 @@ class ChildDied(ConnectionError):
 
 
 class Child(Generic[ServerT]):
-    """A process that serves ``ServerT``, over its whole life. Used from the event loop in which it is made.
+    """A process that serves ``ServerT``, from start to end. Used from the event loop in which it is made.
 
-    ``process`` ends with the thread that started it, which must be this one. ``serves`` answers its requests.
+    ``process`` ends with the thread that started it, which must be the current thread. ``serves`` answers the requests
+    of the process.
     """
 
     def __init__(self, process: StartedProcess, serves: object = None) -> None:
@@ -44,16 +45,16 @@ class Child(Generic[ServerT]):
         self._channel.tell(request)
 
     async def death(self) -> str:
-        """Wait for its death; return how it ended."""
+        """Wait until the process is dead; return how it ended."""
         return await asyncio.shield(self._living)
 
     def kill(self, why: str = "") -> None:
-        """Kill it; ``death`` then returns ``why``, if given."""
+        """Kill the process; ``death`` then returns ``why``, if given."""
         self._channel.trouble = self._channel.trouble or why
         self._process.kill()
 
     async def end(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill the process, and wait until it is gone."""
         self.kill()
         await self.death()
 
@@ -76,7 +77,7 @@ class Child(Generic[ServerT]):
         return trouble or ended
 
     def _died(self, death: int) -> None:
-        """Read only the messages already sent: its own children may hold its end open."""
+        """Read only the messages already sent: children of the process may hold its end of the channel open."""
         asyncio.get_running_loop().remove_reader(death)
         self._dead.set()
         self._channel.hang_up()

@@ -1,7 +1,7 @@
-"""Protects open channels and event loops in forks of their process.
+"""Protects open channels and event loops from forks of their process.
 
-A fork shares them with its parent, so its cleanup could end the parent's calls, or remove their sockets from the
-parent's event loop. A fork therefore gets inert files under the same numbers.
+A fork shares channels and loops with its parent, so the fork's clean-up could end the parent's calls, or remove sockets
+from the parent's event loop. A fork therefore gets inert files with the same descriptors.
 """
 
 import asyncio

@@ -25,17 +25,17 @@ _JOINED_BYTES: Final = 1 << 16
 
 
 class Request(ABC, Generic[ServerT_contra, ReplyT_co]):
-    """A call of the process at the other end: a frozen dataclass whose fields are the arguments."""
+    """A call to the process at the other end: a frozen dataclass whose fields are the arguments."""
 
     __slots__ = ()
 
     @abstractmethod
     async def serve(self, server: ServerT_contra) -> ReplyT_co:
-        """Serve the request at the other end. Raises CodecfleetError: the call raises it too."""
+        """Serve the request at the other end. Raises CodecfleetError: the caller gets the same error."""
 
 
 class FrameKind(Enum):
-    """The purpose of a frame; a call, its cancellation and its answer have one number."""
+    """The purpose of a frame; a call, its cancellation and its answer have the same number."""
 
     CALL = "call"  #: serve a request, and answer it
     TELL = "tell"  #: serve a request without an answer
@@ -58,12 +58,12 @@ class WireFrame(NamedTuple):
 
 
 def beside(content: Buffer) -> Buffer:
-    """Return bytes for a field of a request that are sent without a copy; they arrive as a ``memoryview``."""
+    """Return bytes, for a field of a request, that are sent without a copy and arrive as a ``memoryview``."""
     return pickle.PickleBuffer(content)
 
 
 def framed(kind: FrameKind, number: int, *value: object) -> Sequence[Buffer]:
-    """Return a frame, with or without a value, as pieces to send; raises whatever pickling the value raises."""
+    """Return a frame, with or without a value, as pieces to send; raises any error of pickling the value."""
     buffers: list[pickle.PickleBuffer] = []
     contents = [pickle.dumps(each, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append) for each in value]
     parts = [*contents, *(buffer.raw() for buffer in buffers)]
@@ -74,16 +74,16 @@ def framed(kind: FrameKind, number: int, *value: object) -> Sequence[Buffer]:
 
 
 def header_of(content: bytearray) -> tuple[FrameKind, int, list[int]]:
-    """Return a header's kind, number, and sizes of parts. Raises ValueError: it is not a header."""
+    """Return a header's kind, number, and sizes of parts. Raises ValueError: the bytes are not a header."""
     kind, number, sizes = msgpack.unpackb(content)
     return FrameKind(kind), number, sizes
 
 
 def portable(error: CodecfleetError) -> CodecfleetError:
-    """Return the error, or a substitute if it does not pickle."""
+    """Return the error, or a substitute if the error cannot be pickled."""
     try:
         survives = type(pickle.loads(pickle.dumps(error))) is type(error)  # noqa: S301 - pickled one line before
-    except Exception:  # noqa: BLE001 - whatever a subclass's own pickling raises
+    except Exception:  # noqa: BLE001 - a subclass's own pickling may raise any error
         survives = False
     return error if survives else WorkError(f"{type(error).__name__}: {error.message}", error.next_step)
 

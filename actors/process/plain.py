@@ -14,14 +14,14 @@ class PlainEnd:
         self._end = end
 
     def send(self, value: object) -> None:
-        """Send a value. Raises OSError if the other side is gone, and whatever pickling the value raises."""
+        """Send a value. Raises OSError if the other side is gone, and any error of pickling the value."""
         for piece in framed(FrameKind.TELL, 0, value):
             self._end.sendall(piece)
 
-    def receive(self, until_s: float | None = None) -> Any:  # noqa: ANN401 - what the other side sends
+    def receive(self, until_s: float | None = None) -> Any:  # noqa: ANN401 - any value that the other side sends
         """Return the next value, waiting until ``until_s`` by the monotonic clock, or for ever.
 
-        Raises TimeoutError: no whole value came in time; EOFError or OSError: the other side is gone.
+        Raises TimeoutError if no whole value came in time; EOFError or OSError if the other side is gone.
         """
         (size,) = LENGTH.unpack(self._exactly(LENGTH.size, until_s))
         kind, number, sizes = header_of(self._exactly(size, until_s))

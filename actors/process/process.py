@@ -17,7 +17,7 @@ _PROGRAM: Final = (
 _FIRST_WORD_BYTES: Final = 1 << 16
 _FILE: Final = os.stat(__file__)  # noqa: PTH116 - pathlib is slow to import
 BUILD: Final = [_FILE.st_ino, _FILE.st_size, _FILE.st_mtime_ns]
-"""Identifies this installation of the package among others, even of the same version."""
+"""Identifies this installation of the package, even among installations of the same version."""
 
 
 class StartedProcess(NamedTuple):
@@ -26,12 +26,12 @@ class StartedProcess(NamedTuple):
     end: socket.socket  #: this process's end
     kill: Callable[[], object]
     ended: Callable[[], str]  #: waits a few seconds for the process's end, and returns how it ended; called once
-    death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows it
-    warm_fleet: int | None = None  #: the id of the warm fleet's process, if this is only a connection to that process
+    death: int | None = None  #: a descriptor, readable once the process is dead; None if only ``end`` shows the death
+    warm_fleet: int | None = None  #: the process id of the warm fleet, if this is only a connection to it
     note: str = ""  #: for a job's report
 
     def first_word(self) -> bytes:
-        """Wait for a program's first message, empty if it ended, and close the channel; the program goes on."""
+        """Return a program's first message (empty if the program ended), and close the channel; the program goes on."""
         try:
             with self.end:
                 return self.end.recv(_FIRST_WORD_BYTES)
@@ -45,8 +45,9 @@ def start_program(
 ) -> StartedProcess:
     """Start a module whose ``main`` calls ``begin`` of ``program.py``, with settings that JSON can carry.
 
-    It has this process's search path, so its results may be of any class that is importable here. The kernel ends it
-    with the calling *thread*, unless it ``outlives`` that. Raises OSError: it cannot be started.
+    The program has this process's search path, so its results may be of any class that is importable here. Unless it
+    ``outlives`` the calling *thread*, the kernel ends the program with that thread. Raises OSError: the program cannot
+    be started.
     """
     running = run_program(program, *settings, limits=limits, outlives=outlives)
     return StartedProcess(running.end, running.kill, running.ended, running.death)
@@ -59,7 +60,7 @@ def run_program(
     limits: Limits = UNLIMITED,
     outlives: bool = False,
 ) -> Running:
-    """Start a module as ``start_program`` does; ``environment`` None is this process's."""
+    """Start a module as ``start_program`` does; ``environment`` None means this process's environment."""
     starter = 0 if outlives else os.getpid()
     argument = json.dumps([BUILD, starter, sys.argv[:1], *settings])
     # -P: no module of the current folder shadows one of ours.

@@ -1,4 +1,4 @@
-"""The inside of a started program: it begins, serves the process that started it, and ends."""
+"""Functions for a started program: to begin, to serve the process that started it, and to end."""
 
 import asyncio
 import json
@@ -18,7 +18,8 @@ from .running import end_with
 def begin() -> tuple[socket.socket, list[Any]]:
     """Return this program's end of the channel, and its settings.
 
-    From now on the kernel ends it with the thread that started it, unless it was started to outlive that.
+    From now on the kernel ends the program with the thread that started it, unless it was started to outlive the
+    thread.
     """
     build, starter, program, *settings = json.loads(sys.argv[1])
     if starter:
@@ -37,7 +38,7 @@ async def serve_parent(
 ) -> None:
     """Serve the process that started this one until it is gone.
 
-    ``server`` returns the object that answers its requests, given the channel; ``me`` as for ``Channel``.
+    ``server`` gets the channel, and returns the object that answers requests; ``me`` is as for ``Channel``.
     """
     channel: Channel[Any] = Channel(end, me=me)
     channel.serves = server(channel)
@@ -51,7 +52,7 @@ def run_to_the_end(program: Coroutine[Any, Any, object]) -> NoReturn:
     try:
         asyncio.run(program)
         code = 0
-    except BaseException:  # noqa: BLE001 - the process that started this one reads the last line
+    except BaseException:  # noqa: BLE001 - the process that started this one reads the last line of output
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 END_S: Final = 5.0
-"""How long a killed process may take to end; one that hangs in the kernel never does."""
+"""How long a killed process may take to end; a process that hangs in the kernel never ends."""
 LAST_WORDS_BYTES: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 
@@ -23,7 +23,7 @@ class Limits:
     """Limits of a process and its children; None is this process's own limit."""
 
     memory_bytes: int | None = None  #: bytes of data (RLIMIT_DATA): with more, Python raises MemoryError
-    cpu_s: int | None = None  #: processor time of all threads together: the kernel then ends the process
+    cpu_s: int | None = None  #: processor time of all threads together, after which the kernel ends the process
 
     def impose(self, process: int) -> None:
         """Impose the limits on a process that has just started."""
@@ -40,13 +40,13 @@ UNLIMITED: Final = Limits()
 class Prints(Enum):
     """Where a process's output goes."""
 
-    KEPT = "kept"  #: all output is kept for the process's last words
+    KEPT = "kept"  #: all output is kept, for the report of how the process ended
     SENT = "sent"  #: standard output is sent through the channel; standard error is kept
     ALL_SENT = "all_sent"  #: standard error is sent through the channel, too
 
 
 class Running(subprocess.Popen[bytes]):
-    """A started process, whose standard input is its end of a pair of sockets. Thread-safe, except for ``ended``."""
+    """A started process, whose standard input is one end of a pair of sockets. Thread-safe, except for ``ended``."""
 
     def __init__(
         self,
@@ -69,35 +69,35 @@ class Running(subprocess.Popen[bytes]):
         self.death = os.pidfd_open(self.pid)  #: readable once the process is dead (pidfd_open(2))
 
     def kill_group(self) -> None:
-        """Kill its process group, even after the process itself has ended."""
+        """Kill the process group, even after the process itself has ended."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def code(self, within_s: float = 0.0) -> int | None:
-        """Return its exit code, the negative number of a signal, or None if it has not ended within that time."""
+        """Return the exit code, the negative number of a signal, or None if the process has not ended in this time."""
         with suppress(subprocess.TimeoutExpired):
             return self.wait(within_s)
         return None
 
     def reaped(self, status: int) -> None:
-        """Set its exit status, which another waiter received."""
+        """Set the process's exit status, which another waiter received."""
         self.returncode = os.waitstatus_to_exitcode(status)
 
     def last_words(self) -> str:
-        """Return the end of its output."""
+        """Return the end of the process's output."""
         size = os.fstat(self._said).st_size
         said = os.pread(self._said, LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
         return said.decode(errors="replace")
 
     def ended(self) -> str:
-        """Wait ``END_S`` for its end, and return how it ended; the last call, since it also calls ``close``."""
+        """Wait ``END_S`` for the process to end, and return how it ended. The last call, as it also calls ``close``."""
         code = self.code(END_S)
         last = self.last_words()
         self.close()
         return how_it_ended(code, last_line(last))
 
     def close(self) -> None:
-        """Close all but ``end``; call nothing else afterwards. The process goes on."""
+        """Close everything but ``end``; call no other method afterwards. The process goes on."""
         os.close(self._said)
         os.close(self.death)
 
@@ -109,10 +109,10 @@ def start_command(
     environment: Mapping[str, str] | None = None,
     limits: Limits = UNLIMITED,
 ) -> Running:
-    """Start a program whose standard input is its end of a pair of sockets; ``environment`` None means this process's.
+    """Start a program whose standard input is one end of a socket pair; ``environment`` None means this process's.
 
-    It gets its own session and process group, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only this process.
-    Raises OSError: it cannot be started.
+    The program gets its own session and process group, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only this
+    process. Raises OSError: the program cannot be started.
     """
     ours, theirs = socket.socketpair()
     said = -1
@@ -130,7 +130,7 @@ def start_command(
 
 
 def how_it_ended(code: int | None, last_line: str) -> str:
-    """Return how a process ended, by its return code (None if it has not) and its last line of output."""
+    """Return how a process ended, from its return code (None: it has not ended) and its last line of output."""
     if code is None:
         return "it was killed but has not ended"
     if code >= 0:
@@ -139,7 +139,7 @@ def how_it_ended(code: int | None, last_line: str) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return a signal's name, SIGKILL for 9."""
+    """Return a signal's name, for example SIGKILL for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,6 +1,6 @@
-"""Subtitles burnt into the pictures: which one is on screen at a time, its position, and its samples there.
+"""Subtitles burnt into the pictures: which subtitle is on screen at a time, where, and with which samples.
 
-docs/filters.md has the rules. A picture gets the subtitle at its own time, whatever segment it is in.
+docs/filters.md has the rules. A picture gets the subtitle at its own time, regardless of the segment.
 """
 
 import zlib
@@ -25,14 +25,16 @@ _ONE: Final = 1 << 12
 """The sum of a sample's weights; positions are rounded to 1/4096 of a sample."""
 _BYTE: Final = 255
 OWN_BYTES, LAID_BYTES = 48, 60
-"""Bytes per sample, stored and scaled. Measured in 1080p: full-screen 720p subtitles took 158 MiB, 2160p 410 MiB."""
+"""Bytes per sample of a stored and of a scaled subtitle. Measured in 1080p: full-screen 720p subtitles took 158 MiB,
+2160p 410 MiB.
+"""
 
 Samples: TypeAlias = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """The place of the source's picture in the output's, in output samples; cropping may leave part of it outside."""
+    """The place of the source's picture in the output picture, in output samples. Cropping may leave parts outside."""
 
     left: Fraction
     top: Fraction
@@ -40,7 +42,7 @@ class Screen:
     height: Fraction
     source: Size  # the source's size, turned as in the output
     shape: Fraction  # the output's sample aspect ratio
-    square_samples: bool  # whether a canvas of another size is centred in its own shape, rather than stretched
+    square_samples: bool  # whether a canvas of another shape is centred instead of stretched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +61,11 @@ class Subtitle:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The pixels and their position: equal for equal pictures."""
+        """A key of the pixels and their position, equal for equal pictures."""
         return self.canvas, self.x, self.y, self.width, self.height, self.sha256
 
     def samples(self) -> Samples:
-        """Return its rows of R, G, B and alpha: (height, width, 4)."""
+        """Return the rows of R, G, B and alpha: (height, width, 4)."""
         return np.frombuffer(zlib.decompress(self.packed), np.uint8).reshape(self.height, self.width, 4)
 
 
@@ -73,7 +75,7 @@ class BurntSubtitles:
 
     source_index: int  # the track's place in the source
     track: str
-    sha256: str  # the digest of the whole track, even if ``subtitles`` are only a part
+    sha256: str  # the digest of the whole track, even if ``subtitles`` has only a part
     screen: Screen
     subtitles: tuple[Subtitle, ...] = field(repr=False)
 
@@ -89,7 +91,7 @@ class BurntSubtitles:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that burning the largest subtitle takes, for its stored and its scaled samples."""
+        """The memory needed to burn the largest subtitle, for the stored and the scaled samples."""
         largest = max(self.subtitles, key=lambda each: each.width * each.height, default=None)
         if largest is None:
             return 0
@@ -98,7 +100,7 @@ class BurntSubtitles:
         return OWN_BYTES * pixels + ceil(LAID_BYTES * pixels * screen / canvas)
 
     def during(self, start_s: Fraction | None, end_s: Fraction | None) -> Self:
-        """Return a copy with only the subtitles on screen in [start, end); None is unbounded."""
+        """Return a copy with only the subtitles on screen in [start, end); None means unbounded."""
         every = self.subtitles
         first = 0 if start_s is None else bisect_right(every, start_s, key=_end)
         last = len(every) if end_s is None else bisect_left(every, end_s, key=_start)
@@ -120,7 +122,7 @@ def _end(subtitle: Subtitle) -> Fraction:
 
 
 class Burner:
-    """Burns subtitles into pictures of one format, in order. Used by one thread."""
+    """Burns subtitles into pictures of one format, which come in order. Used by one thread."""
 
     def __init__(self, burnt: BurntSubtitles, output: VideoFormat) -> None:
         self._burnt = burnt
@@ -167,7 +169,7 @@ def _copier(frame: VideoFrame) -> av.filter.Graph:
 
 
 def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samples]:
-    """Return a subtitle's position in pictures of ``size``, and its samples there; parts outside are cut off."""
+    """Return a subtitle's position in pictures of ``size``, and its samples; parts outside are cut off."""
     axes = [
         _Axis.of(begin, length, scale, whole)
         for (begin, scale), length, whole in zip(
@@ -185,7 +187,7 @@ def laid_out(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[Size, Samp
 def placed(subtitle: Subtitle, screen: Screen, size: Size) -> tuple[tuple[Fraction, Fraction], ...]:
     """Return (position, scale) of a subtitle in pictures of ``size``, across and down.
 
-    A subtitle that reaches outside is moved inside, by the smallest number of whole samples.
+    A subtitle that reaches outside is moved inside by as few whole samples as possible.
     """
     wide, high = screen.width / subtitle.canvas[0], screen.height / subtitle.canvas[1]
     if screen.square_samples and subtitle.canvas != screen.source:
@@ -211,7 +213,7 @@ class _Axis:
     end: int
     begin: int  # the first sample's position, if the samples are not resampled
     is_identity: bool
-    taps: NDArray[np.int64]  # the source samples of each sample; a position outside is transparent
+    taps: NDArray[np.int64]  # the source samples for each sample; a position outside is transparent
     weights: NDArray[np.int64]  # the weights of ``taps``, which sum to ``_ONE``
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The ways to decode a segment's pictures: a decoder, and the memory that it writes to."""
+"""The ways to decode a segment's pictures: each has a decoder, and the memory that it writes to."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class UploadingDecoder(PictureDecoder[DevicePicture]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, DevicePicture]]:
-        """Yield the pictures of a range; ``EngineUnfit`` if no surface fits them, ``DeviceError`` if a copy failed."""
+        """Yield a range's pictures; ``EngineUnfit`` if no surface fits a picture, ``DeviceError`` if a copy failed."""
         with closing(self._open_mover()) as mover:
             for number, picture in SOFTWARE.decode(track, packets, tally):
                 yield number, mover.to_device(picture)
@@ -50,7 +50,7 @@ class PictureChain(Protocol[PictureT]):
         """Take a source picture and yield the finished (ticks, picture), in order."""
 
     def finish(self) -> Iterator[tuple[int, PictureT]]:
-        """Yield the pictures still held."""
+        """Yield the remaining pictures."""
 
     def close(self) -> None:
         """Release its memory. Idempotent."""
@@ -95,8 +95,8 @@ class DeviceChain:
 class DecodePath(Generic[PictureT]):
     """One path: ``decoder`` writes pictures to the memory of ``device``, or to the host's if ``device`` is None.
 
-    ``reason`` says why there is no better path. ``whole`` means that pictures count only after the last one of their
-    range: a device may report missing or wrong pictures late.
+    ``reason`` says why there is no better path. ``whole`` means that pictures are valid only once the last picture of
+    the range has come: a device may report missing or wrong pictures late.
     """
 
     decoder: PictureDecoder[PictureT]
@@ -124,8 +124,8 @@ def encode_paths(
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
     """Yield the paths of a segment that a worker encodes, the best first; all give the same bytes.
 
-    ``device`` is the worker's, if any. ``require_device`` waits for its decoder even if software would be faster;
-    ``software`` says why the device must not decode, "" if it may.
+    ``device`` is the worker's device, if any. ``require_device`` waits for the device's decoder even if software would
+    be faster. ``software`` says why the device must not decode; "" if it may.
 
     ``EngineUnfit`` if a device must encode the track, and this worker has none.
     """
@@ -151,7 +151,7 @@ def encode_paths(
 def host_paths(
     device: WorkerDevice | None, *, require_device: bool, software: str
 ) -> Iterator[tuple[DecodePath[Any], ...]]:
-    """Yield the paths to pictures in host memory, the best first; arguments as for ``encode_paths``."""
+    """Yield the paths to pictures in host memory, the best first; the arguments are as for ``encode_paths``."""
     in_software = DecodePath(SOFTWARE, reason=software)
     if device is None or software:
         yield (in_software,)

@@ -1,4 +1,4 @@
-"""Encodes one segment (decodes, filters, encodes, and counts pictures in and out); describes a device's encoder."""
+"""Encodes one segment: decodes, filters, encodes, and counts pictures in and out. Also describes a device's encoder."""
 
 import os
 import socket
@@ -47,7 +47,7 @@ class EncodedSegment:
     encode_s: float
     wall_s: float
     device_fault: str = ""  # the device decoder's error, after which software decoded the segment
-    frames_due: int | None = None  # with a rate: how many pictures the segment should have, 0 if none decoded
+    frames_due: int | None = None  # with a rate: how many pictures the segment should have; 0 if none was decoded
 
     @property
     def first_shown(self) -> int | None:
@@ -71,10 +71,10 @@ class EncodeSegment(Work[EncodedSegment]):
     filters: FilterSettings
     encoder: EncoderSettings
     numbers: tuple[int, int] | None = None  # with a rate: [first, end) of the segment's picture numbers
-    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder chooses all but the first
+    keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder chooses all keyframes but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
-    library: str = ""  # the required version of the encoder's library, since others may give other bytes; "" for any
+    library: str = ""  # the required version of the encoder's library (others may give other bytes); "" for any
     traceparent: str = ""  # the parent of the work's span
 
     @property
@@ -101,7 +101,7 @@ class EncodeSegment(Work[EncodedSegment]):
             return self._run(context)
         codec = self.encoder.codec.value
         with span("encode work", self.traceparent, job=self.job, segment=self.segment, codec=codec) as traced:
-            traced.note(host=socket.gethostname(), process=os.getpid())  # kept even if the work fails or is withdrawn
+            traced.note(host=socket.gethostname(), process=os.getpid())  # recorded even if the work fails
             result = self._run(context)
             traced.note(**segment_facts(result))
             return result
@@ -142,7 +142,7 @@ class EncodeSegment(Work[EncodedSegment]):
 
 
 def segment_facts(result: EncodedSegment) -> dict[str, str | int]:
-    """Return the facts about a segment that traces record."""
+    """Return facts about a segment, for traces."""
     return {"frames": result.frames_out, "decoded_by": result.tally.decoded_by}
 
 
@@ -236,7 +236,7 @@ class _Run(Generic[PictureT]):
             self._advance()
 
     def _advance(self) -> None:
-        """Count half a picture when the encoder takes it and half when its packet returns: encoders hold dozens."""
+        """Count half a picture when the encoder, which may hold dozens, takes it, and half when its packet returns."""
         done = (self._fed + len(self._packets)) // 2
         self._context.advance(done - self._counted)
         self._counted = done
@@ -257,7 +257,7 @@ class _Run(Generic[PictureT]):
             raise EncoderFailed(message, "Please report this with the input.")
 
     def _due(self) -> list[int]:
-        """Return the times that must come out: those that went in; with a rate, all picture numbers or none."""
+        """Return the times that must come out: those that went in or, with a rate, all picture numbers or none."""
         taken, numbers = self._walk.taken, self._work.numbers
         if numbers is None:
             return taken
@@ -320,7 +320,7 @@ class DescribeEncoder(Work[EncoderOffer]):
     codec: Codec
 
     def run(self, context: WorkContext) -> EncoderOffer:
-        """Raise ``EngineUnfit`` without such an encoder, and ``DeviceError`` if the driver fails."""
+        """Raise ``EngineUnfit`` if there is no such encoder, and ``DeviceError`` if the driver fails."""
         device = context.device
         if device is None:
             raise EngineUnfit(f"this worker has no GPU to encode {self.codec} on", "Use --encoder software.")

@@ -1,6 +1,6 @@
-"""The filters between decoder and encoder, from deinterlacing to an overlay; frame rate and subtitles come after.
+"""The filters between decoder and encoder, from deinterlacing to an overlay. Frame rate and subtitles come later.
 
-Filters with memory also get the pictures around a segment, so its frames are those of an unsegmented run.
+Filters with memory also get the pictures around a segment, so its frames equal those of an unsegmented run.
 """
 
 from collections import Counter
@@ -43,10 +43,12 @@ _FIELD_FLAGS: Final = {"top": "tff", "bottom": "bff"}
 
 WARM_UP_FRAMES = 2
 LOOK_AHEAD_FRAMES = 2
-"""bwdif uses one frame before and one after; the other frame is a margin for its field history."""
+"""How many frames a filter looks ahead. bwdif uses one frame before and one after; one more is a margin for its field
+history.
+"""
 
 SCALE_FLAGS = "bicubic+accurate_rnd+full_chroma_int+bitexact"
-"""Bit-exact on every processor: swscale's fast paths round differently at each SIMD level."""
+"""Flags that make swscale bit-exact on every processor: its fast paths round differently at each SIMD level."""
 
 Denoise: TypeAlias = Literal["off", "light", "medium", "strong"]
 DENOISE: Final[Mapping[str, str]] = {
@@ -61,9 +63,9 @@ DENOISE_SAMPLE_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """How every picture becomes ``output``; by default it is only scaled and converted.
+    """How every picture becomes ``output``; by default pictures are only scaled and converted.
 
-    ``on_device`` lets the encoding device scale and convert; its results differ from software's.
+    ``on_device`` lets the encoding device scale and convert; its results differ from those of software.
     """
 
     output: VideoFormat
@@ -76,7 +78,7 @@ class FilterSettings:
     denoise: Denoise = "off"
     overlay: Overlay | None = None
     rate: FrameRate | None = None
-    """The rate at which pictures reach the encoder; None: each source picture once."""
+    """The rate at which pictures reach the encoder; None means each source picture once."""
     burn: BurntSubtitles | None = None
     """The subtitles burnt into the pictures after everything else."""
     by_picture: bool = False
@@ -118,7 +120,7 @@ class FilterSettings:
 
     @property
     def words(self) -> str:
-        """The steps' description for the user; "" for none."""
+        """The description of the steps for the user; "" if there are none."""
         denoised = [f"denoised ({self.denoise})"] if self.denoise != "off" else []
         last = [each.words for each in (self.overlay, self.rate, self.burn) if each is not None]
         return ", ".join([*(each.words for each in (self.steps, self.tone) if each is not None), *denoised, *last])
@@ -128,7 +130,7 @@ class FilterSettings:
     ) -> Self:
         """Return a copy for a segment ([start, end) in ticks), with only the subtitles on screen in it.
 
-        With a rate, ``numbers`` are [first, end) of its picture numbers.
+        With a rate, ``numbers`` are [first, end) of the segment's picture numbers.
         """
         if self.burn is None:
             return self
@@ -139,7 +141,7 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory kept beside the passing pictures: denoising's values, an overlay, a subtitle."""
+        """The memory needed besides the passing pictures: for values of denoising, an overlay, a subtitle."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))
@@ -149,7 +151,7 @@ class FilterSettings:
 
     @property
     def size(self) -> Size:
-        """The expected size of pictures; others are scaled to it."""
+        """The expected size of pictures; pictures of other sizes are scaled to this size."""
         return (self.output.width, self.output.height) if self.steps is None else self.steps.size
 
 
@@ -159,7 +161,7 @@ def can_convert(first: int, second: int) -> bool:
 
 
 def same_matrix(first: int, second: int) -> bool:
-    """Return whether pictures need no conversion between the matrices: they are the same, or cannot be converted."""
+    """Return whether pictures are not converted between two matrices: these are equal, or conversion is impossible."""
     return not can_convert(first, second) or _MATRICES[first] == _MATRICES[second]
 
 
@@ -242,7 +244,7 @@ class FilterChain:
         pix_fmt, colour = frame.format.name, self._settings.output.colour
         shape = frame.width, frame.height, pix_fmt
         if is_rgb(pix_fmt):
-            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # RGB's matrix, at full range
+            return _Given(*shape, FULL_RANGE, _RGB, colour.transfer)  # the matrix of RGB, at full range
         if self._settings.by_picture:
             levels, matrix = int(frame.color_range) or colour.range, int(frame.colorspace)
             matrix = colour.matrix if matrix == UNSPECIFIED else matrix
@@ -250,7 +252,7 @@ class FilterChain:
         return _Given(*shape, colour.range, self._working_matrix(self._settings.tone), colour.transfer)
 
     def _tone(self, given: _Given) -> ToneMap | None:
-        """Return the tone mapping of such pictures; in a mixed track only HDR pictures have one."""
+        """Return the tone mapping for such pictures; in a mixed track only HDR pictures have one."""
         tone = self._settings.tone
         if tone is None or (self._settings.by_picture and TRANSFERS.get(given.transfer) is not tone.transfer):
             return None
@@ -302,7 +304,7 @@ class FilterChain:
         if steps is not None or tone is not None or self._converts(given):
             filters += self._conversion(graph, now, size, output.pix_fmt, self._levels)
         if self._settings.denoise != "off":
-            # All planes, in the encoder's format, which the filter accepts.
+            # Filter all planes, in the encoder's format, which the filter accepts.
             filters.append(graph.add("bilateral", f"{DENOISE[self._settings.denoise]}:planes=15"))
         filters += [graph.add("pad", pad_arguments(steps))] if steps is not None and steps.is_padded else []
         # A copy: the decoder may still refer to the picture.

@@ -1,6 +1,6 @@
-"""Frame rates and keyframe intervals: which source picture an output picture shows, and which are keyframes.
+"""Frame rates and keyframe intervals: which source picture an output picture shows, and whether it is a keyframe.
 
-Pure; docs/filters.md and docs/timeline.md have the rules.
+Pure functions and values; docs/filters.md and docs/timeline.md have the rules.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ PictureT = TypeVar("PictureT")
 class FrameRate:
     """Output picture ``n`` is shown at ``first_ticks`` + n ``step_ticks``, for ``step_ticks``, up to ``end_ticks``.
 
-    It shows the picture that is on screen in the source ``lead_ticks`` later: the last one at or before that time, or
-    the first. Ticks are the source's; ``fps`` is in pictures a second. No picture is shown before its own time, so a
-    segment that begins with a source picture needs no earlier one.
+    It shows the picture that is on screen in the source ``lead_ticks`` later: the last picture at or before that time,
+    or else the first picture. Ticks are those of the source; ``fps`` is in pictures a second. No picture is shown
+    before its own time, so a segment that begins with a source picture needs no earlier source picture.
     """
 
     fps: Fraction
@@ -39,7 +39,7 @@ class FrameRate:
 
     @property
     def pictures(self) -> int:
-        """How many pictures the output has: those chosen before the end, at least one."""
+        """How many pictures the output has: the number chosen before the end, at least one."""
         return max(1, self.following(self.end_ticks))
 
     def shown_at(self, number: int) -> Fraction:
@@ -47,7 +47,7 @@ class FrameRate:
         return self.first_ticks + number * self.step_ticks
 
     def chosen_at(self, number: int) -> int:
-        """Return the tick whose source picture is chosen for an output picture."""
+        """Return the tick at which the source picture for an output picture is on screen."""
         return self.first_ticks + floor(number * self.step_ticks + self.lead_ticks)
 
     def parts_before(self, number: int, shown_ticks: int) -> bool:
@@ -58,11 +58,11 @@ class FrameRate:
         return shown_ticks < self.chosen_at(number) or self.chosen_at(number - 1) < shown_ticks
 
     def following(self, ticks: int) -> int:
-        """Return the first output picture that is chosen at or after ``ticks``."""
+        """Return the first output picture whose source picture is chosen at or after ``ticks``."""
         return max(0, ceil((ticks - self.first_ticks - self.lead_ticks) / self.step_ticks))
 
     def paced(self, pictures: Iterable[tuple[int, PictureT]], wanted: range) -> Iterator[tuple[int, PictureT]]:
-        """Yield the ``wanted`` (number, picture) from source pictures (ticks, picture), starting with the first one."""
+        """Yield the ``wanted`` output pictures (number, picture) from source pictures (ticks, picture)."""
         number, shown = wanted.start, None
         for ticks, picture in pictures:
             while shown is not None and number < wanted.stop and self.chosen_at(number) < ticks:
@@ -84,17 +84,17 @@ class CountedGrid:
         return ceil((floor((number - 1) / self.interval_frames) + 1) * self.interval_frames)
 
     def is_keyframe(self, number: int, before: int | None) -> bool:
-        """Return whether a picture is a keyframe, shown after picture ``before``, if any."""
+        """Return whether a picture is a keyframe; ``before`` is the picture shown before it, if any."""
         return before is None or floor(number / self.interval_frames) > floor(before / self.interval_frames)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyframeGrid:
-    """The multiples of ``interval_ticks`` after ``first_ticks``, the time of the output's first picture.
+    """The multiples of ``interval_ticks``, counted from ``first_ticks``, the time of the output's first picture.
 
     The only keyframes are the first pictures at or after each multiple. If no picture is shown between two multiples,
     one keyframe serves both. Ticks are in the source's time base; multiples are rounded down to ticks, because the
-    pictures' times may have been (Matroska's milliseconds).
+    times of the pictures may have been rounded down, too (to milliseconds in Matroska).
     """
 
     first_ticks: int
@@ -113,5 +113,5 @@ class KeyframeGrid:
         return self.begins(ceil((ticks - self.first_ticks) / self.interval_ticks))
 
     def is_keyframe(self, ticks: int, before_ticks: int | None) -> bool:
-        """Return whether the picture at ``ticks`` is a keyframe, shown after the one at ``before_ticks``, if any."""
+        """Return whether the picture at ``ticks`` is a keyframe; ``before_ticks`` is the previous picture's time."""
         return before_ticks is None or self.multiple(ticks) > self.multiple(before_ticks)

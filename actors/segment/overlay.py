@@ -1,4 +1,4 @@
-"""Lays a picture over the film's by exact integer blending in the film's format; docs/filters.md has the formula."""
+"""Lays a picture over the film by exact integer blending in the film's format; docs/filters.md has the formula."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ _LUMA: Final = {_BT709: (2126, 7152, 722), 5: (2990, 5870, 1140), _SMPTE170M: (2
 """The weights of red, green and blue in luma, in 1/10000, by H.273's matrix numbers."""
 _UNSTATED: Final = frozenset({0, 2})
 _TO_2020: Final = ((0.6274, 0.3293, 0.0433), (0.0691, 0.9195, 0.0114), (0.0164, 0.0880, 0.8956))
-"""Linear BT.709 to linear BT.2020 (BT.2087, annex 2)."""
+"""Converts linear BT.709 to linear BT.2020 (BT.2087, annex 2)."""
 _SDR_GAMMA: Final = 2.4
 
 Levels: TypeAlias = NDArray[np.int64]
@@ -55,15 +55,15 @@ Numbers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """A picture, and the position of its upper left corner in the film's."""
+    """A picture, and the position of its upper left corner in the film's pictures."""
 
     width: int
     height: int
     x: int
     y: int
     opacity: int  # in percent
-    sha256: str  # of ``png``
-    png: bytes = field(repr=False)  # its file
+    sha256: str  # the digest of ``png``
+    png: bytes = field(repr=False)  # the content of the PNG file
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class Overlay:
         return f"overlaid with a picture of {self.width}x{self.height} at {self.x}:{self.y}{opacity}"
 
     def kept_bytes(self, step: Size) -> int:
-        """Return how many bytes it takes if ``step`` luma samples, across and down, share a chroma sample."""
+        """Return how many bytes the overlay takes if ``step`` luma samples, across and down, share a chroma sample."""
         across, down = step
         pixels, chroma = self.width * self.height, (self.width // across + 2) * (self.height // down + 2)
         return 8 * (pixels + 2 * chroma) + 4 * pixels
@@ -112,7 +112,7 @@ def lay(blends: Sequence[tuple[int, Blend]], frame: VideoFrame) -> None:
         under[...] = mixed
 
 
-@lru_cache(maxsize=1)  # all segments of a job share the result, at most as large as eight of the film's pictures
+@lru_cache(maxsize=1)  # all segments of a job share the result, at most as large as eight pictures of the film
 def blends_of(overlay: Overlay, output: VideoFormat) -> tuple[tuple[int, Blend], ...]:
     """Return the blends of an overlay by plane number; ``InputUnreadable`` if its file is not a readable PNG."""
     return blends_for(overlay.samples(), (overlay.x, overlay.y), overlay.opacity, output)
@@ -124,7 +124,7 @@ def blends_for(
     """Return the blends of rows of R, G, B and alpha at ``place``, by plane number; ``opacity`` is in percent."""
     components = PixelFormat(output.pix_fmt).components
     bits, steps = components[0].bits, [(1, 1)]
-    if components[2:]:  # it has chroma
+    if components[2:]:  # the format has chroma
         steps += [chroma_step(output.pix_fmt)] * 2
     size, found = (output.width, output.height), []
     for corner, pixels in _bands(samples, place):
@@ -136,7 +136,7 @@ def blends_for(
 
 
 def _bands(pixels: NDArray[np.uint8], place: Size) -> Iterator[tuple[Size, NDArray[np.uint8]]]:
-    """Yield the opaque or translucent part in bands of rows, each with the position of its upper left corner."""
+    """Yield the part that is not transparent in bands of rows, each with the position of its upper left corner."""
     rows, columns = (np.flatnonzero(pixels[..., 3].any(axis=axis)) for axis in (1, 0))
     if not rows.size:
         return
@@ -187,7 +187,7 @@ def _block_sums(values: Levels, step: Size) -> Levels:
 
 
 def png_size(content: bytes, name: str) -> Size:
-    """Return (width, height) from the header; ``InputUnreadable`` if it is not a PNG. ``name`` is for messages."""
+    """Return (width, height) from the header; ``InputUnreadable`` if this is not a PNG. ``name`` is for messages."""
     if not content.startswith(_SIGNATURE) or content[_HEADER_CHUNK] != b"IHDR" or len(content) < _HEADER_BYTES:
         raise InputUnreadable(f"the overlay picture {name} is not a PNG file", AS_PNG)
     width, height = struct.unpack(">II", content[_HEADER_CHUNK.stop : _HEADER_BYTES])
@@ -195,7 +195,7 @@ def png_size(content: bytes, name: str) -> Size:
 
 
 def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
-    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if damaged, wrong in its size, or of more bits."""
+    """Return rows of 8-bit R, G, B and alpha; ``InputUnreadable`` if a PNG is damaged, or its size or depth wrong."""
     size = png_size(content, name)
     try:
         frame = next(_decoded(content, size))
@@ -212,7 +212,7 @@ def png_samples(content: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
-    """Yield the one picture; one larger than ``size`` is not allocated."""
+    """Yield the file's one picture; no memory is allocated for a picture larger than ``size``."""
     decoder = CodecContext.create("png", "r")
     decoder.thread_count = 1
     # Without err_detect a chunk with a wrong checksum would be used.
@@ -222,7 +222,7 @@ def _decoded(content: bytes, size: Size) -> Iterator[VideoFrame]:
 
 
 def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
-    """Return a picture's R, G, B and alpha, unconverted; None if it has more than 8 bits."""
+    """Return a picture's R, G, B and alpha, unconverted; None if a sample has more than 8 bits."""
     kind, plane = frame.format.name, frame.planes[0]
     rows: NDArray[Any] = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)[: frame.height]
     if kind == "pal8":
@@ -240,7 +240,7 @@ def _rgba(frame: VideoFrame) -> NDArray[np.uint8] | None:
 
 
 def takes_overlay(output: VideoFormat) -> bool:
-    """Return whether an overlay can be laid on pictures of that format: YUV with a known matrix, or grey."""
+    """Return whether an overlay can be laid on pictures of this format: YUV with a known matrix, or grey."""
     return not is_rgb(output.pix_fmt) and (_matrix(output.colour, output.height) in _LUMA)
 
 
@@ -282,7 +282,7 @@ def _scaled(value: Levels, steps: int, unit: int, zero: int, most: int) -> Level
 
 
 def _in_hdr(rgb: NDArray[np.uint8], transfer: int) -> Levels:
-    """Return HDR's R'G'B' in 16 bits for SDR's, whose white becomes HDR's reference white."""
+    """Return R'G'B' of HDR, in 16 bits, for R'G'B' of SDR: SDR's white becomes HDR's reference white."""
     linear = power(np.arange(_BYTE + 1) / _BYTE, _SDR_GAMMA)[rgb] * WHITE_CD
     light = [row[0] * linear[:, 0] + row[1] * linear[:, 1] + row[2] * linear[:, 2] for row in _TO_2020]
     codes = [pq_code(each) for each in light] if transfer == _PQ else _hlg_codes(light)
@@ -290,9 +290,9 @@ def _in_hdr(rgb: NDArray[np.uint8], transfer: int) -> Levels:
 
 
 def _hlg_codes(light_cd: list[Values]) -> list[Values]:
-    """Return the codes for which HLG's reference display shows this light: BT.2100's inverse OOTF, then its OETF."""
+    """Return the codes for which HLG's reference display shows this light: BT.2100's inverse OOTF, then the OETF."""
     shown = [each / HLG_PEAK_CD for each in light_cd]
     luma = LUMA_2020[0] * shown[0] + LUMA_2020[1] * shown[1] + LUMA_2020[2] * shown[2]
-    # The inverse of HLG's system gamma, 1.2.
+    # The exponent inverts HLG's system gamma, 1.2.
     gain = 1 / np.maximum(power(luma, 1 / 6), 1e-6)
     return [hlg_code(each * gain) for each in shown]

@@ -1,6 +1,6 @@
 """The steps that change a picture's geometry (crop, turn, scale, pad): plain values, and FFmpeg's filters.
 
-Each step sees one picture at a time, so a segment's pictures are those of an unsegmented run.
+Each step sees one picture at a time, so a segment's pictures equal those of an unsegmented run.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ _WORDS: Final[dict[Turn, str]] = {
     (0, -1, -1, 0): "mirrored left to right, then turned by 90 degrees clockwise",
 }
 _CHROMA_PROBE: Final = 64
-"""Divisible by every subsampling."""
+"""A size that is divisible by every subsampling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,13 @@ def turned_box(box: Region, size: Size, turn: Turn) -> Region:
 
 
 def combined(first: Turn, second: Turn) -> Turn:
-    """Return the turn that is ``first`` followed by ``second``."""
+    """Return the one turn that equals ``first`` followed by ``second``."""
     (a, b, c, d), (e, f, g, h) = first, second
     return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
 
 
 def chroma_step(pix_fmt: str) -> Size:
-    """Return how many luma samples, across and down, share a chroma sample: pictures are cut at multiples of it."""
+    """Return how many luma samples, across and down, share a chroma sample; cuts are at multiples of these numbers."""
     known = PixelFormat(pix_fmt)
     if known.is_rgb or known.has_palette or len(known.components) < 3:  # noqa: PLR2004 - grey, with alpha or without
         return 1, 1
@@ -162,7 +162,7 @@ def chroma_step(pix_fmt: str) -> Size:
 def workable_format(pix_fmt: str, turn: Turn) -> str:
     """Return the pixel format in which pictures of ``pix_fmt`` are cropped and turned.
 
-    A palette becomes RGB. If chroma is subsampled differently across and down, a quarter turn needs full chroma.
+    A palette becomes RGB. A quarter turn needs full chroma if chroma is subsampled differently across and down.
     """
     known = PixelFormat(pix_fmt)
     if known.has_palette or known.is_bit_stream:
@@ -190,7 +190,8 @@ def pad_arguments(steps: PictureSteps) -> str:
 def blacken(frame: VideoFrame, steps: PictureSteps, *, full_range: bool) -> None:
     """Make the border of a padded, planar picture black, in place.
 
-    FFmpeg's ``pad`` is wrong for more than 8 bits (514 of 1023 for neutral chroma), and for grey of limited range.
+    The border of FFmpeg's ``pad`` is wrong for more than 8 bits (514 of 1023 for neutral chroma), and for grey of
+    limited range.
     """
     (x, y), (width, height) = steps.place, steps.scaled
     rgb = frame.format.is_rgb

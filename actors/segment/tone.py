@@ -1,6 +1,6 @@
-"""HDR to SDR: a formula (docs/filters.md), computed once as a table of colours for FFmpeg's ``lut3d``.
+"""Maps HDR to SDR by a formula (docs/filters.md), computed once as a table of colours for FFmpeg's ``lut3d``.
 
-The table is computed only with + - * /: processors round powers differently.
+The table is computed only with + - * /, because processors round powers differently.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 NODES: Final = 65
 """Points of the table along each axis of R'G'B'."""
 TABLE_FORMAT: Final = "gbrp12le"
-"""The format of ``lut3d``'s input: with 16 bits or floats its results differ with AVX2."""
+"""The format of ``lut3d``'s input: with 16 bits or floats the filter's results differ with AVX2."""
 WHITE_CD: Final = 203
 """HDR's reference white in cd/m² (BT.2408, 2.1), which becomes SDR's white."""
 HLG_PEAK_CD: Final = 1000
@@ -32,9 +32,9 @@ _HLG_A, _HLG_B, _HLG_C = 0.17883277, 0.28466892, 0.55991073
 LUMA_2020: Final = (0.2627, 0.6780, 0.0593)
 """The luma weights of linear red, green and blue."""
 _TO_709: Final = ((1.6605, -0.5876, -0.0728), (-0.1246, 1.1329, -0.0083), (-0.0182, -0.1006, 1.1187))
-"""Linear BT.2020 to linear BT.709 (BT.2087, annex 1)."""
+"""Converts linear BT.2020 to linear BT.709 (BT.2087, annex 1)."""
 _SDR_GAMMA: Final = 2.4
-"""BT.1886."""
+"""The gamma of BT.1886."""
 _LN2: Final = 0.6931471805599453
 _LOG_TERMS, _EXP_TERMS = 18, 16
 
@@ -153,7 +153,7 @@ def _filmic(light: Values) -> Values:
 
 
 def mapped(red: Values, green: Values, blue: Values, tone: ToneMap) -> tuple[Values, ...]:
-    """Return SDR's R'G'B' for HDR's, all from 0 to 1."""
+    """Return R'G'B' of SDR for R'G'B' of HDR, all from 0 to 1."""
     if tone.transfer is Transfer.PQ:
         light: tuple[Values, ...] = (pq_light(red), pq_light(green), pq_light(blue))
     else:

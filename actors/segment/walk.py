@@ -1,6 +1,7 @@
 """Walks over a segment's pictures, for encoding, frames and inference: decoded on one path, hashed at both seams.
 
-If a device fails, the next path decodes the segment from its beginning: good pictures may refer to wrong ones.
+If a device fails, the next path decodes the segment from its beginning, since good pictures may refer to wrong
+pictures.
 """
 
 from collections import deque
@@ -17,15 +18,15 @@ from .decode_path import DecodePath
 from .filtering import LOOK_AHEAD_FRAMES
 
 _FALLS_BACK: Final = (DeviceMemory, EngineBusy, EngineFailed, EngineUnfit, SessionLimit)
-"""The errors after which the next path is tried; after any other, the device, process or source is lost."""
+"""The errors after which the next path is tried; any other error means that the device, process or source is lost."""
 NAMED_DAMAGED_FRAMES: Final = 16
-"""How many damaged pictures of a segment are named; all are counted."""
+"""How many damaged pictures of a segment are listed by time; all of them are counted."""
 READ_AHEAD_FRAMES: Final = 4
 """How many decoded pictures are buffered, so that decoding and encoding rarely wait for each other."""
 _FEW_FRAMES: Final = 32
-"""For fewer pictures a thread costs more than it saves."""
+"""For fewer pictures than this, a thread costs more than it saves."""
 SEAM_FRAMES: Final = LOOK_AHEAD_FRAMES
-"""How many pictures after a cut both segments hash: as many as a filter with memory looks ahead."""
+"""How many pictures after a cut are hashed by both segments: as many as a filter with memory looks ahead."""
 
 MadeT = TypeVar("MadeT")
 ResultT = TypeVar("ResultT")
@@ -38,8 +39,8 @@ class SegmentTally:
     frames: int = 0
     seam_before: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's start
     seam_after: tuple[PictureHash, ...] = ()  # the first source pictures at or after the segment's end
-    first_ticks: int | None = None  # of the first frame
-    last_ticks: int | None = None  # of the last frame
+    first_ticks: int | None = None  # the time of the first frame
+    last_ticks: int | None = None  # the time of the last frame
     failed_packets: int = 0
     corrupt_frames: int = 0
     damaged_ticks: tuple[int, ...] = ()  # times of the first ``NAMED_DAMAGED_FRAMES`` corrupt frames
@@ -77,7 +78,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         neighbours: whether ``make`` also needs the pictures around the segment, for filters with memory.
         leads: whether the picture that is on screen when the segment starts is a result too.
         in_thread: whether another thread decodes ahead.
-        seams: whether the first pictures of the segment, and of what follows, are hashed.
+        seams: whether the first pictures of the segment, and the first pictures after it, are hashed.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         self.taken: list[int] = []
 
     def results(self) -> Generator[tuple[int, MadeT]]:
-        """Yield the segment's (ticks, made), in order; close the generator if you do not read it to its end."""
+        """Yield the segment's (ticks, made), in order; close the generator if you do not read it to the end."""
         neighbours = self._neighbours
         try:
             with closing(self._pictures()) as pictures:
@@ -125,7 +126,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
             raise _GaveUp(error) from error
 
     def tally(self) -> SegmentTally:
-        """Return the counts; complete once ``results`` was read to its end."""
+        """Return the counts, which are complete once ``results`` was read to the end."""
         met = self.met
         damaged_ticks = [ticks for ticks in met.damaged_ticks if self._holds(ticks)]
         return SegmentTally(
@@ -184,7 +185,10 @@ class SegmentWalk(Generic[PictureT, MadeT]):
 
 
 def _hash_on(path: DecodePath[PictureT], stack: ExitStack) -> Callable[[int, Any], PictureHash]:
-    """Return a hash function for a path's pictures, equal in any memory; ``stack`` closes what it opens."""
+    """Return a hash function for a path's pictures, whose result does not depend on the kind of memory.
+
+    ``stack`` later closes what the function opens.
+    """
     if path.device is None:
         return picture_hash
     mover = stack.enter_context(closing(path.device.open_mover()))
@@ -196,10 +200,10 @@ def decode_on_first(
     decode: Callable[[DecodePath[Any], str], ResultT],
     start_over: Callable[[DeviceError], object] = bool,
 ) -> ResultT:
-    """Return the result of ``decode`` on the first of ``paths``, at least one, whose decoder does not fail.
+    """Return the result of ``decode`` on the first path whose decoder does not fail; ``paths`` is not empty.
 
-    ``decode`` gets the reason why the previous path failed, ``start_over`` the error. Raises ``DeviceError`` if the
-    last path fails or the device is lost, and whatever ``decode`` raises.
+    ``decode`` gets the reason why the previous path failed; ``start_over`` gets the error. Raises ``DeviceError`` if
+    the last path fails or the device is lost, and any error of ``decode``.
     """
     left = deque(paths)
     fallback = left[0].reason

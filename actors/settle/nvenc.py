@@ -1,7 +1,8 @@
 """Turns a request's quality, rates and preset into one settled NVENC encoder.
 
-Devices that lack a feature (B pictures, look-ahead) are another encoder kind, and never share a track with others.
-Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; the Video Codec SDK's advice; nothing was measured on NVENC.
+Devices that lack a feature (B pictures, look-ahead) are an encoder kind of their own, and never share a track with
+other devices. Sources: PyNvVideoCodec programming guide, 2.4 and 2.5; advice of the Video Codec SDK. Nothing was
+measured on NVENC.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,9 @@ SOFTWARE_STEP: Final = "Use other settings, another GPU, or a software encoder."
 _NO_GOP_FRAMES: Final = (1 << 32) - 1
 """NVENC_INFINITE_GOPLENGTH of nvEncodeAPI.h: only requested keyframes."""
 _PEAK_SHARE, _BUFFER_S = 2, 4
-"""Without --maxrate: the ratio of peak to average, and the decoder's buffer in seconds of the average."""
+"""The values without --maxrate: the ratio of peak to average rate, and the decoder's buffer in seconds at the average
+rate.
+"""
 _RESERVED: Final[Mapping[str, str]] = {
     "codec": "use the codec of the request",
     "fps": "it follows the picture",
@@ -60,7 +63,7 @@ class EncoderCapabilities:
 
     @property
     def b_frames_max(self) -> int:
-        """How many B pictures may follow each other."""
+        """How many B pictures may come in a row."""
         return self.most("num_max_bframes", 0)
 
     def check(self, settings: NvencSettings, surface: SurfaceFormat, width: int, height: int) -> None:
@@ -101,7 +104,7 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # the user's, by NVENC's names (docs/nvenc.md); they override ours
+    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); override ours
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
@@ -149,7 +152,7 @@ def nvenc_request(
 
 
 def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
-    """Return why no NVENC encodes such pictures; "" if one may."""
+    """Return why no NVENC can encode such pictures; "" if there is no known reason."""
     profile = NVENC_PROFILES.get(codec)
     if profile is None:
         return f"NVENC has no {codec} encoder"
@@ -163,7 +166,7 @@ def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
 def settle_nvenc(
     request: NvencRequest, picture: VideoFormat, time_base: Fraction, capabilities: EncoderCapabilities
 ) -> EncoderSettings:
-    """Return NVENC's settings for a device and pictures like ``picture``; raises what ``settle`` does."""
+    """Return NVENC's settings for a device and pictures like ``picture``; raises the errors of ``settle``."""
     codec = request.codec
     surface = surface_format(picture.pix_fmt)
     reason = nvenc_unsupported_reason(codec, picture)
@@ -172,7 +175,7 @@ def settle_nvenc(
     profile = NVENC_PROFILES[codec]
     effort = _EFFORTS[preset_index(request.preset)]
     rate = profile.settled_rate(request.rate)
-    # Groups of pictures have one length and begin with an IDR picture, so every one is closed.
+    # Groups of pictures have one length and begin with an IDR picture, so every group is closed.
     interval_s = request.keyframe_interval_s
     frames = gop_frames(picture.frame_rate) if interval_s is None else _NO_GOP_FRAMES
     ours = _rate_options(rate) | effort | {"fps": picture.frame_rate, "gop": frames, "idrperiod": frames}
@@ -199,7 +202,7 @@ def settle_nvenc(
 
 
 def nvenc_kind(settings: NvencSettings, *, package: str, architecture: str, driver_branch: str) -> str:
-    """Return everything besides the pictures that the output's bytes depend on, as one stable line.
+    """Return, as one stable line, everything except the pictures that the output's bytes depend on.
 
     Two GPUs of one architecture and driver branch are assumed to give the same bytes (neither documented nor measured).
     """
@@ -225,7 +228,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Return the settings of a single session: the given ones, and ours if they do not contradict them."""
+    """Return the settings of a single session: those given, and those of ours that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -242,7 +245,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return which of our settings a mode or given rates exclude."""
+    """Return those of our settings that a mode or given rates exclude."""
     if mode is RateMode.CONSTQP:
         # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED

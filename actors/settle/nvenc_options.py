@@ -65,7 +65,7 @@ def read_option(key: str, text: str) -> NvencValue:
     ``30000/1001``, ``timinginfo`` is ``1001/60000``, ``aq`` may be ``auto``, switches are 0 or 1.
 
     Raises:
-        Unsupported: the key is refused or unknown, or the value is invalid; the message names it.
+        Unsupported: the key is refused or unknown, or the value is invalid; the message says which.
     """
     if key not in SETTINGS:
         raise _refusal(key)
@@ -81,7 +81,7 @@ def read_option(key: str, text: str) -> NvencValue:
 
 
 def settings_to_options(settings: NvencSettings) -> tuple[tuple[str, str], ...]:
-    """Return the pairs that read back as ``settings``, sorted; settings left to the preset have none."""
+    """Return the sorted pairs that read back as ``settings``, without settings that are left to the preset."""
     found = [(name, getattr(settings, name)) for name in SETTINGS]
     return tuple(sorted((name, write_option(name, value)) for name, value in found if value is not None))
 
@@ -171,7 +171,7 @@ _PARSERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
 
 
 SETTINGS: Final = {
-    # The type of a field that may be None is a union; its first member is the value's type.
+    # The type of a field that may be None is a union; the first member is the type of values.
     **{entry.name: _PARSERS[next(iter(get_args(entry.type)), entry.type)] for entry in fields(NvencSettings)},
     "aq": _strength,
 }

@@ -21,12 +21,12 @@ def settle(
 ) -> EncoderSettings:
     """Return a request's settings for pictures like ``picture`` in ticks of ``time_base``.
 
-    ``capabilities`` are those of the NVENC that encodes, if any.
+    ``capabilities`` are those of the NVENC that encodes, if NVENC does.
 
     Raises:
         UsageError: the preset or the quality is out of range, or the rates contradict each other.
         Unsupported: no such encoder has the format, the rate mode or an option.
-        EngineUnfit: this device's NVENC does not have them, or there is no NVENC.
+        EngineUnfit: this device's NVENC lacks the format, mode or option, or there is no NVENC.
     """
     if isinstance(request, SoftwareRequest):
         return settle_software(request, picture, time_base)
@@ -38,7 +38,7 @@ def settle(
 def encoder_kind(
     settings: EncoderSettings, *, package: str = "", architecture: str = "", driver_branch: str = ""
 ) -> str:
-    """Return everything besides the pictures that the output's bytes depend on, as one line; keywords are for NVENC."""
+    """Return, as one line, everything except the pictures that the output's bytes depend on; keywords are for NVENC."""
     interval_s = settings.keyframe_interval_s
     grid = "" if interval_s is None else f" keyframe_interval_s={interval_s}"
     if settings.nvenc is None:
@@ -47,7 +47,7 @@ def encoder_kind(
 
 
 def with_initial_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return the settings for a segment at whose start the leaky bucket is ``fullness`` full (0 to 1).
+    """Return the settings for a segment whose leaky bucket is ``fullness`` full (0 to 1) at the start.
 
     Only x264, x265 and NVENC with a bucket have an initial fullness; other settings are returned unchanged.
 

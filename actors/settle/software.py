@@ -1,4 +1,4 @@
-"""Turns a request into one settled software encoder, with every option that can change an output byte.
+"""Turns a request into a settled software encoder, with every option set that can change an output byte.
 
 Segments are encoded on different machines and joined, so the same pictures must give the same bytes everywhere; the
 options that each library needs for that were measured (docs/encoders.md).
@@ -30,17 +30,19 @@ _CHROMATICITY_UNITS, _LUMINANCE_UNITS = 50_000, 10_000  # units of ST 2086 messa
 _TRIED_KEPT: Final = 64
 """How many successfully opened settings are cached: the files of a batch use few different ones."""
 _LARGEST_TREE: Final = 64
-"""A side of x265's largest coding tree unit. A picture of a single unit gets different bytes in every run."""
+"""The side of x265's largest coding tree unit. A picture that is a single unit gets different bytes in every run."""
 _INTERLACED_ROWS = {"yuv420p": 4, "yuv420p10le": 4}
 _SHARED_NAMES: Final = frozenset({"bf", "level", "preset", "qmax", "tier"})
 """Settings of NVENC that exist in FFmpeg's software encoders under the same names."""
 
 _NO_GOP_FRAMES: Final = 1 << 30
-"""Longer than any track: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all libraries accept."""
+"""A keyframe interval longer than any track: x264's own number for "never" (X264_KEYINT_MAX_INFINITE), which all
+libraries accept.
+"""
 
 _Params = dict[str, str]
 _NO_SCENE_CUTS: Final[Mapping[Codec, _Params]] = {Codec.H264: {"scenecut": "0"}, Codec.HEVC: {"scenecut": "0"}}
-"""No keyframes at scene changes; libsvtav1 and libvpx never make any."""
+"""The options for no keyframes at scene changes; libsvtav1 and libvpx never make such keyframes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +52,10 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()  # by FFmpeg's names, overriding ours; ``x264-params`` and the like (``a=1:b=2``) are merged
+    options: Options = ()  # by FFmpeg's names; override ours, but ``x264-params`` (``a=1:b=2``) and the like merge
     dolby_vision: bool = False  # whether to keep the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
-    captions: bool = True  # whether to write closed captions, if pictures have any and the codec can carry them
+    captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
     segments: int | None = None  # how many segments the track has; None if unknown
 
 
@@ -66,9 +68,9 @@ def software_request(
     without_nvenc: str = "",
     keyframe_interval_s: Fraction | None = None,
 ) -> SoftwareRequest:
-    """Return a request for a software encoder, its options checked; ``without_nvenc`` says why NVENC does not encode.
+    """Return a request for a software encoder, with options checked; ``without_nvenc`` says why NVENC does not encode.
 
-    ``Unsupported`` if an option is NVENC's, reserved, or a parameter that its library does not know.
+    ``Unsupported`` if an option belongs to NVENC, is reserved, or is a parameter that its library does not know.
     """
     nvencs = [key for key, _ in options if key in NVENC_SETTINGS and key not in _SHARED_NAMES]
     if nvencs:
@@ -89,7 +91,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, after opening it once with them; raises what ``settle`` does."""
+    """Return a software encoder's settings, after one opening with them as a test; raises the errors of ``settle``."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:
@@ -124,7 +126,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
 
 
 def software_kind(settings: EncoderSettings) -> str:
-    """Return everything besides the pictures that the output's bytes depend on, as one stable line."""
+    """Return, as one stable line, everything except the pictures that the output's bytes depend on."""
     options = " ".join(f"{key}={value}" for key, value in settings.options)
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
@@ -133,7 +135,7 @@ def software_kind(settings: EncoderSettings) -> str:
 
 
 def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderSettings:
-    """Return the settings with x264's or x265's initial fullness of the leaky bucket (0 to 1); others unchanged."""
+    """Return settings with the leaky bucket's initial fullness (0 to 1) for x264 or x265, and others unchanged."""
     key = PROFILES[settings.codec].params_key
     if key not in ("x264-params", "x265-params"):
         return settings
@@ -143,22 +145,22 @@ def software_fullness(settings: EncoderSettings, fullness: Fraction) -> EncoderS
 
 
 def _threads(request: SoftwareRequest, rate: RateControl, height: int) -> int:
-    """Return how many threads a session has if the bytes depend on them: one if the library's threads race."""
+    """Return how many threads a session has if the bytes depend on the number; one if the library's threads race."""
     if request.codec is Codec.AV1:
         return _av1_threads(rate)
     if request.codec is not Codec.H264:
         return THREADS
     if rate.maxrate_bps is not None:
-        return 1  # each thread reads how many bits the others have spent so far
+        return 1  # each thread reads how many bits the other threads have spent so far
     if rate.bitrate_bps is not None or request.segments is None:
         return THREADS
     return x264_threads(request.segments, height)
 
 
 def x264_threads(segments: int, height: int) -> int:
-    """Return how many threads each segment of a track has: more if there are too few segments to fill a machine.
+    """Return how many threads encode each segment of a track: more if there are too few segments to fill a machine.
 
-    The number is the same on every machine, since the bytes depend on it. More threads take no more CPU time, and no
+    The number is the same on every machine, since the bytes depend on it. More threads need neither more CPU time nor
     more bits at equal quality (docs/speed.md).
     """
     return max(THREADS, min(_CORES_FILLED // segments, height // _ROWS_PER_THREAD, _MOST_X264_THREADS))
@@ -180,7 +182,7 @@ def _is_steered(rate: RateControl) -> bool:
 def _rate_options(codec: Codec, rate: RateControl) -> dict[str, str]:
     options = {"b": str(rate.bitrate_bps)} if rate.quality is None else {"crf": str(rate.quality)}
     if rate.quality is not None and codec is Codec.VP9:
-        # libvpx takes a quality only with a rate: 0 for no limit, a maximum rate for "constrained quality".
+        # libvpx takes a quality only with a rate: 0 means no limit; a maximum rate makes this "constrained quality".
         options["b"] = str(rate.maxrate_bps or 0)
     if rate.maxrate_bps is not None:
         if codec is Codec.AV1 and rate.quality is None:
@@ -203,8 +205,9 @@ def _codec_options(codec: Codec, picture: VideoFormat, *, captions: bool) -> dic
 def codes_interlaced(codec: Codec, picture: VideoFormat) -> bool:
     """Return whether interlaced pictures are coded as such, keeping their field order.
 
-    Only x264 does, if each field has whole pairs of chroma rows (x265 would code each field as a picture, the others
-    have no fields). Other encoders code whole frames: every line is kept, the field order is lost.
+    Only x264 codes them as such, if each field has whole pairs of chroma rows. (x265 would code each field as a
+    picture; the others have no fields.) Otherwise whole frames are coded: every line is kept, but the field order is
+    lost.
     """
     rows = _INTERLACED_ROWS.get(picture.pix_fmt, 2)
     return codec is Codec.H264 and picture.interlaced and picture.height % rows == 0
@@ -270,7 +273,7 @@ def _with_extra(profile: SoftwareProfile, options: dict[str, str], params: _Para
 
 def _split(text: str) -> _Params:
     pairs = [pair.partition("=") for pair in text.split(":") if pair]
-    # A parameter without a value is a switch.
+    # A parameter without a value is an on/off switch.
     return {name.strip(): value if equals else "1" for name, equals, value in pairs}
 
 

@@ -36,7 +36,7 @@ class _Encoder(NamedTuple):
 
 
 _ENCODERS: Final = {
-    # JFIF and WebP both mean BT.601, JPEG at full range and WebP at limited range.
+    # JFIF and WebP both imply BT.601: JFIF at full range, WebP at limited range.
     StillFormat.JPG: _Encoder("mjpeg", "yuvj420p", FULL_RANGE),
     StillFormat.PNG: _Encoder("png", RGB, FULL_RANGE),
     StillFormat.WEBP: _Encoder("libwebp", "yuv420p", _LIMITED_RANGE),
@@ -46,9 +46,9 @@ SIDE_MAX: Final = {StillFormat.JPG: 65_500, StillFormat.PNG: 65_535, StillFormat
 
 
 def encode_still(rgb: NDArray[np.uint8], format_: StillFormat, quality: int) -> bytes:
-    """Return the file of (rows, columns, 3) samples; ``quality`` is 1 to 100, for JPEG and WebP.
+    """Return the picture file of (rows, columns, 3) samples; ``quality`` is 1 to 100, for JPEG and WebP.
 
-    ``EncoderFailed`` if FFmpeg cannot encode them.
+    ``EncoderFailed`` if FFmpeg cannot encode the samples.
     """
     encoder = _ENCODERS[format_]
     height, width, _ = rgb.shape
@@ -68,7 +68,7 @@ def encode_still(rgb: NDArray[np.uint8], format_: StillFormat, quality: int) -> 
 
 
 def quantizer_scale(quality: int) -> int:
-    """Return the quantizer scale of JPEG for a quality: 2 for 100, 31 for 1, evenly between."""
+    """Return JPEG's quantizer scale for a quality: 2 for 100, 31 for 1, linear in between."""
     return _COARSEST - round(Fraction((_COARSEST - _FINEST) * (quality - 1), _QUALITY_MOST - 1))
 
 
@@ -77,6 +77,6 @@ def _options(format_: StillFormat, quality: int) -> Mapping[str, str]:
         return {"quality": str(quality)}
     if format_ is StillFormat.PNG:
         return {}
-    # Use the plain transform: the vectorised ones round differently.
+    # Use the plain transform: the vectorised transforms round differently.
     scale = quantizer_scale(quality) * _LAMBDA
     return {"flags": "+qscale+bitexact", "global_quality": str(scale), "dct": "int"}

@@ -1,4 +1,4 @@
-"""Measures how much each picture of a segment differs from the one before it, as grey pictures of ``GRID`` samples.
+"""Measures how much each picture of a segment differs from the previous picture, as grey pictures of ``GRID`` samples.
 
 The result includes the first and last grey pictures, so that seams are measured too.
 """
@@ -21,17 +21,17 @@ from .work import PictureWork, SeenSegment
 
 GREY: Final = "gray"
 GRID: Final = (64, 36)
-"""Columns and rows: enough for the content of a picture, too few for its grain."""
+"""Columns and rows of a grey picture: enough to show the content, too few to show the grain."""
 DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredSegment(SeenSegment):
-    """The measured pictures of a segment, by time. Always complete: a picture that does not decode is not measured."""
+    """The measured pictures of a segment, by time. Always complete: a picture that does not decode is left out."""
 
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]  # of successive pictures, 0 to ``DIFFERENCE_MOST``
-    first: NDArray[np.uint8]  # a grey picture, empty if the segment has none
+    differences: NDArray[np.int64]  # between successive pictures, 0 to ``DIFFERENCE_MOST``
+    first: NDArray[np.uint8]  # a grey picture; empty if the segment has no pictures
     last: NDArray[np.uint8]
 
 

@@ -34,7 +34,7 @@ class TakenStills(SeenSegment):
     """The stills of one range."""
 
     pictures: tuple[TakenPicture, ...]
-    shown: tuple[int | None, ...]  # for each moment the index in ``pictures`` of the picture on screen, None if missing
+    shown: tuple[int | None, ...]  # for each moment: the index in ``pictures`` of the picture on screen, or None
 
     @property
     def is_complete(self) -> bool:
@@ -44,7 +44,7 @@ class TakenStills(SeenSegment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeStills(PictureWork[TakenStills]):
-    """Take the picture on screen at each of ``moments``: the last one at or before that time."""
+    """Take the picture on screen at each of ``moments``: the last picture at or before that time."""
 
     moments: tuple[int, ...]  # ascending ticks, not before the segment
     still: StillLook
@@ -94,7 +94,7 @@ class _Taking:
         while self._waiting and self._waiting[0] < ticks:
             self._take()
         self._on_screen = ticks, frame
-        if self._walk.taken[-1:] == [ticks]:  # the picture is in the segment, not around it
+        if self._walk.taken[-1:] == [ticks]:  # the picture is in the segment itself
             self._context.advance()
         yield from ()
 
@@ -139,7 +139,7 @@ class Painter:
 
 
 def turned(rgb: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
-    """Return a picture of (rows, columns, 3) samples, turned."""
+    """Return a turned copy of a picture, which has (rows, columns, 3) samples."""
     a, b, c, d = turn
     rows = rgb if a else rgb.transpose(1, 0, 2)
     return np.ascontiguousarray(rows[:: b + d, :: a + c])

@@ -24,7 +24,7 @@ class SeenSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing that decoding from further back might recover."""
+        """Whether no picture is missing that decoding from further back might recover."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""A worker process's heartbeat: its state, its speed between two heartbeats, and when to replace it."""
+"""A worker process's heartbeat: the state, the speed between two heartbeats, and when to replace the process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,15 @@ from typing import Final
 from ..device.pieces import Ending, ReportedPiece
 
 MEDIA_LABEL: Final = "segment "
-"""The prefix of labels of work that counts video frames; audio tracks count their own."""
+"""The prefix of labels of work that counts video frames; audio tracks count audio frames."""
 MOST: Final = 0.75
-"""With sessions for this fraction of its work, a worker decodes on the device: some work has just begun or ended."""
+"""If this fraction of its work has device sessions, a worker counts as decoding on the device: other work has just
+begun or ended.
+"""
 RECYCLE_S: Final = 6 * 3600.0
 """How long a process may use a GPU: no test ran longer."""
 SESSIONS_MAX: Final = 20_000
-"""The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, so 30 MB."""
+"""The most sessions of a process: PyNvVideoCodec leaks about 1.5 KB of host memory with each, 30 MB in all."""
 
 
 class Decoding(Enum):
@@ -22,7 +24,7 @@ class Decoding(Enum):
 
     SOFTWARE = "software"
     DEVICE = "device"
-    BOTH = "both"  #: the sessions differ, so the speed describes neither
+    BOTH = "both"  #: the sessions are decoded in different places, so the speed describes neither
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,10 @@ class WorkerFacts:
 
     pid: int
     slots: int
-    device: str = ""  #: the identity of the worker's GPU or slice (``gpu_identity``), "" for none
-    cores: int = 0  #: reserved for it
+    device: str = ""  #: the identity of the worker's GPU or slice (``gpu_identity``); "" if it has no GPU
+    cores: int = 0  #: cores reserved for the worker
     trouble: str = ""  #: why the worker does not use its device
-    pyav: str = ""  #: its version of PyAV
+    pyav: str = ""  #: the worker's version of PyAV
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,13 @@ class Heartbeat:
     frames_done: int  #: only grows
     running: tuple[tuple[str, str], ...]  #: (job, label) of the running work
     decoding: int = 0  #: decoder sessions in use on the worker's device
-    recycle_due: str = ""  #: why the process should be replaced once idle, "" while it should not
+    recycle_due: str = ""  #: why the process should be replaced once idle; "" if it should not
     encoding: int = 0  #: open encoder sessions
     refusals: int = 0  #: encoder sessions refused by the driver because too many were open
     refused_at: int = 0  #: how many encoder sessions were open at the last refusal
     ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many pieces of work have ended
-    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: the work that runs, or ended in the last seconds
-    progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the running work, by run
+    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: work that runs, or ended in the last seconds
+    progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of the running work are done, by run
     facts: WorkerFacts = WorkerFacts(0, 0)
 
     @property
@@ -66,7 +68,7 @@ class Speed:
     """The speed between two heartbeats."""
 
     fps: float
-    job: str  #: the job of all sessions; "" if ``fps`` is no rate: several jobs, or sessions that changed
+    job: str  #: the job of all sessions; "" if ``fps`` is meaningless: several jobs, or changed sessions
     sessions: int
     on_device: bool = False  #: the worker's device decoded
 
@@ -83,7 +85,7 @@ def speed_between(before: Heartbeat, after: Heartbeat, elapsed_s: float) -> Spee
 
 
 def recycle(age_s: float, sessions_made: int) -> str:
-    """Return why a process that uses a GPU should be replaced once idle, "" while it should not."""
+    """Return why a process that uses a GPU should be replaced once idle; "" if it should not."""
     if age_s >= RECYCLE_S:
         return f"it has used its GPU for {age_s / 3600:.1f} hours"
     if sessions_made >= SESSIONS_MAX:

@@ -1,7 +1,8 @@
-"""A worker's helper: a child process that runs part of its work; other processes see one worker.
+"""A worker's helper: a child process that runs part of the worker's work; other processes see one worker.
 
-It is a second process on the same GPU: one interpreter keeps five 1080p sessions busy, and a GPU with seven engines
-takes eighteen (docs/nvdec.md). Or it runs work alone, so that a crash affects no other work (``lone_runs.py``).
+A helper is one of two things. It is a second process on the same GPU, because one interpreter keeps only five 1080p
+sessions busy, and a GPU with seven engines takes eighteen (docs/nvdec.md). Or it runs work alone, so that a crash
+affects no other work (``lone_runs.py``).
 """
 
 import asyncio
@@ -21,28 +22,32 @@ if TYPE_CHECKING:
     from .helper_host import HelperHost
 
 ALONE_MAX: Final = 5
-"""How much work one process runs before a second one may help: with five sessions, two are hardly faster."""
+"""How much work one process runs before a second one may help: with five sessions, two processes are hardly faster than
+one.
+"""
 ALONE_FPS: Final = 2000.0
 """The lowest speed at which a second process helps; with CPU encoding a worker is far slower."""
 PACE_S: Final = 0.5
 """The shortest interval over which speed is measured."""
 QUIET_S: Final = 20.0
-"""A helper's longest silence. A call that holds the GIL stops all its threads, which only its worker can detect."""
+"""How long a helper may be silent. A call that holds the GIL stops all threads of the helper, which only its worker can
+detect.
+"""
 STARTING_S: Final = 300.0
 """How long a helper may take to open its GPU, which the first process is using."""
 
 Spawn: TypeAlias = Callable[[int], StartedProcess]
-"""Starts a helper's process with a number of slots."""
+"""Starts a helper's process that has this number of slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class HelperState:
     """A helper's report."""
 
-    frames_done: int = 0  #: since it started
-    progress: Mapping[str, int] = field(default_factory=dict)  #: frames done of the helper's running work, by run
-    use: SessionCounts = field(default_factory=SessionCounts)  #: its device's sessions
-    pieces: tuple[Piece, ...] = ()  #: pieces running, or ended since the last report
+    frames_done: int = 0  #: since the helper started
+    progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of running work are done, by run
+    use: SessionCounts = field(default_factory=SessionCounts)  #: sessions on the helper's device
+    pieces: tuple[Piece, ...] = ()  #: pieces of work that run, or ended since the last report
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class HelperCancel(Request["HelperHost", None]):
 class HelperReport(Request["Helper", None]):
     """Report to the worker, several times a second."""
 
-    state: HelperState | None  #: None only reports that its device is open
+    state: HelperState | None  #: None only reports that the helper's device is open
 
     async def serve(self, server: "Helper") -> None:
         server.reported(self.state)
@@ -97,7 +102,7 @@ class Pace:
 class Helper:
     """One helper process. Used from the worker's event loop, with which it ends.
 
-    ``ended`` is called once with the reason when it is gone, or cannot take work.
+    ``ended`` is called once, with the reason, when the helper is gone or cannot take work.
     """
 
     def __init__(self, spawn: Spawn, slots: int, ended: Callable[[str], object] = bool) -> None:
@@ -111,7 +116,7 @@ class Helper:
         self.has_been_ready = False
         self.gone = ""  #: why the helper takes no more work
         self.busy = 0  #: how much work the helper runs
-        self.state = HelperState()  #: its last report
+        self.state = HelperState()  #: the helper's last report
         self._tasks = Background(lambda _, error: self.over(f"{type(error).__name__}: {error}"))
         self._tasks.spawn("a worker's helper", self._live())
 
@@ -121,7 +126,7 @@ class Helper:
         return self.has_been_ready and not self.gone
 
     async def run(self, run: str, packed_work: bytes, blobs: Sequence[bytes]) -> Outcome[Any]:
-        """Run packed work. Raises ChildDied: the helper is gone, or dies meanwhile; WorkError: the result is lost."""
+        """Run packed work. Raises ChildDied if the helper is gone or dies, and WorkError if the result is lost."""
         if self._child is None:
             raise ChildDied(self.gone)
         self.busy += 1
@@ -131,11 +136,11 @@ class Helper:
             self.busy -= 1
 
     def pieces(self) -> tuple[Piece, ...]:
-        """Return its running work, as last reported."""
+        """Return the helper's running work, as last reported."""
         return tuple(piece for piece in self.state.pieces if piece.ended_s is None)
 
     def take_ended(self) -> tuple[Piece, ...]:
-        """Return the work that has ended since the last call."""
+        """Return the work that has ended since the last call of this method."""
         return self._ended_pieces.take()
 
     def cancel(self, run: str) -> None:
@@ -170,7 +175,7 @@ class Helper:
             self.is_up.set()
 
     def over(self, why: str) -> None:
-        """Note why the helper takes no more work; the first reason counts."""
+        """Note why the helper takes no more work; only the first reason is kept."""
         if not self.gone:
             self.gone = why
             self.is_up.set()
@@ -179,7 +184,7 @@ class Helper:
     async def _live(self) -> None:
         try:
             self._child = Child(self._spawn(self._slots), self)
-        except Exception as error:  # noqa: BLE001 - the worker continues without a helper, whatever prevents its start
+        except Exception as error:  # noqa: BLE001 - the worker continues without a helper, whatever prevents the start
             self.over(f"it cannot be started: {type(error).__name__}: {error}")
             return
         self.over(await self._child.death())

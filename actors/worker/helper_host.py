@@ -1,4 +1,4 @@
-"""A helper's own process: it runs work for its worker, and reports to it."""
+"""The helper's own process: it runs work for its worker, and reports to the worker."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ class HelperHost:
         self._use = use
 
     async def run(self, run: str, packed_work: bytes, blobs: tuple[bytes, ...]) -> Outcome[Any]:
-        """Run packed work; the state at its end is reported before the outcome is returned."""
+        """Run packed work; the state at the end of the work is reported before the outcome is returned."""
         outcome = await run_packed(self.core, run, packed_work, blobs)
         self._report()
         return outcome
@@ -45,13 +45,13 @@ class HelperHost:
         """Send the state. One thread sends everything, so that frame counts never decrease."""
         KEPT.close_idle()
         core = self.core
-        # In this order, so that work which ends meanwhile is reported twice rather than never.
+        # The order matters: work that ends meanwhile is reported twice rather than never.
         pieces = (*core.pieces(), *core.take_ended())
         state = HelperState(core.frames_done, core.progress(), self._use(), pieces)
         self._worker.tell(HelperReport(state))
 
     async def report(self, prepare: Callable[[], object], pause: Callable[[float], Awaitable[object]]) -> None:
-        """Prepare, which may take minutes; then report for ever, also when idle: silence means death."""
+        """Prepare, which may take minutes; then report for ever, also when idle, since silence means death."""
         await asyncio.to_thread(prepare)
         self._worker.tell(HelperReport(None))
         while True:
@@ -68,8 +68,8 @@ async def serve_worker(
 ) -> None:
     """Run requested work in ``core`` until the worker is gone.
 
-    ``use`` returns the device's sessions. ``prepare`` is called before any work; its errors are raised. ``pause`` waits
-    that many seconds between two reports.
+    ``use`` returns the device's sessions. ``prepare`` is called before any work; its errors are raised.
+    ``pause(seconds)`` waits between two reports.
     """
     channel: Channel[Helper] = Channel(end, me="the process beside the worker")
     channel.serves = host = HelperHost(channel, core, use)

@@ -1,6 +1,6 @@
 """A worker: runs work in threads of its process, or in helper processes.
 
-It knows the cluster only by its arguments: how to log, how to start a helper, and whose orders to obey.
+It knows the cluster only through its arguments: how to log, how to start a helper, and whose orders to obey.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ class HostEvent(Enum):
     """Events that a worker logs."""
 
     FAILED = "failed"  #: work ended with an error
-    BROKEN = "broken"  #: the process ends, as its device does not recover in this process
-    FENCED = "fenced"  #: the process ends, as no supervisor renewed it
+    BROKEN = "broken"  #: the process ends because its device does not recover in this process
+    FENCED = "fenced"  #: the process ends because no supervisor renewed it
 
 
 class WorkerHost:
@@ -49,10 +49,10 @@ class WorkerHost:
     Args:
         facts: the process's identity.
         spawn_lone: starts a process in which work runs alone.
-        killed_for_memory: returns whether the OOM killer explains that such a process has just died.
+        killed_for_memory: returns whether the OOM killer has just killed such a process.
         gpu: the process's GPU.
-        spawn_second: starts a second process on that GPU; None if there is never one.
-        term: the term of the supervisor that starts it; supervisors of older terms are refused.
+        spawn_second: starts a second process on that GPU; None if there must never be a second process.
+        term: the term of the supervisor that starts the worker; supervisors with older terms are refused.
         log: writes a line to the cluster's log.
     """
 
@@ -88,7 +88,7 @@ class WorkerHost:
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
         """Run work with its constraints and blobs; an error of the work is in its outcome.
 
-        When other work breaks the process, this never returns: the caller sees the process die.
+        If other work breaks the process, this never returns: the caller sees the process die.
         """
         if self._is_ending:
             await never()
@@ -132,9 +132,9 @@ class WorkerHost:
         return None if self._core.was_cancelled(run) else second
 
     def cancel(self, which: str | GoneClients) -> None:
-        """Cancel one run, also one that has not arrived yet, or those of clients that are gone.
+        """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone.
 
-        An order of a supervisor that is not the newest is ignored.
+        An order is ignored if its supervisor is not the newest.
         """
         runs = [which] if isinstance(which, str) else self._runs_of(which)
         for run in runs:
@@ -151,14 +151,17 @@ class WorkerHost:
         return [run for run in self._runs if gone.had(run)]
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
-        """Return its state; a supervisor's ``term`` renews it. Raises OldTerm: there is a newer supervisor."""
+        """Return the worker's state, and renew the worker if a supervisor's ``term`` is given.
+
+        Raises OldTerm: there is a newer supervisor.
+        """
         if term is not None:
             self._newest.admit(term)
             self._renewed_s = time.monotonic()
             self._look()
         helpers = self._helpers
         second = HelperState() if self._second is None else self._second.state
-        # In this order, so work that ends meanwhile is reported as running or as ended.
+        # The order matters: work that ends meanwhile is reported as running or as ended.
         running = (*self._core.pieces(), *chain.from_iterable(each.pieces() for each in helpers))
         self._note_ended()
         used, beside = SessionCounts() if self._gpu is None else self._gpu.use(), second.use
@@ -179,7 +182,7 @@ class WorkerHost:
         )
 
     def _look(self) -> None:
-        """Check on the helpers, and start the GPU's second process if this one is saturated."""
+        """Check on the helpers, and start a second process on the GPU if this process is saturated."""
         now_s = self._renewed_s
         KEPT.close_idle()
         for helper in self._helpers:
@@ -195,7 +198,7 @@ class WorkerHost:
         second = self._second = Helper(spawn, self._facts.slots, lambda why: self._end_with(second, why))
 
     def _end_with(self, second: Helper, why: str) -> None:
-        """End this process if the second one had taken work: the cluster sees one worker, whose work is lost."""
+        """End this process if the second process had taken work: the cluster sees one worker, whose work is lost."""
         sys.stderr.write(f"codecfleet: the second process of this GPU's worker: {why}\n")  # Ray keeps workers' output
         sys.stderr.flush()
         if second.has_been_ready:
@@ -214,11 +217,11 @@ class WorkerHost:
         self._core.close()
 
     def end(self) -> NoReturn:
-        """End this process at once: its work is lost."""
+        """End this process at once; its work is lost."""
         os._exit(FENCED_CODE)
 
     def _end_process(self) -> None:
-        """End the process once its last answer has arrived; its station gets a new process.
+        """End the process once its last answer has arrived; the worker's station then gets a new process.
 
         A client that only sees the process die does not know which work broke it, and would submit that work again.
         """
@@ -230,9 +233,10 @@ class WorkerHost:
         asyncio.get_running_loop().call_later(ANSWER_S, self.end)
 
     def fence(self, fence_s: float) -> None:
-        """End this process if it is not renewed for that long, even if its event loop hangs.
+        """End this process if it is not renewed for this long, even if its event loop hangs.
 
-        A worker cut off from its supervisor would keep its device, and perhaps work beside its own replacement.
+        Otherwise a worker cut off from its supervisor would keep its device, and perhaps work alongside its
+        replacement.
         """
         threading.Thread(target=self._fence, args=(fence_s,), name="codecfleet-fence", daemon=True).start()
 
@@ -244,7 +248,7 @@ class WorkerHost:
 
 
 async def never() -> None:
-    """Wait until this process ends, which the caller sees at once."""
+    """Wait until this process ends; the caller notices the end at once."""
     await asyncio.Event().wait()
 
 

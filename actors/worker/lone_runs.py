@@ -14,7 +14,7 @@ from .helper import Helper, Spawn
 from .outcome import Outcome, failed
 
 LONE_MAX: Final = 4
-"""The most lone processes of one worker; on a GPU each one's context takes half a gigabyte."""
+"""The most lone processes of one worker; on a GPU, the context of each process takes half a gigabyte."""
 IDLE_S: Final = 30.0
 """How long an idle process is kept."""
 _CANCELLED: Final = "the work was cancelled before it began"
@@ -23,9 +23,9 @@ _REPORT: Final = "Please report this, with the input and the options; --keep-evi
 
 
 class LoneRuns:
-    """The processes in which one worker runs work alone; used from its event loop.
+    """The processes in which one worker runs work alone; used from the worker's event loop.
 
-    ``device`` names the worker's GPU in errors, "" for none; ``killed_for_memory`` is as for ``WorkerHost``.
+    ``device`` names the worker's GPU in errors; "" means no GPU. ``killed_for_memory`` is as for ``WorkerHost``.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LoneRuns:
     async def run(
         self, run: str, packed_work: bytes, blobs: tuple[bytes, ...], constraints: Constraints
     ) -> Outcome[Any]:
-        """Run packed work alone, once there is room; errors are in its outcome."""
+        """Run packed work alone, once there is room. An error of the work is in its outcome."""
         if not await self._admitted(run):
             return failed(Cancelled(_CANCELLED))
         try:
@@ -132,5 +132,5 @@ class LoneRuns:
 
     @property
     def frames_done(self) -> int:
-        """All frames done here; only grows."""
+        """How many frames have been done here; the number only grows."""
         return self._frames_of_gone + sum(helper.state.frames_done for helper in self.helpers)

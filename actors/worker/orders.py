@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 class OldTerm(Exception):
-    """The supervisor was replaced: the worker knows its successor."""
+    """The supervisor was replaced: the worker knows a newer supervisor."""
 
 
 class NewestTerm:
@@ -14,7 +14,7 @@ class NewestTerm:
         self._term = term
 
     def admit(self, term: int) -> None:
-        """Admit an order of a supervisor with this term. Raises OldTerm: it is not the newest."""
+        """Admit an order of a supervisor with this term. Raises OldTerm: there is a newer supervisor."""
         if term < self._term:
             raise OldTerm(f"the supervisor of term {term} was replaced by that of term {self._term}")
         self._term = term
@@ -22,12 +22,12 @@ class NewestTerm:
 
 @dataclass(frozen=True, slots=True)
 class GoneClients:
-    """Clients that are gone: those named, or all but those named."""
+    """Clients that are gone: those in ``names``, or all except those in ``names``."""
 
     names: frozenset[str]
     are_left: bool = False  #: whether ``names`` are those of the clients that remain
-    term: int = 0  #: the supervisor's
+    term: int = 0  #: the term of the supervisor that orders
 
     def had(self, run: str) -> bool:
-        """Return whether a run belongs to a client that is gone; a run's name begins with its client's."""
+        """Return whether a run belongs to a client that is gone; a run's name begins with the client's name."""
         return (run.partition(":")[0] in self.names) is not self.are_left

@@ -13,7 +13,7 @@ _ON_EVERY_NODE: Final = "Give every node the input under the same name, or add -
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResultT]):
-    """A result or an error; an error raised in an actor would arrive wrapped, or be lost if it does not pickle."""
+    """A result or an error. An error raised in an actor would arrive wrapped, or be lost if it cannot be pickled."""
 
     result: ResultT | None = None
     error: CodecfleetError | None = None
@@ -21,12 +21,12 @@ class Outcome(Generic[ResultT]):
 
 
 def failed(error: CodecfleetError) -> Outcome[Any]:
-    """Return the outcome of work that ended with ``error``, or with a substitute if it does not pickle."""
+    """Return the outcome of work that ended with ``error``, or a substitute if the error cannot be pickled."""
     return Outcome(error=portable(error), spoils_process=error.retry is Retry.ELSEWHERE)
 
 
 def located(outcome: Outcome[Any], place: str) -> Outcome[Any]:
-    """Name the machine in the error of an input that it lacks: the job's own process could read the input."""
+    """Name the machine in the error about an input that it lacks: the job's own process could read the input."""
     if not isinstance(outcome.error, InputNotFound):
         return outcome
     message = f"{outcome.error.message} as {place} sees it"

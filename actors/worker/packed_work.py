@@ -1,6 +1,6 @@
 """Work as bytes, which can pass through processes that lack its classes.
 
-It is pickled without its blobs, which are sent once to each machine.
+Work is pickled without its blobs, which are sent once to each machine.
 """
 
 import io
@@ -14,19 +14,19 @@ from ..device.work import Blob, Work, WorkContext
 
 
 class BlobCache:
-    """Packs one client's work, and sends each blob once; ``send`` returns a reference for calls of a worker."""
+    """Packs one client's work, and sends each blob once; ``send`` returns a reference to pass to a worker."""
 
     def __init__(self, send: Callable[[bytes], Any]) -> None:
         self._send = send
         self._sent: dict[str, Any] = {}
 
     def pack(self, work: Work[Any]) -> tuple[bytes, tuple[Any, ...]]:
-        """Return ``work`` pickled, and references to its blobs. Raises UsageError: it does not pickle."""
+        """Return ``work`` pickled, and references to its blobs. Raises UsageError: the work cannot be pickled."""
         file = io.BytesIO()
         packer = _Packer(file)
         try:
             packer.dump(work)
-        except Exception as error:  # whatever a user's class raises when it is pickled
+        except Exception as error:  # a user's class may raise any error when it is pickled
             message = f"{work.label} cannot be pickled: {type(error).__name__}: {error}"
             raise UsageError(message, "Work must be a value of importable classes.") from error
         return file.getvalue(), tuple(map(self._reference, packer.blobs.values()))
@@ -43,7 +43,7 @@ def unpack(packed: bytes, contents: Sequence[bytes]) -> Work[Any]:
         work: Work[Any] = _Unpacker(io.BytesIO(packed), contents).load()
     except CodecfleetError:
         raise
-    except Exception as error:  # whatever a user's class raises when it is unpickled
+    except Exception as error:  # a user's class may raise any error when it is unpickled
         message = f"the work cannot be unpickled on the worker: {type(error).__name__}: {error}"
         advice = "Define the work's class in a module that is installed on every worker's machine."
         raise UsageError(message, advice) from error
@@ -76,7 +76,7 @@ class _Unpacker(pickle.Unpickler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWork(Work[Any]):
-    """Pickled work and its blobs in order; ``of_file`` is the work's ``file``."""
+    """Pickled work, with its blobs in order; ``of_file`` is the ``file`` of the work."""
 
     of_file: str
     packed: bytes
@@ -88,7 +88,7 @@ class PackedWork(Work[Any]):
         return self.of_file
 
     def run(self, context: WorkContext) -> object:
-        """Unpack the work, and run it; raises as both do."""
+        """Unpack the work, and run it; raises the errors of both steps."""
         return unpack(self.packed, [blob.content for blob in self.blobs]).run(context)
 
 

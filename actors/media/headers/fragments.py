@@ -1,6 +1,6 @@
-"""Fragmented mp4, read in part: its header, and the fragments of one range.
+"""Reads a fragmented mp4 in part: the header, and the fragments of one range.
 
-FFmpeg reads every fragment's table when it opens a file, so one box to skip hides the earlier fragments from it.
+FFmpeg reads every fragment's table when it opens a file, so the earlier fragments appear to it as one box to skip.
 """
 
 import os
@@ -24,13 +24,13 @@ class FilePart:
     """The part of a file that a demuxer sees."""
 
     skipped_bytes: tuple[int, int]
-    end_bytes: int | None  # None: the file's end
-    first: AccessPoint  # the track's first packet in the part, or where reading begins
-    mark: bytes  # its ``decoder_mark``
+    end_bytes: int | None  # None means the file's end
+    first: AccessPoint  # the track's first packet in the part, or the packet where reading begins
+    mark: bytes  # the track's ``decoder_mark``
 
     @property
     def span_bytes(self) -> tuple[int, int] | None:
-        """The byte range after the head; None if it ends with the file."""
+        """The byte range that follows the skipped bytes; None if the range ends with the file."""
         return None if self.end_bytes is None else (self.skipped_bytes[1], self.end_bytes)
 
     @property
@@ -42,7 +42,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """The positions of a file's fragments, ascending; FFmpeg read ``head_bytes`` to know the tracks."""
+    """The positions of a file's fragments, ascending. FFmpeg had to read ``head_bytes`` to know the tracks."""
 
     starts_bytes: "array[int]"
     head_bytes: int
@@ -66,7 +66,7 @@ class Fragments:
 
 
 class SplicedFile:
-    """Reads ``part`` of a file. The bytes after the filler's head can still be read by their position."""
+    """Reads ``part`` of a file. The bytes that the filler replaces can still be read at their positions."""
 
     def __init__(self, file: Readable, part: FilePart) -> None:
         self._file = file

@@ -1,7 +1,8 @@
-"""Languages by BCP 47 ("pt-BR"), which FFmpeg neither reads nor writes: Matroska's LanguageBCP47, ``elng`` of mp4.
+"""Reads and writes languages by BCP 47 ("pt-BR"), which FFmpeg does not: LanguageBCP47 of Matroska, ``elng`` of mp4.
 
-FFmpeg's muxer writes the language inside a name. In the complete file the name is shortened and the tag put beside it,
-so that nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC 14496-12 8.4.6.
+FFmpeg's muxer writes the language as part of the track's name. In the complete file the name is shortened and the
+language tag takes the room beside the name, so that nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC
+14496-12 8.4.6.
 """
 
 import re
@@ -44,7 +45,7 @@ _MARK: Final = "\x1e"
 """A control character that no name has: it separates the name from the language tag."""
 _MARKED: Final = re.compile(rb"([^\x1e]*)\x1e+([A-Za-z0-9-]+)\x1e*", re.DOTALL)
 _HANDLERS: Final = {"video": "VideoHandler", "audio": "SoundHandler", "subtitle": "SubtitleHandler"}
-"""FFmpeg's own names."""
+"""The handler names that FFmpeg itself writes."""
 _PAIRS: Final = (
     "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel bg:bul bh:bih "
     "bi:bis bm:bam bn:ben bo:tib br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:cze cu:chu cv:chv cy:wel da:dan "
@@ -105,7 +106,7 @@ def _matroska_tags(read: Read, kinds: Sequence[str]) -> dict[int, StatedLanguage
 
 
 def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
-    """Return a track's language; FFmpeg writes a BCP 47 tag where an ISO 639-2 code belongs."""
+    """Return a track's language. FFmpeg writes a BCP 47 tag where an ISO 639-2 code belongs, so either may be there."""
     if (tag := fields.get(_LANGUAGE_BCP47)) is not None:
         return StatedLanguage(_text(tag), is_alone=_LANGUAGE not in fields)
     code = _text(fields.get(_LANGUAGE, b""))
@@ -113,7 +114,7 @@ def _matroska_language(fields: Mapping[bytes, bytes]) -> StatedLanguage | None:
 
 
 def _tracks(read: Read) -> Section | None:
-    """Return the Tracks element, which is before the first cluster, or at the place that the seek head states."""
+    """Return the Tracks element, which is before the first cluster or at the position that the seek head states."""
     heads = {part.kind: part for part in in_segment(read) if part.kind in (_TRACKS, _SEEK_HEAD)}
     segment, head = first(elements(read, 0, None), SEGMENT), heads.get(_SEEK_HEAD)
     position = None if head is None else _sought(read, head)
@@ -158,7 +159,7 @@ def make_room(stream: "Stream", tag: str, form: LanguageForm) -> None:
 
 
 def language_changes(read: Read, *, form: LanguageForm) -> Iterator[Change]:
-    """Yield the changes that move a complete file's languages out of the names, where ``make_room`` put them."""
+    """Yield the changes that move a complete file's languages out of the names, in which ``make_room`` put them."""
     if form is LanguageForm.MATROSKA:
         return _matroska_changes(read)
     return _isobmff_changes(read, counted=form is LanguageForm.QUICKTIME)
@@ -174,14 +175,17 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
         language = _LANGUAGE_BCP47 + bytes((0x80 | len(tag),)) + tag
         length_bytes = name.end - name.begin - len(language) - len(_NAME) - len(text)
         length = (len(text) | 1 << 7 * length_bytes).to_bytes(length_bytes) if text else b""
-        # After the ISO 639-2 language: some readers take the last language.
+        # Put it after the ISO 639-2 language, because some readers take the last language.
         other = first(elements(read, name.end, entry.end), _LANGUAGE)
         between = b"" if other is None else read(name.end, other.end - name.end)
         yield name.begin, (_NAME + length + text if text else b"") + between + language
 
 
 def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
-    """Yield the changes of mp4 or mov; ``counted`` names begin with their length, others end with a zero."""
+    """Yield the changes of an mp4 or mov file.
+
+    If ``counted`` is true, names begin with their length; otherwise they end with a zero byte.
+    """
     for track in tracks_of_movie(read):
         handler = descendant(read, track, b"mdia", b"hdlr")
         stated = b"" if handler is None else read(handler.content, handler.end - handler.content)
@@ -196,6 +200,6 @@ def _isobmff_changes(read: Read, *, counted: bool) -> Iterator[Change]:
 
 
 def iso_639_2(tag: str) -> str | None:
-    """Return the ISO 639-2 code of a BCP 47 tag's first part, the language; None if it has none."""
+    """Return the ISO 639-2 code of the language in a BCP 47 tag (the first part); None if there is no such code."""
     language = tag.partition("-")[0].lower()
     return language if len(language) == _LETTERS else _CODES.get(language)

@@ -1,7 +1,7 @@
-"""Fields of headers that FFmpeg does not report, or writes wrongly, above all durations.
+"""Reads header fields that FFmpeg does not report, and corrects fields that it writes wrongly, mostly durations.
 
-Sources: ISO/IEC 14496-12 for mp4 and mov; RFC 9559 for Matroska and WebM, whose muxer also counts samples that are
-never heard: an encoder's first ones (CodecDelay), and the last (DiscardPadding).
+Sources: ISO/IEC 14496-12 for mp4 and mov; RFC 9559 for Matroska and WebM. FFmpeg's muxer for these two also counts
+samples that are never heard: those that an encoder adds at the start (CodecDelay) and at the end (DiscardPadding).
 """
 
 import struct
@@ -47,7 +47,7 @@ class TrackEnd:
 
 
 def track_end(read: Read, track_id: int) -> TrackEnd | None:
-    """Return when the edit list of a track ends; None if it has none, or one without durations."""
+    """Return when the edit list of a track ends; None if there is no edit list, or one without durations."""
     movie = first(boxes(read, 0, None), b"moov")
     timescale = _field(read, descendant(read, movie, b"mvhd"), 12, 20)
     for track in tracks_of_movie(read) if timescale else ():
@@ -64,7 +64,7 @@ def has_several_descriptions(read: Read) -> bool:
 
 
 def track_number(read: Read, track: Section) -> int:
-    """Return the ID that a ``trak`` box states; 0 if it states none."""
+    """Return the ID that a ``trak`` box states, or 0."""
     return _field(read, descendant(read, track, b"tkhd"), 12, 20)
 
 
@@ -93,7 +93,10 @@ def _edits(read: Read, box: Section | None) -> tuple[int, ...]:
 
 
 def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    """Yield the changes that correct the film's and its tracks' durations; ``ends_s`` is by track number, from 1."""
+    """Yield the changes that correct the durations of the film and of its tracks.
+
+    ``ends_s`` has the end of each track by track number; the numbers begin at 1.
+    """
     for part in in_segment(read) if ends_s else ():
         if part.kind == _INFO and (stated := first(_inside(read, part), _DURATION)) is not None:
             yield stated.content, struct.pack(">d", _milliseconds(max(ends_s.values())))
@@ -103,7 +106,7 @@ def film_durations(read: Read, ends_s: Mapping[int, Fraction]) -> Iterator[Chang
 
 
 def _track_duration(read: Read, tag: Section, ends_s: Mapping[int, Fraction]) -> Iterator[Change]:
-    # FFmpeg's muxer numbers tracks from 1 on in its bit-exact mode.
+    # In its bit-exact mode, FFmpeg's muxer numbers tracks from 1 on.
     uids = [uid for targets in _inside(read, tag, _TARGETS) for uid in _inside(read, targets, _TRACK_UID)]
     ends = [ends_s[number] for uid in uids if (number := int.from_bytes(_all(read, uid))) in ends_s]
     for simple in _inside(read, tag, _SIMPLE_TAG) if ends else ():

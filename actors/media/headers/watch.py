@@ -1,4 +1,4 @@
-"""Watches what FFmpeg reads as it opens a file: finds where fragments begin, and keeps the header's bytes."""
+"""Watches what FFmpeg reads while it opens a file: finds where fragments begin, and keeps the header's bytes."""
 
 from array import array
 from bisect import bisect_right
@@ -11,7 +11,7 @@ MOST_BOXES: Final = 1 << 20
 """The most boxes that are followed; enough for ten hours with a fragment of two boxes for each picture."""
 _HEAD_BYTES: Final = 8
 _TAIL_BYTES: Final = 4
-"""The size of the length with which an ``mfra`` box at the end of a file ends."""
+"""The size of the length field that ends an ``mfra`` box, which is at the end of a file."""
 _BEFORE_FRAGMENT: Final = (b"styp", b"sidx", b"emsg", b"prft")
 _FRAGMENT: Final = b"moof"
 _MOST_BYTES: Final = 1 << 26
@@ -19,9 +19,9 @@ _MOST_BYTES: Final = 1 << 26
 
 
 class FragmentWatch:
-    """Follows the reads of a file that is being opened: each box up to the end of the file, and then packets.
+    """Follows the reads of a file that is being opened: first each box up to the end of the file, then packets.
 
-    ``fragments`` returns None if FFmpeg skips boxes, or has the whole file in its buffer when it reads packets.
+    ``fragments`` returns None if FFmpeg skipped boxes, or if its buffer held the whole file when it read packets.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class FragmentWatch:
             self._probed_bytes = max(position + len(data), self._probed_bytes)
 
     def fragments(self, size_bytes: int, mark: bytes) -> Fragments | None:
-        """Return the fragments found in a file of that size; None if they are not known for certain."""
+        """Return the fragments found in a file of this size; None if it is not certain that all were found."""
         is_known = self._probed_bytes and self._is_whole(size_bytes)
         return Fragments(self._starts, self._probed_bytes, mark) if is_known else None
 
     def ends_in_table(self, size_bytes: int) -> bool:
-        """Return whether a file of that size ends inside a fragment's table, or after a table without its data."""
+        """Return whether a file of this size ends inside a fragment's table, or after a table whose data is missing."""
         return self._ends_in_table and self._next_bytes is not None and self._next_bytes >= size_bytes
 
     @property
@@ -64,7 +64,7 @@ class FragmentWatch:
         return self._starts[1] if len(self._starts) > 1 else 0
 
     def _is_whole(self, size_bytes: int) -> bool:
-        """Return whether no fragment can follow: the file ends there, or only an index of fragments follows."""
+        """Return whether the last box seen ends the file, or is followed only by an index of fragments."""
         place, length = self._tail
         index_bytes = int.from_bytes(length) if place == size_bytes - _TAIL_BYTES else 0
         return self._next_bytes in (size_bytes, size_bytes - index_bytes)
@@ -111,7 +111,7 @@ class HeaderWatch(FragmentWatch):
             self._kept[position] = data
 
     def read(self, position: int, size: int) -> bytes:
-        """Return the bytes read there; fewer if some were not read."""
+        """Return the bytes that were read at ``position``; fewer if some of them were not read."""
         if len(self._order) != len(self._kept):
             self._order = sorted(self._kept)
         starts, found = self._order, bytearray()

@@ -1,6 +1,7 @@
 """Scales and converts surfaces on the device, so that pictures stay there from NVDEC to NVENC.
 
-NVRTC compiles the kernels on first use. They compute ``conversion``'s plan in integers: the same bits on every GPU.
+NVRTC compiles the kernels on first use. They compute the plan of ``conversion.py`` in integers, with the same bits on
+every GPU.
 """
 
 import ctypes
@@ -112,7 +113,7 @@ KERNEL_NAMES: Final = (
 
 
 class _Plane(ctypes.Structure):
-    """``Plane`` of the kernels: places and tables are counted in elements."""
+    """The kernels' struct ``Plane``: positions and table offsets are counted in elements."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("source", "between", "target")),
@@ -123,7 +124,7 @@ class _Plane(ctypes.Structure):
 
 
 class _Job(ctypes.Structure):
-    """``Job`` of the kernels, passed by value."""
+    """The kernels' struct ``Job``, passed by value."""
 
     _fields_ = (
         ("planes", _Plane * 3),
@@ -137,14 +138,14 @@ class SurfaceConversion(ABC):
 
     @abstractmethod
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Start converting the surface at a device address; ``stream`` completes it. ``DeviceError`` if refused.
+        """Start to convert the surface at a device address in ``stream``. ``DeviceError`` if the driver refuses.
 
         Calls share scratch memory: use one stream. ``target_address`` None means the address given to ``prepare``.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Free its memory, once its stream is done. Idempotent."""
+        """Free the conversion's memory, once its stream is done. Idempotent."""
 
 
 class SurfaceConverter(ABC):
@@ -152,14 +153,14 @@ class SurfaceConverter(ABC):
 
     @abstractmethod
     def prepare(self, conversion: Conversion, target_address: int) -> SurfaceConversion:
-        """Upload a conversion's weights; its results take ``conversion.target_bytes`` at a device address.
+        """Upload a conversion's weights. Each result takes ``conversion.target_bytes`` at a device address.
 
         ``DeviceMemory`` if there is no room for ``conversion.scratch_bytes``, ``DeviceError`` if the driver refuses.
         """
 
 
 class Converter(SurfaceConverter):
-    """The kernels, compiled for the current device. Raises whatever ``cuda.core`` does if NVRTC is missing."""
+    """The kernels, compiled for the current device. Raises errors of ``cuda.core`` if NVRTC is missing."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda

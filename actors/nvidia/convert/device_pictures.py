@@ -22,7 +22,7 @@ from .converting import SurfaceConverter
 
 
 class PicturePool(DevicePool):
-    """A device's buffers for pictures, reused after the work of their readers."""
+    """A device's buffers for pictures; a buffer is reused once the work that reads it has finished."""
 
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str, stream: Stream) -> DevicePicture:
         """Return a picture of this (width, height) for ``stream`` to write; ``DeviceMemory`` if none is left.
@@ -34,7 +34,7 @@ class PicturePool(DevicePool):
 
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):
-    """Copies a session's surfaces into memory that the pictures own: the next decoder call overwrites the surfaces."""
+    """Copies a session's surfaces into memory of the pictures, since the next decoder call overwrites the surfaces."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, key: SessionKey) -> None:
         self._cuda = cuda
@@ -54,7 +54,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Moves pictures through page-locked memory, on its own stream; ``close`` puts it into ``idle`` for reuse."""
+    """Moves pictures through page-locked memory on its own stream; ``close`` puts the mover into ``idle`` for reuse."""
 
     def __init__(
         self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool, idle: MutableSequence["CudaMover"] | None = None
@@ -105,13 +105,13 @@ class CudaMover(PictureMover):
         """Wait for all work in other CUDA streams."""
         for stream in streams:
             with self._cuda.entered, self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
-                if stream == THREADS_STREAM:  # the default stream of the producer's thread, perhaps another
+                if stream == THREADS_STREAM:  # the default stream of the producer's thread, which may be another thread
                     self._cuda.wait_for_all()
                 else:
                     self._cuda.wait_for(stream)
 
     def close(self) -> None:
-        """Close its stream, or put the mover into ``idle``: its stream has no work left."""
+        """Put the mover into ``idle``, or close its stream; no work may be left in the stream."""
         if self._idle is None:
             self._stream.close()
         else:
@@ -119,7 +119,7 @@ class CudaMover(PictureMover):
 
 
 class CudaConversion(PictureConversion):
-    """Converts pictures to FFmpeg's ``pix_fmt`` on its own stream; ``budget`` counts its scratch memory."""
+    """Converts pictures to FFmpeg's ``pix_fmt`` on its own stream; the scratch memory is taken from ``budget``."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class CudaConversion(PictureConversion):
         self._pix_fmt = pix_fmt
         self._stream = cuda.stream()
         with undone_by(self._stream.close), cuda.entered:
-            # Each result has its own memory, so there is no default target.
+            # Each result gets its own memory, so no default target is passed.
             self._converting = budget.spend(conversion.scratch_bytes, lambda: converter.prepare(conversion, 0))
 
     def convert(self, picture: DevicePicture) -> DevicePicture:
@@ -149,12 +149,12 @@ class CudaConversion(PictureConversion):
             try:
                 self._converting.begin(picture.address, self._stream, found.address)
             finally:
-                self._stream.wait()  # after a failure too: earlier passes may still write to memory that is freed here
+                self._stream.wait()  # also after a failure: earlier passes may still write to memory that is freed here
         found.pts = picture.pts
         return found
 
     def close(self) -> None:
-        """Free its memory and its stream."""
+        """Free the converter's memory and its stream."""
         try:
             with self._cuda.entered:
                 self._converting.close()

@@ -1,6 +1,6 @@
-"""Packs a caller's device pictures (pitched, strided, planar or RGB) into tight surfaces, on the device.
+"""Packs a caller's device pictures (pitched, strided, planar or RGB) into surfaces without gaps, on the device.
 
-The kernels ``gather`` and ``rgb`` (to NV12) write the same bytes as the host does (``surfaces/from_rgb.py``).
+The kernels ``gather`` and ``rgb`` (to NV12) write the same bytes as the host's code (``surfaces/from_rgb.py``).
 """
 
 import ctypes
@@ -108,7 +108,7 @@ class _Channel(ctypes.Structure):
 
 
 class _Job(ctypes.Structure):
-    """``Job`` of the kernels, passed by value."""
+    """The kernels' struct ``Job``, passed by value."""
 
     _fields_ = (("channels", _Channel * 3), *((name, ctypes.c_int) for name in ("width", "height", "shift")))
 
@@ -117,7 +117,7 @@ class Begins(Protocol):
     """Work that can be put into a stream."""
 
     def begin(self, stream: Stream) -> None:
-        """Begin the work; the stream completes it."""
+        """Begin the work, which is done when the stream is."""
 
 
 class PackingKernels(ABC):
@@ -129,7 +129,7 @@ class PackingKernels(ABC):
 
 
 class CompiledPacking(PackingKernels):
-    """The kernels. Raises whatever ``cuda.core`` does if NVRTC is missing or refuses them."""
+    """The kernels. Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES)
@@ -160,7 +160,7 @@ def _job(picture: StridedPicture) -> _Job:
 
 
 class CudaPacker(PicturePacker):
-    """Packs pictures on its own stream; ``budget`` counts the memory of the weights for RGB."""
+    """Packs pictures on its own stream; the memory of the weights for RGB is taken from ``budget``."""
 
     def __init__(self, cuda: Cuda, memory: PicturePool, kernels: PackingKernels, budget: MemoryBudget) -> None:
         self._cuda = cuda
@@ -171,7 +171,7 @@ class CudaPacker(PicturePacker):
         self._tables = self._tables_bytes = self._height = 0
 
     def pack(self, picture: StridedPicture) -> DevicePicture:
-        """Return a tight picture, complete."""
+        """Return a complete picture without gaps."""
         size = picture.width, picture.height
         with self._cuda.entered, self._cuda.watch.calling("CUDA", "packing a picture"):
             found = self._memory.picture(picture.format, size, picture.pix_fmt, self._stream)
@@ -185,7 +185,7 @@ class CudaPacker(PicturePacker):
         return found
 
     def close(self) -> None:
-        """Free its memory and its stream."""
+        """Free the packer's memory and its stream."""
         try:
             self._free()
         finally:

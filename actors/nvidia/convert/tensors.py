@@ -1,6 +1,7 @@
-"""Tensors of pictures that are on the device: one kernel crops, resizes, converts, normalises and lays out.
+"""Makes tensors of pictures on the device: one kernel crops, resizes, converts, normalises and lays out.
 
-It follows ``actors/tensors/plan.py`` in whole numbers, and rounds floating point as the host does: the same bits.
+The kernel does the integer arithmetic of ``actors/tensors/plan.py``, and rounds floating-point values as the host does,
+so the bits are the same.
 """
 
 import ctypes
@@ -157,7 +158,7 @@ _KEPT_PLANS: Final = 16
 
 
 class _Channel(ctypes.Structure):
-    """``Channel`` of the kernel: places are counted in samples, tables in numbers."""
+    """The kernel's struct ``Channel``: positions are counted in samples, table offsets in table entries."""
 
     _fields_ = (
         ("source", ctypes.c_int64),
@@ -166,7 +167,7 @@ class _Channel(ctypes.Structure):
 
 
 class _Job(ctypes.Structure):
-    """``Job`` of the kernel, passed by value. The target's steps are counted in its numbers."""
+    """The kernel's struct ``Job``, passed by value. The target's steps are counted in the tensor's elements."""
 
     _fields_ = (
         ("constants", ctypes.c_int64 * 3),
@@ -189,7 +190,7 @@ class TensorWork:
 
     @property
     def plan(self) -> TensorPlan:
-        """The arithmetic of the conversion; raises as ``tensor_plan``."""
+        """The arithmetic of the conversion. Raises the errors of ``tensor_plan``."""
         return tensor_plan(surface_places(self.surface), self.size, self.colour, self.format)
 
     def tables(self) -> bytes:
@@ -202,9 +203,9 @@ class TensorLaunch(ABC):
 
     @abstractmethod
     def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
-        """Begin to write the picture at a device address to a tensor's place.
+        """Begin to write the picture at a device address into a tensor.
 
-        ``steps`` are from channel to channel, row to row and column to column, in the tensor's numbers.
+        ``steps`` are the distances from channel to channel, row to row and column to column, in the tensor's elements.
         """
 
 
@@ -217,7 +218,7 @@ class TensorKernels(ABC):
 
 
 class CompiledTensors(TensorKernels):
-    """The kernels. Raises whatever ``cuda.core`` does if NVRTC is missing or refuses."""
+    """The kernels. Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES.values())
@@ -246,9 +247,10 @@ class _Launching(TensorLaunch):
 
 
 def _tables(plan: TensorPlan) -> tuple[list[tuple[int, int]], bytes]:
-    """Return where each channel's tables begin (down, across), and all tables.
+    """Return the offsets of each channel's tables (down, across), and all tables in one array.
 
-    A table has the first sources of all targets, then their first weights, then their second ones ...
+    A table has the first sources of all targets, then the first weights of all targets, then the second weights, and so
+    on.
     """
     begins: dict[object, int] = {}
     tables: list[int] = []
@@ -294,7 +296,7 @@ def _job(work: TensorWork) -> _Job:
 
 
 class CudaTensors(TensorMaker):
-    """Makes tensors on its own stream; ``budget`` counts the memory of the weights that it keeps."""
+    """Makes tensors on its own stream; the memory of the weights that it keeps is taken from ``budget``."""
 
     def __init__(self, cuda: Cuda, memory: DevicePool, kernels: TensorKernels, budget: MemoryBudget) -> None:
         self._cuda = cuda
@@ -305,7 +307,7 @@ class CudaTensors(TensorMaker):
         self._prepared: OrderedDict[TensorWork, tuple[TensorLaunch, int, int]] = OrderedDict()
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
-        """Return a tensor of frames on this device, complete."""
+        """Return a complete tensor of frames that are on this device."""
         frames = tuple(frames)
         shape = format_.shape(len(frames), common_size(frames, format_))
         pictures = [_on_device(frame) for frame in frames]
@@ -324,7 +326,7 @@ class CudaTensors(TensorMaker):
         return target
 
     def close(self) -> None:
-        """Free its memory and its stream."""
+        """Free the maker's memory and its stream."""
         try:
             while self._prepared:
                 self._forget_oldest()
@@ -355,7 +357,7 @@ class CudaTensors(TensorMaker):
         work = TensorWork(surface=picture.format, size=size, colour=frame.format.colour, format=format_)
         if work not in self._prepared:
             while len(self._prepared) >= _KEPT_PLANS:
-                self._stream.wait()  # kernels may still read the oldest one's weights
+                self._stream.wait()  # kernels may still read the weights of the oldest entry
                 self._forget_oldest()
             tables = work.tables()
             address = self._budget.spend(len(tables), partial(self._cuda.allocate, len(tables)))

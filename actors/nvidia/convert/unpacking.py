@@ -1,7 +1,8 @@
 """Copies NVDEC's surfaces to the host, as the pictures that a software decoder would return.
 
-The device splits the planes if NVRTC compiles the kernel; otherwise the host does, with the same result but slower. An
-integrated GPU writes straight into host memory (CUDA for Tegra 2); an H200's kernel reaches only 12 GB/s that way.
+The device splits the planes if NVRTC can compile the kernel. Otherwise the host splits them, more slowly but with the
+same result. An integrated GPU writes straight into host memory (CUDA for Tegra 2); on an H200 the kernel reaches only
+12 GB/s that way.
 """
 
 import ctypes
@@ -109,7 +110,7 @@ __global__ void unpack(const Sample *surface, Sample *planar, int width, int hei
 
 @dataclass(frozen=True, slots=True)
 class _PlanarLayout:
-    """Luma, Cb and Cr one after the other, with rows aligned as in FFmpeg; ``size_bytes`` includes a margin."""
+    """The layout of luma, Cb and Cr in memory, with rows aligned as in FFmpeg; ``size_bytes`` includes a margin."""
 
     luma: PlanePlace
     blue: PlanePlace
@@ -133,14 +134,14 @@ def _planar_layout(format_: SurfaceFormat, width: int, height: int) -> _PlanarLa
 
 
 class Unpacker:
-    """The kernel. Safe from any thread that entered the device's context. Raises whatever ``cuda.core`` raises."""
+    """The kernel. Safe from any thread that has entered the device's context. Raises errors of ``cuda.core``."""
 
     def __init__(self, core: Any, cuda: Cuda) -> None:
         self._cuda = cuda
         self._kernels = Kernels(core, cuda, _SOURCE, _KERNELS.values())
 
     def prepare(self, format_: SurfaceFormat, layout: _PlanarLayout) -> tuple[Launch, ctypes.c_uint64, ctypes.c_uint64]:
-        """Return a launch, and the arguments to set: the addresses of the surface and of ``layout``'s planes."""
+        """Return a launch, and its variable arguments: the addresses of the surface and of the planes of ``layout``."""
         luma, blue, red = layout.luma, layout.blue, layout.red
         surface, planar = ctypes.c_uint64(0), ctypes.c_uint64(0)
         values = (
@@ -156,7 +157,9 @@ class Unpacker:
 
 
 class PictureFetcher(SurfaceReader[VideoFrame]):
-    """Copies one session's surfaces to the host. ``size`` is (width, height); ``format_`` belongs to ``pix_fmt``.
+    """Copies one session's surfaces to the host.
+
+    ``size`` is (width, height); ``format_`` is the surface format that corresponds to ``pix_fmt``.
 
     ``unpacker`` None makes the host split the planes.
     """
@@ -183,7 +186,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         self._scratch = 0 if unpacker is None or memory.shares else cuda.allocate(self._copied_bytes)
 
     def begin(self, surface: int, stream: Stream) -> Callable[[], VideoFrame]:
-        """Begin to copy a surface to the host; ``DeviceMemory`` if no more memory may be locked."""
+        """Begin to copy a surface to the host; ``DeviceMemory`` if no more memory can be locked."""
         buffer = self._memory.acquire(self._copied_bytes)
         if self._unpacking is not None:
             # One scratch buffer is enough: a stream's work runs in order.
@@ -198,7 +201,7 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
         return partial(self._picture, buffer)
 
     def _launch_in_place(self, launch: Launch, address: int, stream: Stream) -> None:
-        """Let the device write into host memory; managed memory is attached to the device meanwhile (3.3)."""
+        """Let the device write into host memory; managed memory is attached to the device meanwhile."""
         choice = self._memory.choice
         if choice.before_gpu is not None:
             self._cuda.attach(address, choice.before_gpu, stream)
@@ -207,11 +210,11 @@ class PictureFetcher(SurfaceReader[VideoFrame]):
             self._cuda.attach(address, choice.before_host, stream)
 
     def apply_colour(self, picture: VideoFrame, context: VideoCodecContext) -> None:
-        """Set a picture's colours as a software decoder does; filters read them."""
+        """Set a picture's colour properties, which filters read, as a software decoder does."""
         apply_colour(picture, context)
 
     def close(self) -> None:
-        """Free the device's memory; pictures in use keep theirs."""
+        """Free the scratch memory on the device; pictures in use keep their memory."""
         if self._scratch:
             self._cuda.free(self._scratch)
             self._scratch = 0

@@ -21,7 +21,7 @@ _FREE_MEMORY: Final = "End other programs that use this GPU, or use --device cpu
 
 
 def cuda_error(code: int, beginning: str, name: str = "") -> DeviceError:
-    """Return our error for a CUresult, its message starting with ``beginning``."""
+    """Return our error for a CUresult, with a message that starts with ``beginning``."""
     fatal = FATAL_RESULTS.get(code)
     name = name or name_of_result(code)
     message = f"{beginning} CUDA error {code}{f' ({name})' if name else ''}{f': {fatal.why}' if fatal else ''}"
@@ -40,14 +40,14 @@ class Cuda:
 
     The calling thread's current context is the same after each call as before.
 
-    ``device`` is the device's ordinal, or its UUID as ``nvidia-smi -L`` writes it; None means the device of
-    ``context``, else the first. ``context`` is the handle of a context that the caller keeps alive; None means the
-    device's primary one.
+    ``device`` is the device's ordinal, or its UUID as ``nvidia-smi -L`` writes it. None means the device of ``context``
+    or, without a context, the first device. ``context`` is the handle of a context that the caller keeps alive; None
+    means the device's primary context.
 
     Raises:
         EngineUnfit: there is no driver.
         UsageError: there is no such device, or ``context`` belongs to another device.
-        DeviceError: the driver gives no context; PyNvVideoCodec would end the process instead.
+        DeviceError: the driver gives no context. (PyNvVideoCodec would end the process in this case.)
     """
 
     def __init__(self, driver: Any, device: int | str | None = None, context: int | None = None) -> None:
@@ -55,7 +55,7 @@ class Cuda:
         self.watch = process_watch()
         try:
             self._opened("cuInit", 0)
-        except RuntimeError as error:  # the binding's own error: there is no driver, or an old one
+        except RuntimeError as error:  # the binding's own error: the driver is missing or too old
             message = f"CUDA cannot be used here: {next(iter(str(error).splitlines()), type(error).__name__)}"
             raise EngineUnfit(message, _FIX) from error
         self.ordinal = self._ordinal(device)
@@ -65,7 +65,9 @@ class Cuda:
         else:
             self._context = driver.CUcontext(context)
         self.entered = _Entered(self)
-        """``with cuda.entered:`` makes the context current in the calling thread, and then the previous one again."""
+        """``with cuda.entered:`` makes the context current in the calling thread, and restores the previous one at the
+        end.
+        """
         if context is not None:
             self._check_context(device)
         self.has_pools = bool(self._attribute(_MEMORY_POOLS_SUPPORTED))
@@ -79,7 +81,7 @@ class Cuda:
         return int(self._context)
 
     def push(self) -> None:
-        """Make the context the calling thread's current one, above the previous one."""
+        """Push the context: it becomes the calling thread's current context."""
         self._begun("cuCtxPushCurrent", self._context)
 
     def pop(self) -> None:
@@ -104,7 +106,7 @@ class Cuda:
             return self._call("cuEventCreate", _NO_TIMING)
 
     def record(self, event: Any, stream: int) -> None:
-        """Record an event after all work in a stream; CUDA's default streams (1, 2) are the current context's."""
+        """Record an event after all work in a stream; handles 1 and 2 are default streams of the current context."""
         self._begun("cuEventRecord", event, stream)
 
     def wait_for_event(self, stream: "Stream", event: Any) -> None:
@@ -112,7 +114,7 @@ class Cuda:
         self._begun("cuStreamWaitEvent", stream.handle, event, 0)
 
     def stream_of(self, handle: int) -> "Stream":
-        """Return a stream that its owner opened and will close."""
+        """Return an object for a stream that its owner opened and will close."""
         return Stream(self, handle)
 
     def allocate(self, size_bytes: int) -> int:
@@ -121,7 +123,7 @@ class Cuda:
             return int(self._call("cuMemAlloc", size_bytes))
 
     def free(self, address: int) -> None:
-        """Free memory of ``allocate``; waits for all work of the device."""
+        """Free memory that ``allocate`` returned. Waits for all work of the device."""
         with self.entered:
             self._call("cuMemFree", address)
 
@@ -130,11 +132,11 @@ class Cuda:
         return int(self._call("cuMemAllocAsync", size_bytes, stream.handle))
 
     def free_in(self, stream: "Stream", address: int) -> None:
-        """Free memory of ``allocate_in`` after all current work in ``stream``. Returns at once."""
+        """Free memory that ``allocate_in`` returned, after all current work in ``stream``. Returns at once."""
         self._begun("cuMemFreeAsync", address, stream.handle)
 
     def pin(self, size_bytes: int, choice: MemoryChoice = PINNED) -> int:
-        """Allocate memory that the processor uses too, page-locked or managed; return its address."""
+        """Allocate memory that the processor can also use, page-locked or managed; return its address."""
         function, behind = choice.allocating
         with self.entered:
             return int(self._call(function, size_bytes, *behind))
@@ -145,7 +147,7 @@ class Cuda:
             self._call(choice.freeing, address)
 
     def attach(self, address: int, to: Attach, stream: "Stream") -> None:
-        """Change the attachment of managed memory, in the order of a stream (CUDA for Tegra 3.3)."""
+        """Change the attachment of managed memory, as part of the work in a stream (CUDA for Tegra 3.3)."""
         self._begun("cuStreamAttachMemAsync", stream.handle, address, 0, to.value)
 
     def copy_to_host(self, host: int, device: int, size_bytes: int, stream: "Stream") -> None:
@@ -167,7 +169,7 @@ class Cuda:
         self._begun("cuLaunchKernel", kernel, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
 
     def function(self, kernel: Any) -> Any:
-        """Return a kernel of ``cuda.core`` as ``launch`` takes it."""
+        """Return a kernel of ``cuda.core`` in the form that ``launch`` takes."""
         return self._driver.CUfunction(int(kernel))
 
     def destroy_stream(self, handle: Any) -> None:
@@ -225,7 +227,7 @@ class Cuda:
         return self._watched(self.watch.calling("CUDA", name), name, arguments)
 
     def _begun(self, name: str, *arguments: object) -> None:
-        """Call without a watch: the caller's watch covers all calls of a picture."""
+        """Call without a watch, because the caller's watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
         check_cuda(error, name)
 
@@ -240,7 +242,7 @@ class Cuda:
 
 
 class _Entered:
-    """Pushes a context, and pops it. It holds no state, so all threads share one."""
+    """Pushes a context, and pops it. It holds no state, so all threads share one object."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
@@ -261,7 +263,7 @@ class Stream:
 
     @property
     def number(self) -> int:
-        """The handle as PyNvVideoCodec takes it."""
+        """The handle in the form that PyNvVideoCodec takes."""
         return int(self.handle)
 
     def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Device memory that is reused or freed only after the work of its consumers, on whatever streams they read it.
+"""Device memory that is reused or freed only after the work of its consumers, in whichever streams they read it.
 
 The next stream that writes to a returned buffer waits for the consumers' events; no thread waits. Sources: the array
 API standard, ``__dlpack__``; the CUDA Array Interface, version 3, "Synchronization"; CUDA driver API.
@@ -25,7 +25,7 @@ _IDLE_BYTES: Final = 2 << 30
 
 
 class PooledDeviceBuffer(PooledBuffer):
-    """A buffer on the device ``device``; it returns to its pool after the work of its consumers."""
+    """A buffer on the device ``device``. It returns to its pool, which reuses it after the work of its consumers."""
 
     __slots__ = ("_memory", "_users", "device")
 
@@ -33,11 +33,11 @@ class PooledDeviceBuffer(PooledBuffer):
         super().__init__(pool, address, size_bytes)
         self.device = device
         self._memory = pool
-        # The thread that named a consumer's stream, by the stream's handle.
+        # For each stream's handle: the thread that named this stream.
         self._users: dict[int, int] = {}
 
     def used_by(self, stream: int | None) -> None:
-        """Note that the stream with this handle reads the buffer: None is CUDA's default stream, -1 is unknown."""
+        """Note that the stream with this handle reads the buffer; None is CUDA's default stream, -1 an unknown one."""
         thread, handle = threading.get_ident(), DEFAULT_STREAM if stream is None else stream
         if handle == THREADS_STREAM and self._users.get(handle, thread) != thread:
             handle = UNKNOWN_STREAM  # the number means a different stream in each thread
@@ -49,10 +49,10 @@ class PooledDeviceBuffer(PooledBuffer):
 
 
 class DevicePool(BufferPool):
-    """A pool of device memory: a buffer returns after the work in its consumers' streams. Safe from any thread.
+    """A pool of device memory that reuses a buffer after the work in its consumers' streams. Safe from any thread.
 
     Buffers are reused in the order in which they returned, so their consumers have usually finished by then. If the
-    device has memory pools, memory is allocated and freed in stream order, so neither waits.
+    device has memory pools, memory is allocated and freed in stream order, so neither operation waits.
     """
 
     def __init__(self, cuda: Cuda, budget: MemoryBudget | None = None, idle_bytes: int = _IDLE_BYTES) -> None:
@@ -60,7 +60,7 @@ class DevicePool(BufferPool):
         self._next_idle = deque.popleft
         self._cuda = cuda
         self._spare_events: deque[Any] = deque()
-        # By idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
+        # For each idle buffer: the events of its consumers' work, or the number of its use by an unknown stream.
         self._uses: dict[int, tuple[Any, ...] | int] = {}
         self._numbers = count(1)
         # The latest use by an unknown stream, and the latest such use that ended with a wait for all streams.
@@ -73,7 +73,7 @@ class DevicePool(BufferPool):
 
         The calling thread has entered the device's context.
 
-        ``DeviceMemory`` if there is no more; ``DeviceError`` if the driver refused, or a consumer's work failed.
+        ``DeviceMemory`` if no memory is left; ``DeviceError`` if the driver refused, or a consumer's work failed.
         """
         self._trim()
         allocate = partial(self._cuda.allocate_in, stream) if self._cuda.has_pools else self._cuda.allocate
@@ -87,7 +87,7 @@ class DevicePool(BufferPool):
         return PooledDeviceBuffer(self, address, size_bytes, self._cuda.ordinal)
 
     def take_back_after(self, address: int, size_bytes: int, users: dict[int, int]) -> None:
-        """Take a buffer back without waiting; it is reused after all current work in its users' streams."""
+        """Take a buffer back without waiting; it is reused after all current work in its consumers' streams."""
         if users:
             self._uses[address] = self._recorded(users)
         self._keep(address, size_bytes)
@@ -95,7 +95,7 @@ class DevicePool(BufferPool):
             self._trim()
 
     def drop_oldest(self) -> bool:
-        """Free the buffer idle longest, and wait until its memory can be allocated again."""
+        """Free the buffer that has been idle longest, and wait until its memory can be allocated again."""
         found = super().drop_oldest()
         if found and self._freeing is not None:
             with self._cuda.entered, self._cuda.watch.calling("CUDA", "freeing a picture's memory"):
@@ -103,7 +103,7 @@ class DevicePool(BufferPool):
         return found
 
     def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | int:
-        """Return an event in each user's stream, or the number of the use if a stream is unknown."""
+        """Return an event in each consumer's stream, or the number of this use if a stream is unknown."""
         thread = threading.get_ident()
         if UNKNOWN_STREAM not in users and users.get(THREADS_STREAM, thread) == thread:
             with suppress(DeviceError), self._cuda.entered:  # the stream is gone, or the device is lost
@@ -133,7 +133,7 @@ class DevicePool(BufferPool):
             self._wait_for_unknown(uses)
 
     def _wait_for_unknown(self, number: int) -> None:
-        """Wait until unknown consumers are done: those of this use, and of all uses noted so far."""
+        """Wait until all unknown consumers are done: those of this use, and those of all uses noted so far."""
         noted = max(number, self._last_unknown)
         with self._cuda.watch.calling("CUDA", "waiting for the consumers of pictures"):
             self._cuda.wait_for_all()
@@ -141,7 +141,7 @@ class DevicePool(BufferPool):
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:
-            uses = self._uses.pop(address, ())  # before another thread can allocate the same address
+            uses = self._uses.pop(address, ())  # before another thread can get the same address
             self._cuda.free(address)  # waits for all work of the device
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return

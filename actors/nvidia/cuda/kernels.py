@@ -13,7 +13,7 @@ BLOCK: Final = (64, 4)
 
 
 class Kernels:
-    """Kernels of CUDA C++ source by name, compiled by NVRTC. Raises whatever ``cuda.core`` does if it refuses."""
+    """Kernels of CUDA C++ source by name, compiled by NVRTC. Raises errors of ``cuda.core`` if compiling fails."""
 
     def __init__(self, core: Any, cuda: Cuda, source: str, names: Iterable[str]) -> None:
         wanted = tuple(names)
@@ -30,7 +30,7 @@ class Kernels:
 
 
 def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[KernelsT | None, str]:
-    """Return the kernels that ``make(cuda.core, cuda)`` compiles; or None, and why they cannot be compiled here."""
+    """Return the kernels that ``make(cuda.core, cuda)`` compiles; or None, and why that is impossible here."""
     try:
         return make(importlib.import_module("cuda.core"), cuda), ""
     except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
@@ -41,8 +41,8 @@ def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[Kernels
 class Launch:
     """A kernel with its arguments (ctypes values), for at least ``size`` (columns, rows) threads. For one thread.
 
-    It is launched through ``cuda.bindings``, which releases the GIL while the driver blocks; ``cuda.core`` does not,
-    which halves the speed of a dozen sessions.
+    It is launched through ``cuda.bindings``, which releases the GIL while the driver blocks. ``cuda.core`` keeps the
+    GIL, which halves the speed of a dozen sessions.
     """
 
     def __init__(self, cuda: Cuda, kernel: Any, size: tuple[int, int], values: tuple[Any, ...]) -> None:
@@ -53,5 +53,5 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def begin(self, stream: Stream) -> None:
-        """Begin to run the kernel with its current arguments; done when the stream is."""
+        """Begin to run the kernel with its current arguments; it is done when the stream is."""
         self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)

@@ -1,4 +1,4 @@
-"""Budgets of memory, and pools of buffers that return when their last reference is gone."""
+"""Memory budgets, and pools of buffers; a buffer returns to its pool when the last reference to it is gone."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ _MIB: Final = 1 << 20
 _LOCKED_BYTES_MAX: Final = 16 << 30
 """The most locked memory, far more than a GPU's sessions use: nothing else on the host can use it."""
 _IDLE_LOCKED_BYTES: Final = 1 << 30
-"""How much is kept idle: locking the pages of a picture costs a millisecond."""
+"""How much idle locked memory is kept: locking the pages of a picture takes a millisecond."""
 _PICTURE_BYTES: Final = 3 << 20
 """The size of a 1080p picture, a typical buffer."""
 
@@ -38,7 +38,8 @@ class MemoryBudget:
         self._name = name
         self._lock = threading.Lock()
         self._taken_bytes = 0
-        # Without the lock: the garbage collector may release a buffer anywhere, even within this class.
+        # Changed without the lock: the garbage collector may release a buffer at any point, even during a method of
+        # this class.
         self._returned: deque[int] = deque()
         self._reclaims: list[Callable[[], bool]] = []
 
@@ -56,7 +57,7 @@ class MemoryBudget:
     def spend(self, size_bytes: int, allocate: Callable[[], ResultT]) -> ResultT:
         """Take ``size_bytes`` for the result of ``allocate``; call ``give_back`` when it is freed.
 
-        Idle objects are evicted until the budget and the driver have room. ``DeviceMemory`` if they have none and
+        Idle objects are evicted until the budget and the driver have room. ``DeviceMemory`` if there is no room and
         nothing is idle. If ``allocate`` raises another error, nothing is taken.
         """
         while True:
@@ -67,7 +68,7 @@ class MemoryBudget:
                 self.give_back(size_bytes)
                 if not self._reclaim():
                     raise
-            except BaseException:  # whatever failed, nothing was allocated
+            except BaseException:  # after any failure, nothing was allocated
                 self.give_back(size_bytes)
                 raise
 
@@ -99,9 +100,10 @@ class MemoryBudget:
 
 
 class PooledBuffer:
-    """Memory that returns to its pool when its last reference is gone, in any thread.
+    """Memory that returns to its pool when the last reference to it is gone, in any thread.
 
-    At the interpreter's exit nothing returns: the driver may be gone, and frees all memory of the process anyway.
+    When the interpreter exits, nothing returns: the driver may be gone already, and frees all memory of the process
+    anyway.
     """
 
     __slots__ = ("__weakref__", "_pool", "address", "size_bytes")
@@ -111,20 +113,20 @@ class PooledBuffer:
         self.address = address
         self.size_bytes = size_bytes
 
-    # ``__del__`` costs a quarter of ``weakref.finalize``. ``is_ending`` is bound here because modules are emptied at
-    # exit.
+    # ``__del__`` takes a quarter of the time of ``weakref.finalize``. ``is_ending`` is bound here because modules are
+    # emptied at exit.
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():
             self._pool.take_back(self.address, self.size_bytes)
 
 
 class BufferPool:
-    """Buffers of any size that return when they are no longer referenced. Safe from any thread.
+    """Buffers of any size that return to the pool when no longer referenced. Safe from any thread.
 
     The buffer that returned last is taken first: its memory is the warmest.
 
-    A dozen threads take and return thousands of buffers a second, and would queue for a lock whose holder may wait for
-    the GIL. So each size has a deque, whose operations are atomic.
+    A dozen threads take and return thousands of buffers a second. They would queue for a lock, whose holder may wait
+    for the GIL. So there is no lock; each size has a deque, whose operations are atomic.
 
     ``allocate`` takes a size in bytes and returns an address. At most ``idle_bytes`` are kept idle. All memory, idle
     or in use, is taken from ``budget``, which evicts idle buffers.
@@ -143,7 +145,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of uninitialised bytes from ``allocate`` (None: the pool's); raises ``DeviceError``."""
+        """Return the address of uninitialised bytes; ``allocate`` None means the pool's. Raises ``DeviceError``."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:
@@ -157,7 +159,7 @@ class BufferPool:
         return PooledBuffer(self, self.take(size_bytes), size_bytes)
 
     def drop_oldest(self) -> bool:
-        """Free the buffer idle longest, preferably not of the most recent size; return whether there was one."""
+        """Free the longest idle buffer, preferably one that is not of the latest size; return whether there was one."""
         return self._evict()
 
     def _evict(self) -> bool:
@@ -174,7 +176,7 @@ class BufferPool:
         return False
 
     def take_back(self, address: int, size_bytes: int) -> None:
-        """Take a buffer back. Called when its last reference is gone, possibly within a method of this class."""
+        """Take a buffer back. Called when the last reference is gone, possibly during a method of this class."""
         self._keep(address, size_bytes)
         self._trim()
 
@@ -194,7 +196,7 @@ class BufferPool:
 
 
 class PinnedBuffer(PooledBuffer):
-    """Page-locked memory; ``numpy.asarray`` gives writable bytes of it, which keep the buffer from returning."""
+    """Page-locked memory. ``numpy.asarray`` gives a writable view of its bytes, which keeps the buffer in use."""
 
     __slots__ = ()
 
@@ -205,11 +207,11 @@ class PinnedBuffer(PooledBuffer):
 
 
 class PinnedMemory(BufferPool):
-    """Host memory that the device reaches: page-locked, or managed if ``choose_memory`` says so.
+    """Host memory that the device can use: page-locked, or managed if ``choose_memory`` decides so.
 
-    An integrated GPU writes pictures in place (``choice.shares``); a discrete GPU copies into it at full speed. Managed
-    memory is attached to the processor unless a stream has attached it to the GPU. A quarter of the host's memory, at
-    most 16 GiB, may be locked; ``part`` is this process's share.
+    An integrated GPU writes pictures directly into it (``choice.shares``); a discrete GPU copies into it at full speed.
+    Managed memory is attached to the processor unless a stream has attached it to the GPU. A quarter of the host's
+    memory, at most 16 GiB, may be locked; ``part`` is this process's share.
     """
 
     def __init__(self, cuda: Cuda, idle_bytes: int = _IDLE_LOCKED_BYTES, part: float = 1.0) -> None:
@@ -225,7 +227,7 @@ class PinnedMemory(BufferPool):
         allocate, free = partial(cuda.pin, choice=self.choice), partial(cuda.unpin, choice=self.choice)
         super().__init__(allocate, free, idle_bytes, budget)
         self.shares = self.choice.shares and cuda.platform.integrated
-        """Whether the device may write where the processor reads, so nothing is copied."""
+        """Whether the device may write where the processor reads, so that nothing need be copied."""
 
     def acquire(self, size_bytes: int) -> PinnedBuffer:
         """Return an uninitialised buffer; ``DeviceMemory`` if there is no room, ``DeviceError`` if locking fails."""

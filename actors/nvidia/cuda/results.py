@@ -1,4 +1,4 @@
-"""What a CUresult means for the process: most codes report one failed call, those listed here end its use of CUDA.
+"""What CUresult codes mean for the process: most report one failed call; those listed here end its use of CUDA.
 
 Source: CUDA Driver API, "CUresult" (cuda.h): the process must be relaunched, or the context is gone.
 """
@@ -12,7 +12,7 @@ from ....errors import DeviceError, DeviceLost, DeviceMemory, EngineHung, Engine
 
 @dataclass(frozen=True, slots=True)
 class FatalResult:
-    """A code after which the process cannot use CUDA: its name without "CUDA_ERROR_", and why."""
+    """A code after which the process cannot use CUDA: its name without "CUDA_ERROR_", and the reason."""
 
     name: str
     why: str
@@ -29,7 +29,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     214: FatalResult("ECC_UNCORRECTABLE", "the device's memory failed, and its contents may be wrong"),
     220: FatalResult("NVLINK_UNCORRECTABLE", "the device's NVLink failed, and data that it carried may be wrong"),
     226: FatalResult("CONTAINED", f"the device contained a hardware fault; {_MUST_END}"),
-    # The kernel side of the driver failed, and does not say where.
+    # The kernel part of the driver failed, and does not say where.
     304: FatalResult("OPERATING_SYSTEM", "an operating system call of the driver failed"),
     700: FatalResult("ILLEGAL_ADDRESS", f"the device accessed an invalid address; {_MUST_END}"),
     702: FatalResult("LAUNCH_TIMEOUT", f"the device did not answer in time; {_MUST_END}"),
@@ -47,7 +47,7 @@ FATAL_RESULTS: Final[Mapping[int, FatalResult]] = {
     # A GPU that fell off the bus answers every call with this code.
     999: FatalResult("UNKNOWN", "an unknown error inside the driver"),
 }
-"""By code."""
+"""The fatal results by their codes."""
 
 _OUT_OF_MEMORY, _LAUNCH_TIMEOUT, _NOT_SUPPORTED = 2, 702, 801
 _NAMES: Final = {
@@ -59,7 +59,7 @@ _CODES: Final = {name: code for code, name in _NAMES.items()}
 
 
 def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]:
-    """Return our error class for a CUresult; ``otherwise`` if it concerns only the failed call."""
+    """Return our error class for a CUresult, or ``otherwise`` if the code concerns only the failed call."""
     if code == _OUT_OF_MEMORY:
         return DeviceMemory
     if code == _NOT_SUPPORTED:
@@ -70,10 +70,10 @@ def kind_of_result(code: int, otherwise: type[DeviceError]) -> type[DeviceError]
 
 
 def result_named(name: str) -> int | None:
-    """Return the code of a CUresult named without "CUDA_ERROR_", if ``kind_of_result`` knows it."""
+    """Return the code of the CUresult with this name (without "CUDA_ERROR_") if ``kind_of_result`` knows it."""
     return _CODES.get(name)
 
 
 def name_of_result(code: int) -> str:
-    """Return cuda.h's name of a code that ``kind_of_result`` knows, else ""."""
+    """Return the name in cuda.h of a code that ``kind_of_result`` knows; "" for other codes."""
     return f"CUDA_ERROR_{_NAMES[code]}" if code in _NAMES else ""

@@ -50,7 +50,7 @@ Fill = Callable[[Sequence[EglPlane], Stream], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedFrame:
-    """A frame as CUDA sees it: its layout, its stated colours, and the places of its planes."""
+    """A frame as CUDA sees it: layout, stated colours, and the places of the planes in memory."""
 
     layout: EglLayout
     colour: Colour
@@ -71,7 +71,7 @@ class EglCuda:
     def attempt(self, name: str, *arguments: object) -> tuple[int, Any]:
         """Call a function of the driver; return its code and its result (a tuple if there are several).
 
-        ``EngineUnfit`` if this driver does not export the function, ``DeviceLost`` if the context is gone.
+        ``EngineUnfit`` if this driver lacks the function, ``DeviceLost`` if the context is gone.
         """
         try:
             with self.cuda.entered, self.cuda.watch.calling("CUDA", name):
@@ -84,7 +84,7 @@ class EglCuda:
     def call(self, name: str, *arguments: object) -> Any:
         """Call a function of the driver; return its result.
 
-        ``DeviceError`` if it failed, by the kinds of ``cuda_error``.
+        ``DeviceError``, of the kind that ``cuda_error`` states, if the call failed.
         """
         code, found = self.attempt(name, *arguments)
         if code:
@@ -96,7 +96,7 @@ class EglCuda:
         self.call("cuStreamSynchronize", stream.handle)
 
     def allocate(self, layout: EglLayout) -> tuple[EglPlane, ...]:
-        """Allocate a frame's memory by ``cuMemAlloc``: the driver does not present memory of a pool (measured)."""
+        """Allocate a frame's memory with ``cuMemAlloc``: the driver does not present memory from a pool (measured)."""
         address = int(self.call("cuMemAlloc", layout.size_bytes))
         return tuple(EglPlane(EglMemory.DEVICE, each.address, each.pitch_bytes) for each in layout.planes(address))
 
@@ -117,7 +117,7 @@ class EglCuda:
         channels = 2 if in_pairs else layout.channels
         wanted = self.driver.CUDA_ARRAY_DESCRIPTOR()
         wanted.Width, wanted.Height = row_bytes // (item * channels), rows
-        # The numbers of the unsigned integer formats of 8 and 16 bits are their sizes in bytes.
+        # The unsigned integer formats of 8 and 16 bits have the numbers 1 and 2, which are also their sizes in bytes.
         wanted.Format, wanted.NumChannels = self.driver.CUarray_format(item), channels
         return EglPlane(EglMemory.ARRAY, self.call("cuArrayCreate", wanted), row_bytes)
 
@@ -147,7 +147,7 @@ class EglCuda:
     def mapped(self, resource: Any, pix_fmt: str | None) -> MappedFrame:
         """Return the frame of an acquired or registered resource; ``pix_fmt`` overrides the format that it states.
 
-        ``Unsupported`` if its format is not known here, ``DeviceError`` if it is not mapped.
+        ``Unsupported`` if that format is not known here, ``DeviceError`` if the resource is not mapped.
         """
         frame = self.call("cuGraphicsResourceGetMappedEglFrame", resource, 0, 0)
         layout, colour = stated_layout(int(frame.eglColorFormat), int(frame.width), int(frame.height), pix_fmt)
@@ -157,7 +157,7 @@ class EglCuda:
             arrays = [self.driver.CUarray(int(each)) for each in frame.frame.pArray[: len(sizes)]]
             places = [EglPlane(EglMemory.ARRAY, each, size[0]) for each, size in zip(arrays, sizes, strict=True)]
         else:
-            # Only the first plane's pitch is stated: narrower planes have proportionally less.
+            # Only the first plane's pitch is stated: narrower planes have a proportionally smaller pitch.
             pitches = [int(frame.pitch) * row_bytes // sizes[0][0] for row_bytes, _ in sizes]
             addresses = [int(each) for each in frame.frame.pPitch[: len(sizes)]]
             places = [EglPlane(EglMemory.DEVICE, each, pitch) for each, pitch in zip(addresses, pitches, strict=True)]
@@ -180,7 +180,7 @@ class EglCuda:
             setattr(copy, f"{side}Pitch", place.pitch_bytes)
 
     def copied_to_device(self, frame: MappedFrame, stream: Stream) -> DevicePicture | None:
-        """Return a complete copy on the device; None if device pictures have no such layout."""
+        """Return a complete copy of a frame on the device; None if device pictures cannot have its layout."""
         surface = frame.layout.surface
         if surface is None:
             return None
@@ -192,7 +192,7 @@ class EglCuda:
         return found
 
     def copied_to_host(self, frame: MappedFrame, stream: Stream) -> VideoFrame:
-        """Return a complete copy on the host, with the same bytes."""
+        """Return a complete copy of a frame on the host, with the same bytes."""
         layout = frame.layout
         buffer = self.pinned.acquire(layout.size_bytes)
         self.copy(layout, frame.places, host_places(layout, buffer.address), stream)
@@ -204,10 +204,10 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return a function that copies a picture, on the device or the host, into a frame before it returns.
+        """Return a function that copies a picture, on the device or the host, into a frame, completely.
 
-        ``UsageError`` if the picture's size or format differs from the frame's, ``Unsupported`` if no frame has the
-        picture's format.
+        ``UsageError`` if size or format of picture and frame differ, ``Unsupported`` if no frame can have the picture's
+        format.
         """
         if isinstance(picture, VideoFrame):
             own = EglLayout(picture.width, picture.height, picture.format.name)
@@ -240,7 +240,7 @@ class EglCuda:
         return CudaMover(self.cuda, self.pinned, self.pictures)
 
     def to_device(self, picture: VideoFrame) -> DevicePicture:
-        """Copy a planar picture to the device, chroma in pairs there; ``DeviceError`` if that failed."""
+        """Copy a planar picture to the device, where Cb and Cr are in pairs; ``DeviceError`` if that failed."""
         with self._turn:
             return self._shared_mover().to_device(picture)
 

@@ -1,4 +1,4 @@
-"""The consumer's end of a stream: CUDA acquires frames, and releases each before the next.
+"""The consumer's end of a stream: CUDA acquires frames, and releases each frame before it acquires the next.
 
 Source: CUDA for Tegra 4.1.3. A consumer only reads a frame, and not after it has released the frame.
 """
@@ -36,8 +36,9 @@ class ConsumerSession(EndSession):
 
     The consumer connects first, so make it before the producer. Put work that reads a frame into ``cuda_stream``:
     acquiring makes that stream wait for the producer's work, and releasing makes the producer wait for the stream, on
-    the GPU. ``in_system_memory`` asks for frames in system memory (CU_EGL_RESOURCE_LOCATION_SYSMEM) and not in a GPU's
-    own. ``UsageError`` if the stream has a consumer already, or is not a stream; ``DeviceError`` if the driver refused.
+    the GPU. ``in_system_memory`` asks for frames in system memory (CU_EGL_RESOURCE_LOCATION_SYSMEM) instead of a GPU's
+    memory. ``UsageError`` if ``stream`` has a consumer already, or is not an EGL stream; ``DeviceError`` if the driver
+    refused.
     """
 
     def __init__(self, calls: EglCuda, stream: EglStream, *, in_system_memory: bool = False) -> None:
@@ -52,7 +53,7 @@ class ConsumerSession(EndSession):
             self._connect("cuEGLStreamConsumerConnect")
 
     def acquire(self, timeout_s: float) -> Acquired | None:
-        """Return the next frame, waiting up to ``timeout_s``; after that the last one again, if the stream keeps it.
+        """Return the next frame, waiting up to ``timeout_s``; then return the last frame again if the stream keeps it.
 
         Returns None if there is no frame yet, or if the producer is gone (``state`` is then ENDED).
 
@@ -81,7 +82,7 @@ class ConsumerSession(EndSession):
         return Acquired(frame, number, is_new)
 
     def release(self) -> None:
-        """Return the frame after the current work in ``cuda_stream``; do not read it any more.
+        """Give the frame back after the current work in ``cuda_stream``; do not read the frame any more.
 
         ``UsageError`` if no frame is held, ``DeviceError`` if the driver failed.
         """
@@ -112,7 +113,7 @@ class ConsumerSession(EndSession):
 
 
 class EglConsumer(StreamConsumer):
-    """A stream's consumer for jobs: copies each frame that is wanted, and releases it at once."""
+    """A stream's consumer for jobs: copies each wanted frame, and releases it at once."""
 
     def __init__(self, calls: EglCuda, stream: EglStream, place: str) -> None:
         self._calls = calls

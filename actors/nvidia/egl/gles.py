@@ -1,4 +1,4 @@
-"""A texture of OpenGL ES 2, without a window, that can be written and read, and its EGLImage.
+"""A texture of OpenGL ES 2 without a window, which can be written and read, and the EGLImage of the texture.
 
 Sources: EGL_KHR_surfaceless_context, EGL_KHR_gl_texture_2D_image, EGL_KHR_get_all_proc_addresses; OpenGL ES 2.0.
 """
@@ -42,7 +42,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class GlesTexture(Closing):
-    """An RGBA texture of this size in its own context, and its EGLImage. Use it only in the thread that made it.
+    """An RGBA texture of this size in its own context, and its EGLImage. Use it only in the thread that makes it.
 
     ``EngineUnfit`` if this EGL has no OpenGL ES without a window, or no images of textures; ``DeviceError`` if EGL
     failed.
@@ -64,11 +64,11 @@ class GlesTexture(Closing):
             self.image = int(self._egl.call("eglCreateImageKHR", *arguments))
 
     def write(self, pixels: NDArray[np.uint8]) -> None:
-        """Write all pixels; complete when it returns."""
+        """Write all pixels, before the method returns."""
         width, height = self._size
         self._gl("glBindTexture", _TEXTURE_2D, self._texture)
         data = np.ascontiguousarray(pixels)
-        # Not glTexImage2D, after which the texture and its image would have different memory.
+        # Do not use glTexImage2D: the texture and its image would then have different memory.
         self._gl("glTexSubImage2D", _TEXTURE_2D, 0, 0, 0, width, height, _RGBA, _BYTES, data.ctypes.data)
         self._gl("glFinish")
 

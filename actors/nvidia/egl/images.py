@@ -1,7 +1,7 @@
-"""EGLImages as pictures that CUDA reads and writes, after a trial with real pixels has shown that this works.
+"""EGLImages as pictures that CUDA reads and writes, once a trial with real pixels has shown that this works.
 
-CUDA's return code does not say whether CUDA and OpenGL see the same pixels. Syncs are waited for on the GPU if the
-driver can (only Tegra's can), else on the host. Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base,
+CUDA's return code does not say whether CUDA and OpenGL see the same pixels. The GPU waits for syncs if the driver
+supports that (only Tegra's does); otherwise the host waits. Sources: CUDA for Tegra 4.2 and 4.3; EGL_KHR_image_base,
 EGL_KHR_fence_sync, EGL_EXT_image_dma_buf_import, EGL_NV_cuda_event.
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _DMA_BUF: Final = 0x3270
 _WIDTH, _HEIGHT, _FOURCC = 0x3057, 0x3056, 0x3271
 _PLANE: Final = (0x3272, 0x3275, 0x3278)
-"""The descriptor of each plane; its offset and pitch follow."""
+"""The attributes for the descriptor of each plane; those for offset and pitch have the next two numbers."""
 _FOURCCS: Final = {"nv12": b"NV12", "p010le": b"P010", "rgba": b"AB24", "bgra": b"AR24", "gray": b"R8  "}
-"""By drm_fourcc.h."""
+"""The format codes of drm_fourcc.h."""
 _TRIAL_SIDES: Final = (64, 48)
 _ADVICE: Final = "docs/egl.md says where images work; on other machines, copy the pixels through the host."
 _CUDA_EVENT: Final = "EGL_NV_cuda_event"
@@ -51,11 +51,11 @@ class EglImage(HeldPicture, Closing):
     It is registered with CUDA on first use.
 
     Args:
-        handle: an EGLImageKHR that you made; yours to destroy, after ``close``. ``display`` is its EGLDisplay, if not
-            the device's.
-        ready: a sync (EGLSyncKHR) to wait for before the image is read or written; without one, finish drawing first
+        handle: an EGLImageKHR that you made; destroy it yourself, after ``close``. ``display`` is its EGLDisplay, if
+            that is not the device's.
+        ready: a sync (EGLSyncKHR) to wait for before the image is read or written. Without a sync, finish drawing first
             (glFinish): images do not synchronise.
-        pix_fmt: FFmpeg's name of its format, if CUDA reports a wrong one.
+        pix_fmt: FFmpeg's name of the image's format, if CUDA reports a wrong format.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class EglImage(HeldPicture, Closing):
             width: in samples.
             height: in samples.
             pix_fmt: ``nv12``, ``p010le``, ``rgba``, ``bgra`` or ``gray``.
-            planes: (descriptor, offset, pitch), both in bytes, of each plane; the descriptors stay yours.
+            planes: (descriptor, offset, pitch) of each plane, the last two in bytes; the descriptors stay yours.
             ready: as for the class.
 
         Raises:
-            Unsupported: no such format.
-            UsageError: the planes do not fit the format, or a descriptor is not one of a DMA buffer.
+            Unsupported: EGL images cannot have that format.
+            UsageError: the planes do not fit the format, or a descriptor does not belong to a DMA buffer.
             EngineUnfit: this EGL does not import memory.
         """
         layout = layout_of(width, height, pix_fmt)
@@ -104,11 +104,11 @@ class EglImage(HeldPicture, Closing):
         return found
 
     def read(self) -> "DevicePicture | VideoFrame":
-        """Return a copy of its picture: on the device if device pictures can have its format, else on the host.
+        """Return a copy of the image's picture: on the device if device pictures can have its format, else on the host.
 
         Raises:
             UsageError: the handle is not an image.
-            Unsupported: its format is not known here.
+            Unsupported: the image's format is not known here.
             EngineUnfit: a trial showed that CUDA does not see an image's pixels on this machine.
             DeviceError: the driver failed.
         """
@@ -118,14 +118,14 @@ class EglImage(HeldPicture, Closing):
         return calls.copied_to_device(frame, opened.stream) or calls.copied_to_host(frame, opened.stream)
 
     def write(self, picture: "Frame | DevicePicture | VideoFrame") -> int | None:
-        """Copy a picture of its size and format into it.
+        """Copy a picture into the image, which has the same size and format.
 
         Returns:
-            A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR), yours to destroy; None if this
-            machine lacks EGL_NV_cuda_event: then the copy is complete.
+            A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR); destroy it yourself. None if this
+            machine lacks EGL_NV_cuda_event: the copy is then complete.
 
         Raises:
-            UsageError: the picture's size or format differs; and as ``read``.
+            UsageError: the picture's size or format differs, or as for ``read``.
             EngineUnfit: a trial showed that others do not see what CUDA writes on this machine.
             DeviceError: the driver failed.
         """
@@ -167,7 +167,7 @@ class EglImage(HeldPicture, Closing):
 
 
 class _Registered:
-    """An image that is registered with CUDA: its frame, and a stream for its copies."""
+    """An image that is registered with CUDA: the frame, and a stream for copies."""
 
     def __init__(self, calls: EglCuda, display: EglDisplay, image: int, pix_fmt: str | None) -> None:
         self.calls = calls
@@ -179,7 +179,7 @@ class _Registered:
             self.stream = calls.cuda.stream()
 
     def close(self) -> None:
-        """Wait for its copies, and unregister it."""
+        """Wait for the image's copies, and unregister the image."""
         self.calls.finish(self.stream)
         self.stream.close()
         self.calls.call("cuGraphicsUnregisterResource", self._resource)
@@ -187,7 +187,7 @@ class _Registered:
 
 @dataclass(frozen=True, slots=True)
 class PixelsSeen:
-    """The result of a trial: whether CUDA reads what OpenGL wrote and the reverse, or why no trial was possible."""
+    """The result of a trial: whether CUDA reads what OpenGL wrote and vice versa, or why no trial was possible."""
 
     reads: bool
     writes: bool
@@ -237,8 +237,8 @@ def wait_for_sync(calls: EglCuda, display: EglDisplay, sync: int, stream: Stream
     """Make a CUDA stream wait for a sync (EGLSyncKHR); return False if the host had to wait instead.
 
     Raises:
-        UsageError: it is not a sync of that display.
-        EngineHung: its work did not end within a minute.
+        UsageError: the handle is not a sync of that display.
+        EngineHung: the sync's work did not end within a minute.
         DeviceError: the driver failed.
     """
     try:
@@ -266,5 +266,5 @@ def sync_after(calls: EglCuda, display: EglDisplay, stream: Stream) -> int | Non
         wanted = (ctypes.c_ssize_t * 3)(_CUDA_EVENT_HANDLE, int(event), NONE)
         return int(display.egl.call("eglCreateSync64KHR", display.handle, _SYNC_CUDA_EVENT, wanted))
     finally:
-        # CUDA destroys it once its work is done; the sync does not need it.
+        # CUDA destroys the event once its work is done; the sync does not need the event.
         calls.call("cuEventDestroy", event)

@@ -1,9 +1,10 @@
-"""CUDA's descriptions of pictures for EGL, and FFmpeg's names for them: pure.
+"""CUDA's descriptions of pictures for EGL, and FFmpeg's names for these pictures. Only pure functions and values.
 
 Source: cuda.h, CUeglColorFormat, whose comments name the bytes of a word from its upper end: "ARGB ... BGRA byte
 ordering" is FFmpeg's bgra. Formats of two 8-bit planes change their name between a producer and its consumer: a frame
 presented as YUV420_SEMIPLANAR arrives as YVU420_SEMIPLANAR and the other way round, with the same bytes (driver
-580.159.04 on an H100; formats of 10 and 12 bits keep theirs). So both names are read as Cb before Cr, the usual order.
+580.159.04 on an H100; formats of 10 and 12 bits keep their names). So both names are taken to mean Cb before Cr, the
+usual order.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ _CODES_OF: Final = {
     _BT2020: {"nv12": (83, 84), "yuv420p": (85,), "p010le": (92,), "p210le": (93,)},
     _BT709: {"nv12": (87, 88), "yuv420p": (89,), "p010le": (91,), "p210le": (95,)},
 }
-"""Codes of CUeglColorFormat, by their stated colours and FFmpeg's name of the bytes; producers use the first one."""
+"""Codes of CUeglColorFormat, by stated colours and FFmpeg's format name; producers use the first."""
 _FORMATS: Final = {
     code: (name, colour) for colour, names in _CODES_OF.items() for name, codes in names.items() for code in codes
 }
@@ -68,10 +69,10 @@ class EglLayout:
 
     width: int  #: in samples
     height: int  #: in samples
-    pix_fmt: str  #: FFmpeg's name of the bytes, planes in order
+    pix_fmt: str  #: FFmpeg's name of the format whose planes are in this order
 
     def __str__(self) -> str:
-        """Return the size and format, as messages state them."""
+        """Return the size and format as text for messages."""
         return f"{self.width}x{self.height} {self.pix_fmt}"
 
     @property
@@ -109,7 +110,7 @@ class EglLayout:
 
     @property
     def surface(self) -> tuple[SurfaceFormat, str] | None:
-        """The device format, and FFmpeg's planar name of it; None if device pictures have no such layout."""
+        """The format of device pictures with this layout, and FFmpeg's name of its planar form; or None."""
         planar = _SURFACES.get(self.pix_fmt)
         found = surface_format(planar)
         held = found is not None and found.holds(self.width, self.height)
@@ -138,7 +139,7 @@ def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
 
 
 def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tuple[EglLayout, Colour]:
-    """Return a frame's layout and colours; ``pix_fmt`` overrides its format. ``Unsupported`` if not known here."""
+    """Return a frame's layout and colours; ``pix_fmt`` overrides its format. ``Unsupported`` if it is unknown here."""
     name, colour = _FORMATS.get(code, ("", _UNKNOWN))
     if not (pix_fmt or name):
         raise Unsupported(f"CUDA's EGL format {code} is not supported", _ADVICE)

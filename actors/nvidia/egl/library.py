@@ -1,4 +1,4 @@
-"""libEGL through ctypes: its functions, its errors, its displays.
+"""libEGL through ctypes: functions, errors and displays.
 
 Sources: EGL 1.5; EGL_EXT_device_base, EGL_EXT_platform_device, EGL_NV_device_cuda.
 """
@@ -51,7 +51,7 @@ _NO_DESCRIPTOR: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """An error number of EGL: its name, and our error."""
+    """An error number of EGL: its name, and the class of our error for it."""
 
     name: str
     kind: type[DeviceError] | type[UsageError]
@@ -77,7 +77,7 @@ _CODES: Final = {
 
 
 class Egl:
-    """The process's libEGL; ``EngineUnfit`` without it. Safe from any thread: EGL keeps the last error per thread."""
+    """The process's libEGL; ``EngineUnfit`` if it is missing. Safe from any thread: EGL keeps an error per thread."""
 
     def __init__(self) -> None:
         try:
@@ -93,7 +93,7 @@ class Egl:
         self._found: dict[str, Any] = {}
 
     def function(self, name: str, *types: object) -> Any:
-        """Return a function with these types (by default EGL's); ``EngineUnfit`` if this libEGL does not have it."""
+        """Return a function with these types (default: those of EGL); ``EngineUnfit`` if this libEGL lacks it."""
         if name not in self._found:
             signature: tuple[Any, ...] = types or _FUNCTIONS[name]
             address = self._get(name.encode())
@@ -108,12 +108,12 @@ class Egl:
         return self._found[name]
 
     def call(self, name: str, *arguments: object) -> Any:
-        """Call a function under watch; return its result, unless that means failure.
+        """Call a function under watch; return its result, unless the result means failure.
 
         Raises:
             UsageError: an argument, or the state of an object, does not fit.
             EngineUnfit: this libEGL does not have the function.
-            DeviceMemory, DeviceLost, DeviceError: it failed otherwise.
+            DeviceMemory, DeviceLost, DeviceError: the call failed otherwise.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):
@@ -133,12 +133,12 @@ class Egl:
 
 
 def attributes(*pairs: tuple[int, int]) -> Any:
-    """Return a list of attributes as EGL takes it: 32 bits each, ended by EGL_NONE."""
+    """Return a list of attributes in the form that EGL takes: 32 bits each, with EGL_NONE at the end."""
     return (_I * (2 * len(pairs) + 1))(*(number for pair in pairs for number in pair), NONE)
 
 
 class EglDisplay:
-    """An initialised display, which stays open until the process ends: EGL gives every caller the same one."""
+    """An initialised display, which stays open until the process ends: EGL gives the same display to every caller."""
 
     def __init__(self, egl: Egl, handle: int) -> None:
         self.egl = egl

@@ -1,4 +1,4 @@
-"""The producer's end of a stream: CUDA presents frames, and each returns once the consumer has released it.
+"""The producer's end of a stream: CUDA presents frames, and each frame returns once the consumer has released it.
 
 Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from presenting it until it is returned.
 """
@@ -30,7 +30,7 @@ _SIDE_MOST: Final = 1 << 15
 
 
 class FrameMemory(Enum):
-    """The memory of a producer's frames: pitched memory reaches a consumer on any GPU, arrays stay on their own GPU."""
+    """The memory of a producer's frames: pitched memory can reach a consumer on another GPU, CUDA arrays cannot."""
 
     PITCH = "pitch"
     ARRAY = "array"
@@ -39,8 +39,9 @@ class FrameMemory(Enum):
 class ProducerSession(EndSession):
     """CUDA as the producer of a stream; it owns the memory of its frames. Used by one thread at a time.
 
-    It waits until the consumer has connected: a producer that connects first spoils the stream. All frames have the
-    size stated here: the driver accepts others without an error, but what the consumer then sees is undefined.
+    The producer waits until the consumer has connected: a producer that connects first spoils the stream. All frames
+    have the size stated here: the driver accepts other sizes without an error, but the consumer then sees undefined
+    pictures.
 
     Raises:
         UsageError: the stream has a producer, or the size is impossible.
@@ -65,7 +66,7 @@ class ProducerSession(EndSession):
         self._frames: dict[int, tuple[EglPlane, ...]] = {}
         self._free: list[int] = []
         self.out = 0
-        """Frames presented and not yet returned."""
+        """How many frames were presented and have not returned yet."""
         self._presented = 0
         self._await(lambda: may_connect_producer(stream.state), "no consumer connected to the stream")
         self._connect("cuEGLStreamProducerConnect", layout.width, layout.height)
@@ -101,9 +102,12 @@ class ProducerSession(EndSession):
         return True
 
     def drain(self) -> bool:
-        """Wait until the consumer has had every frame; return whether it has. Disconnecting loses waiting frames.
+        """Wait until the consumer has had every frame; return whether it has.
 
-        ``DeadlineMissed`` if the consumer took none for the stream's ``wait_s``, ``DeviceError`` if the driver failed.
+        Disconnecting would lose frames that still wait.
+
+        ``DeadlineMissed`` if the consumer took no frame during the stream's ``wait_s``, ``DeviceError`` if the driver
+        failed.
         """
         while self.state in LIVE and self.out > self._keeps_last:
             self._await(self._has_returned, f"the stream's consumer did not take {self.out} frames")
@@ -118,7 +122,7 @@ class ProducerSession(EndSession):
             self._calls.free(self._frames.popitem()[1])
 
     def _may_present(self) -> bool:
-        """Return whether a frame is free and there is room for it, or the consumer is gone."""
+        """Return whether a frame is free and the FIFO has room for it, or the consumer is gone."""
         if not self._free and len(self._frames) == self._frames_most:
             self._has_returned()
         if self.state is EndState.ENDED:
@@ -139,7 +143,7 @@ class ProducerSession(EndSession):
         return self.state is EndState.ENDED
 
     def _has_returned(self) -> bool:
-        """Take one frame back, if one has returned; the driver waits a millisecond for it (measured)."""
+        """Take a frame back, if any has returned; the driver waits a millisecond for it (measured)."""
         if not self.out:
             return False
         frame = self._calls.driver.CUeglFrame()
@@ -202,7 +206,7 @@ class EglProducer(StreamProducer):
         return self._session.present(self._calls.filling(layout, picture))
 
     def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> NDArray[np.uint8]:
-        """Copy the device's memory to the host."""
+        """Copy memory of the device to the host."""
         mover = self._open_mover()
         mover.wait_for(streams)
         return mover.fetch(address, size_bytes)
@@ -212,7 +216,7 @@ class EglProducer(StreamProducer):
         return self._session is not None and self._session.drain()
 
     def described(self) -> tuple[int, int, str]:
-        """Return the properties of its pictures."""
+        """Return the properties of the producer's pictures."""
         if self._session is None:
             raise UsageError("there are no frames to present", "Give at least one.")
         layout = self._session.layout

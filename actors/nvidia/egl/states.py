@@ -1,4 +1,4 @@
-"""The states of a stream's two ends, and what each end may do in them: pure.
+"""The states of a stream's two ends, and what each end may do in each state. Only pure functions and values.
 
 Sources: CUDA for Tegra 4.1; EGL_KHR_stream, EGL_KHR_stream_fifo, EGL_NV_stream_reset.
 """
@@ -28,8 +28,8 @@ class EndState(Enum):
     """The state of one end of a stream."""
 
     UNCONNECTED = "unconnected"  #: not connected yet
-    READY = "ready"  #: connected; a consumer holds no frame, and all frames of a producer have returned
-    HOLDING = "holding"  #: a consumer holds a frame; some frames of a producer have not returned
+    READY = "ready"  #: connected; the consumer holds no frame, or all frames of the producer have returned
+    HOLDING = "holding"  #: the consumer holds a frame; or some frames of the producer have not returned
     ENDED = "ended"  #: the other end, or the stream, is gone
     CLOSED = "closed"  #: disconnected in order
     FAILED = "failed"  #: the driver or the device failed
@@ -39,12 +39,12 @@ class EndState(Enum):
 class EndEvent(Enum):
     """An event at one end of a stream."""
 
-    CONNECT = "connect"  #: it connected
-    HOLD = "hold"  #: a consumer acquired a frame; a producer presented one
-    FREE = "free"  #: a consumer released its frame; a producer's last presented frame returned
+    CONNECT = "connect"  #: this end connected
+    HOLD = "hold"  #: the consumer acquired a frame, or the producer presented a frame
+    FREE = "free"  #: the consumer released its frame, or the producer's last presented frame returned
     PART = "part"  #: the other end disconnected, died, or lost its context
     FAIL = "fail"  #: a call failed for another reason
-    CLOSE = "close"  #: its owner closes it
+    CLOSE = "close"  #: the owner closes this end
 
 
 LIVE: Final = frozenset({EndState.READY, EndState.HOLDING})
@@ -55,7 +55,8 @@ _WAYS: Final = {
     # An end that was never connected has nothing to disconnect.
     _S.UNCONNECTED: {_E.CONNECT: _S.READY, _E.FAIL: _S.FAILED, _E.PART: _S.ENDED, _E.CLOSE: _S.CLOSED},
     _S.READY: {_E.HOLD: _S.HOLDING, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
-    # A producer presents more while frames are out. ``ConsumerSession`` refuses to acquire a second frame.
+    # A producer may present more frames before all have returned. ``ConsumerSession`` refuses to acquire a second
+    # frame.
     _S.HOLDING: {
         _E.HOLD: _S.HOLDING,
         _E.FREE: _S.READY,
@@ -63,10 +64,11 @@ _WAYS: Final = {
         _E.FAIL: _S.FAILED,
         _E.CLOSE: _S.CLOSED,
     },
-    # After its producer is gone, a consumer still releases its frame.
+    # After the producer is gone, the consumer still releases its frame.
     _S.ENDED: {_E.FREE: _S.ENDED, _E.PART: _S.ENDED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.CLOSED},
     _S.CLOSED: {_E.CLOSE: _S.CLOSED},
-    # The driver ends the process on connections whose context is gone: nothing is called after a failure.
+    # The driver ends the process if it is called for a connection whose context is gone, so it is not called after a
+    # failure.
     _S.FAILED: {_E.FREE: _S.FAILED, _E.PART: _S.FAILED, _E.FAIL: _S.FAILED, _E.CLOSE: _S.ABANDONED},
     _S.ABANDONED: {_E.CLOSE: _S.ABANDONED},
 }
@@ -92,7 +94,7 @@ def may_connect_producer(stream: StreamState) -> bool:
 
 
 def check_consumer(stream: StreamState) -> None:
-    """Refuse a second consumer (``UsageError``), which spoils the stream (measured)."""
+    """Refuse a second consumer (``UsageError``), which would spoil the stream (measured)."""
     if stream is not StreamState.CREATED:
         raise UsageError(f"the stream is {stream.name}: it has or had a consumer", "Make a new stream.")
 
@@ -100,7 +102,7 @@ def check_consumer(stream: StreamState) -> None:
 def has_room(out: int, unseen: int, fifo_frames: int) -> bool:
     """Return whether a frame may be presented now without waiting in the driver.
 
-    ``out`` frames are presented and not returned; ``unseen`` of them have not been acquired yet. A mailbox
-    (``fifo_frames`` 0) replaces a frame that was not acquired.
+    ``out`` is the number of frames that were presented and have not returned; ``unseen`` of them have not been acquired
+    yet. In a mailbox (``fifo_frames`` 0), a new frame replaces a frame that was not acquired.
     """
     return out < PRESENTED_MOST and (fifo_frames == 0 or unseen < fifo_frames)

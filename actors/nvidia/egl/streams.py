@@ -28,20 +28,23 @@ TIMED_OUT: Final = 702
 class EglStream(PictureStream, Closing):
     """An EGLStream: one producer's frames for one consumer, in this process or another. Opened on first use.
 
-    ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer; the other end
-    may be CUDA's, NvMedia's, Argus' or OpenGL's. One object may serve both ends. Close it when both are done.
+    ``codecfleet.frames(stream)`` is a consumer and ``codecfleet.present(pictures, stream)`` a producer. CUDA, NvMedia,
+    Argus or OpenGL may have the other end. One object may serve both ends. Close it when both ends are done.
 
     Args:
         fifo_frames: how many frames wait for the consumer, in order (EGL_STREAM_FIFO_LENGTH_KHR), 64 at most; 0 is a
-            mailbox, in which a new frame replaces one that was not taken.
+            mailbox, in which a new frame replaces a frame that was not taken.
         keeps_last: keep the last frame in the stream, so that a consumer gets it again when none follows (EGL's
             default). False drops it, if EGL_NV_stream_reset is available (EGL_SUPPORT_REUSE_NV).
-        descriptor: a stream of another process, by the descriptor that its ``descriptor`` returned; yours to close.
-        handle: an EGLStreamKHR that you made; yours to destroy. ``display`` is its EGLDisplay, if not the device's.
-        fps: the frame with number n is shown at n / ``fps``; None takes the time at which it was acquired.
-        pix_fmt: FFmpeg's name of the frames' format, if the stream states a wrong one.
+        descriptor: the file descriptor of a stream of another process, which ``descriptor`` returned there; close it
+            yourself.
+        handle: an EGLStreamKHR that you made; destroy it yourself. ``display`` is its EGLDisplay, if that is not the
+            device's.
+        fps: the frame with number n is shown at n / ``fps``; None means the time at which the frame was acquired.
+        pix_fmt: FFmpeg's name of the frames' format, if the stream states a wrong format.
         wait_s: how long one end waits for the other before ``DeadlineMissed``.
-        repeat_s: give a consumer the last frame again after this long without a new one; None keeps waiting.
+        repeat_s: give the consumer the last frame again after this long without a new frame; None means to keep
+            waiting.
 
     Raises:
         UsageError: the arguments exclude each other, or are out of range.
@@ -109,16 +112,16 @@ class EglStream(PictureStream, Closing):
 
     @property
     def presented(self) -> int:
-        """How many frames its producer presented."""
+        """How many frames the producer presented."""
         return self._counted(_PRODUCER_FRAME)
 
     @property
     def acquired(self) -> int:
-        """The number of the frame that its consumer acquired last, counting presented frames from 1."""
+        """The number of the frame that the consumer acquired last, counting presented frames from 1."""
         return self._counted(_CONSUMER_FRAME)
 
     def descriptor(self) -> int:
-        """Return a file descriptor for another process's ``EglStream(descriptor=...)``; yours to send and to close.
+        """Return a file descriptor for another process's ``EglStream(descriptor=...)``; send and close it yourself.
 
         Take it before either end connects.
 
@@ -130,13 +133,13 @@ class EglStream(PictureStream, Closing):
         return int(display.egl.call("eglGetStreamFileDescriptorKHR", display.handle, handle))
 
     def open_consumer(self, place: str) -> StreamConsumer:
-        """Connect and return its consumer."""
+        """Connect and return the stream's consumer."""
         from .consumer import EglConsumer  # noqa: PLC0415 - it imports this module
 
         return EglConsumer(egl_cuda(), self, place)
 
     def open_producer(self, memory: str) -> StreamProducer:
-        """Return its producer, which connects with its first picture."""
+        """Return the stream's producer, which connects with its first picture."""
         from .producer import EglProducer  # noqa: PLC0415 - it imports this module
 
         return EglProducer(egl_cuda(), self, memory)
@@ -214,7 +217,7 @@ class EndSession(Closing):
         self._context_id = calls.context_id()
 
     def close(self) -> None:
-        """Disconnect, and free its memory. Idempotent."""
+        """Disconnect, and free this end's memory. Idempotent."""
         try:
             if self.state in (*LIVE, EndState.ENDED):
                 self._check_context()
@@ -229,7 +232,7 @@ class EndSession(Closing):
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Return the frame or frames that belong to the other end, and disconnect."""
+        """Give back the frame or frames that belong to the other end, and disconnect."""
 
     def _connect(self, name: str, *arguments: object) -> None:
         """Connect, or close; a failure leaves nothing open."""
@@ -241,7 +244,7 @@ class EndSession(Closing):
         self._move(EndEvent.CONNECT)
 
     def _asked(self, name: str, *arguments: object, may_time_out: bool = False) -> bool:
-        """Call the driver; return whether that succeeded: False if no frame came or the other end is gone."""
+        """Call the driver; return whether the call succeeded: False if no frame came or the other end is gone."""
         try:
             self._check_context()
             code, _ = self._calls.attempt(name, *arguments)

@@ -1,4 +1,4 @@
-"""NVDEC as a picture decoder: the same pictures as software's, or a reason why that is impossible."""
+"""NVDEC as a picture decoder: the same pictures as from software, or a reason why that is impossible."""
 
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 
 
 class NvdecCapabilities:
-    """The capabilities of the device's NVDEC, queried once per codec, sampling and depth: a query makes a context."""
+    """The device's NVDEC capabilities, queried once per codec, sampling and depth: each query makes a context."""
 
     def __init__(self, module: Any, cuda: Cuda) -> None:
         self._module = module
@@ -72,7 +72,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     make_reader: MakeReader[PictureT]
     cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" if it does
     wrong_pictures: Callable[[], int]  # how many wrong pictures this process's decoders have reported so far
-    request: SessionRequest | None = None  # of a caller with a fallback; None waits for a session without limit
+    request: SessionRequest | None = None  # from a caller with a fallback; None waits for a session
     options: NvdecOptions = PLAIN
 
     def begin(
@@ -89,7 +89,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
         Raises:
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
             EngineBusy: a session would not be ready soon.
-            EngineFailed: its pictures may be wrong.
+            EngineFailed: the pictures may be wrong.
             DeviceError: the device failed otherwise.
         """
         if coded.pix_fmt is not None:
@@ -97,7 +97,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
         return NvdecDecoding(self, coded, context, tally, wanted, at_once=at_once)
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
-        """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
+        """Return the key of a session that can decode such pictures; ``EngineUnfit`` if no session can."""
         surface = surface_format(facts.pix_fmt)
         if (reason := unsupported_reason(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, ADVICE)

@@ -1,8 +1,8 @@
-"""Turns a container's packets into NVDEC's input: Annex B units, parameter sets, and the pictures to expect.
+"""Turns a container's packets into input for NVDEC: Annex B units, parameter sets, and the pictures to expect.
 
-Measured on an H200 (docs/nvdec.md): parameter sets must precede a range; after a first CRA or BLA, RASL pictures are
-left out; VP9's timestamps are one picture late, so VP8, VP9 and AV1, which show pictures in packet order, are counted.
-Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
+Measured on an H200 (docs/nvdec.md): parameter sets must precede a range; RASL pictures after a CRA or BLA that begins a
+range are left out; VP9's timestamps are one picture late, so pictures of VP8, VP9 and AV1, which come in packet order,
+are identified by counting. Source: ITU-T H.265 (08/2021) sections 7.4.2.2 and 8.1.3.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """A packet as NVDEC gets it; ``number`` is in demux order, ``is_new`` if it changes the known parameters."""
+    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new``: the known parameters change here."""
 
     number: int
     payload: bytes
@@ -42,10 +42,10 @@ class Chunk(NamedTuple):
 
 
 class Feeder:
-    """Prepares one range's packets, each read once. Used once.
+    """Prepares the packets of one range. Used once.
 
     ``extradata`` is the track's codec configuration, which says how units are delimited. Set ``size``, the pictures'
-    (width, height), again when it changes. ``sequence`` holds the pictures' parameters if extradata does not.
+    (width, height), again when it changes. ``sequence`` holds the pictures' parameters if ``extradata`` does not.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Feeder:
         headers = unit_headers(units, kinds, hevc=self._is_hevc)
         is_new = self._is_new(headers.sequence)
         payload = annex_b(units) if self._extradata[:1] == _AVCC_OR_HVCC else bytes(data)
-        # A new sequence may go to another decoder, which has no parameters yet.
+        # A new sequence may be decoded by another session, which has no parameters yet.
         if not self._begun or (is_new and headers.begins):
             payload = annex_b_headers(self._extradata, hevc=self._is_hevc) + payload
         self._begun = True

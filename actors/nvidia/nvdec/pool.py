@@ -1,6 +1,6 @@
 """The warm decoder sessions of one device, opened one at a time in the background.
 
-Opening one costs 0.1 s of the kernel's time, serialised over the whole host (docs/nvdec.md).
+Opening a session takes 0.1 s in the operating system's kernel, one at a time on the whole host (docs/nvdec.md).
 """
 
 import threading
@@ -24,7 +24,7 @@ WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. At most ``wanted_most``, the most wanted at once, are open."""
+    """The counts of one key's sessions. No more are open than were ever wanted at once (``wanted_most``)."""
 
     made: int = 0
     closed: int = 0
@@ -40,7 +40,7 @@ class PoolCounts:
     in_use: int = 0  # handed out so far
     in_use_now: int = 0
     closed: int = 0
-    refused: int = 0  # requests that got no session, as they would have had to wait
+    refused: int = 0  # requests that got no session because they would have had to wait
     of_kind: defaultdict[SessionKey, KeyCounts] = field(default_factory=lambda: defaultdict(KeyCounts))
 
 
@@ -60,7 +60,7 @@ class _Waiter:
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A session to open, for ``waiter``, or for ``request``, which does not wait; both are None if nobody claims it."""
+    """A session to open for ``waiter``, or for ``request``, which does not wait; both are None while unclaimed."""
 
     key: SessionKey
     first: bytes
@@ -70,16 +70,16 @@ class _Opening:
 
     @property
     def is_free(self) -> bool:
-        """Whether the next caller may claim it."""
+        """Whether the next caller may claim the session."""
         return self.waiter is None and (self.request is None or self.request.is_over)
 
 
 class NvdecPool:
     """Keeps used sessions for the next caller with the same key. Safe from any thread.
 
-    A separate thread opens sessions with ``make``, and ends when none is missing. The session idle longest is closed
-    when more than ``idle_max`` are idle, or when ``budget``, the device's memory, needs room (None: unbounded).
-    ``changed`` is notified whenever an opening succeeds or fails.
+    A separate thread opens sessions with ``make``, and ends when none is missing. The session that has been idle
+    longest is closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs
+    room (None: unbounded). ``changed`` is notified whenever an opening succeeds or fails.
     """
 
     def __init__(
@@ -107,10 +107,11 @@ class NvdecPool:
         """Hand out a session for ``key``, a warm one if any is idle; a session that returns unclean is closed.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
-        ``request`` is from a caller with a fallback, which waits for few openings; None waits as long as it takes.
+        ``request`` is from a caller with a fallback, who waits for only a few openings; with None the caller waits as
+        long as it takes.
 
         Raises:
-            EngineBusy: too many others are opened first. The session is still opened, for the next caller.
+            EngineBusy: too many other sessions are opened first. This session is still opened, for the next caller.
             DeviceError: no session could be opened, now or in the background since the last call.
         """
         with self._changed:
@@ -131,7 +132,7 @@ class NvdecPool:
             pass
 
     def _pop_idle(self, key: SessionKey) -> NvdecSession | None:
-        # The session used last: its memory is the warmest.
+        # Take the session used last: its memory is the warmest.
         name = next((name for name, session in reversed(self._idle.items()) if session.key == key), None)
         if name is None:
             return None
@@ -247,7 +248,7 @@ class NvdecPool:
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
-        """Hand a session to the longest-waiting caller, else keep it; return the sessions beyond ``idle_max``."""
+        """Hand a session to the longest-waiting caller, or keep it; return the sessions beyond ``idle_max``."""
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
             self._count_in_use(session.key)

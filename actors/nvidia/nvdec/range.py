@@ -1,4 +1,4 @@
-"""One range in NVDEC: the pictures that are awaited, and the packet that each belongs to."""
+"""One range in NVDEC: the awaited pictures, and the packet of each picture."""
 
 import time
 from collections import deque
@@ -30,11 +30,11 @@ class _Awaited(NamedTuple):
     number: int
     pts: int | None
     is_given: bool  # whether a software decoder would give the picture
-    is_wanted: bool  # whether the picture is also wanted: only then its surface is read
+    is_wanted: bool  # whether the picture is also wanted: only then is its surface read
 
 
 class FedRange(Generic[PictureT]):
-    """A range's packets, and the pictures that they give. Used once.
+    """A range's packets, and the pictures that come from them. Used once.
 
     A range consists of stretches: a packet that states new parameters (a size, colours) begins another stretch, after
     the pictures of the packets before it are drained.
@@ -70,7 +70,7 @@ class FedRange(Generic[PictureT]):
         self._first_pts: int | None = None
 
     def prepared(self, number: int, packet: "VideoPacket") -> Fed | None:
-        """Return a packet as NVDEC gets it, None if it must not; raises if NVDEC may decode it wrongly."""
+        """Return a packet in the form for NVDEC, None if it is left out; raises if NVDEC might decode it wrongly."""
         self._check(number, packet)
         chunk = self._feeder.chunk(number, memoryview(packet))
         if chunk is None:
@@ -94,7 +94,7 @@ class FedRange(Generic[PictureT]):
     def drain(
         self, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Yield the stretch's last pictures as ``feed`` does; the session is empty then."""
+        """Yield the stretch's last pictures as ``feed`` does; afterwards the session is empty."""
         began_s = time.perf_counter()
         yield from self._accepted(session.flush(reader, self._keeps), began_s)
         missing = [awaited for awaited in self._awaited.values() if awaited.is_given]

@@ -1,6 +1,7 @@
 """One warm decoder session of NVDEC: packets in, pictures out, on the host or the device. For one thread at a time.
 
-Making one costs 0.1 s, serialised over the whole machine (docs/nvdec.md), so it decodes one range after another.
+Making a session takes 0.1 s, one at a time on the whole machine (docs/nvdec.md), so a session decodes one range after
+another.
 """
 
 import re
@@ -34,8 +35,8 @@ _ADVICE: Final = "Try every codec with codecfleet doctor --fresh, or use --devic
 class SessionKey:
     """The properties that a session is made for; tracks with the same key may share a session.
 
-    ``sequence``, the parameters of the pictures, is only compared: a decoder has as many surfaces as its first stream
-    needs, and returns wrong pictures for a stream of the same size that needs more (measured on an H200).
+    ``sequence``, the parameters of the pictures, is only compared. A decoder has only the surfaces that its first
+    stream needs, and returns wrong pictures for a stream of the same size that needs more (measured on an H200).
     """
 
     codec: str
@@ -56,7 +57,7 @@ _AHEAD_PICTURES, _AHEAD_BYTES = 8, 16 << 20
 so several small pictures share one wait.
 """
 _READER_PICTURES: Final = 2
-"""The memory of a reader in pictures: its scratch is one picture, whose rows may be padded."""
+"""The memory of a reader, counted in pictures: the scratch memory is one picture, whose rows may be padded."""
 _FIXED_BYTES: Final = 56 << 20
 
 
@@ -73,9 +74,9 @@ class SurfaceReader(ABC, Generic[PictureT]):
 
     @abstractmethod
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
-        """Begin to read a surface; return a function that returns its picture once the stream is done.
+        """Begin to read a surface; return a function that returns the picture once the stream is done.
 
-        Keep the function until then: it owns the picture's memory. ``DeviceError`` if refused.
+        Keep the function until then, because it owns the picture's memory. ``DeviceError`` if refused.
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
@@ -83,7 +84,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
 
     @abstractmethod
     def close(self) -> None:
-        """Free its memory; pictures in use keep theirs. Idempotent."""
+        """Free the reader's memory; pictures in use keep their memory. Idempotent."""
 
 
 MakeReader: TypeAlias = Callable[[SessionKey], SurfaceReader[PictureT]]
@@ -135,11 +136,11 @@ class NvdecSession:
 
     @property
     def is_clean(self) -> bool:
-        """Whether another range may be fed to it, because the last one was flushed."""
+        """Whether another range may be fed to the session, because the last range was flushed."""
         return self._state is _State.READY
 
     def prime(self, payload: bytes) -> None:
-        """Decode a first packet, which makes the driver open its decoder, and drop its picture. Close if it fails."""
+        """Decode a first packet, which makes the driver open its decoder, and drop the picture. Close if that fails."""
         if payload:
             self._state = _State.FEEDING
             with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "Decode"):
@@ -148,13 +149,15 @@ class NvdecSession:
             self._state = _State.READY
 
     def reader(self, make: MakeReader[PictureT]) -> SurfaceReader[PictureT]:
-        """Return this session's reader of a kind, made on first use and kept."""
+        """Return this session's reader of this kind, made on first use and kept."""
         if make not in self._readers:
             self._readers[make] = make(self._shape)
         return cast("SurfaceReader[PictureT]", self._readers[make])
 
     def serves(self, key: SessionKey) -> bool:
-        """Return whether ``turn_to`` accepts ``key``: its own, or one of another size up to the largest option.
+        """Return whether ``turn_to`` accepts ``key``.
+
+        It accepts the session's own key, or a key of another size up to ``options.largest``.
 
         For another size the driver makes the decoder again, with the surfaces that this size needs. For the session's
         first or current size, only the same key is accepted.
@@ -192,7 +195,7 @@ class NvdecSession:
         """Decode one packet; return the pictures that are now complete: often none, then several.
 
         ``keeps`` gets the ticket of each decoded picture's packet, in the pictures' order; only the surfaces for which
-        it returns True are read. ``at_once`` waits for each picture rather than for a few at a time.
+        ``keeps`` returns True are read. ``at_once`` waits for each picture instead of a few at a time.
 
         Raises:
             EngineFailed, EngineUnfit, DeviceLost: by the kind of failure; close the session then.
@@ -204,7 +207,7 @@ class NvdecSession:
             return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
 
     def flush(self, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> list[PictureT]:
-        """Return the remaining pictures, after which the session is clean; raises as ``feed`` does."""
+        """Return the remaining pictures; afterwards the session is clean. Raises as ``feed`` does."""
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding the last pictures"):
             self._begin(self._module.PacketData(), reader, keeps)
             pictures: list[PictureT] = self._finished()
@@ -217,7 +220,8 @@ class NvdecSession:
             self._state = _State.CLOSED
             with self._cuda.entered:
                 if self._begun:
-                    # The device must stop writing to the pictures' memory; if the wait fails, it has stopped.
+                    # Wait until the device no longer writes to the pictures' memory; if the wait fails, the device has
+                    # stopped anyway.
                     with suppress(DeviceError), self._cuda.watch.calling(_NVDEC, "the last pictures"):
                         self._stream.wait()
                     self._begun.clear()
@@ -262,7 +266,8 @@ class NvdecSession:
                 continue
             options = self.key.options
             notes = _notes(frame, statistics=options.statistics) if options.has_notes else None
-            # Last: after this the device writes to the picture's memory, which no failure may release.
+            # This comes last: from here on the device writes to the picture's memory, so no failure may release that
+            # memory.
             self._begun.append(_Begun(reader.begin(frame.GetPtrToPlane(0), self._stream), notes))
 
     def _finished(self) -> list[PictureT]:
@@ -297,7 +302,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Return our error for PyNvVideoCodec's, by its code, else by its class; our own errors pass unchanged."""
+    """Translate an error of PyNvVideoCodec into one of ours, by its code or else its class; ours stay unchanged."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))

@@ -1,4 +1,4 @@
-"""Decodes one series of packets on NVDEC, stretch by stretch, each on a session of its size."""
+"""Decodes one series of packets on NVDEC, stretch by stretch; each stretch uses a session of the pictures' size."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -60,9 +60,9 @@ class DecodesOn(Protocol[PictureT]):
 
 
 class NvdecDecoding(Generic[PictureT]):
-    """A series of packets, ``push``ed one by one; ``close`` gives its session back.
+    """A series of packets, which ``push`` takes one by one; ``close`` gives the session back.
 
-    ``at_once`` waits for each picture. Only ``wanted`` pictures are copied and returned, None means all.
+    ``at_once`` waits for each picture. Only ``wanted`` pictures are copied and returned; None means all pictures.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class NvdecDecoding(Generic[PictureT]):
             yield number, picture
 
     def _turn(self, fed: Fed) -> None:
-        """Take a session for the stretch that a packet begins, the current one if it fits."""
+        """Take a session for the stretch that a packet begins: the current session, if it fits."""
         before = _colours(self._context)
         if fed.chunk.is_new or self._facts.pix_fmt is None:
             self._look_at(fed)
@@ -156,7 +156,7 @@ class NvdecDecoding(Generic[PictureT]):
             self.close()
             acquired = self._decoder.pool.acquire(key, fed.chunk.payload, self._request)
             self._session = self._held.enter_context(acquired)
-        self._request = None  # later stretches wait for a session: a refusal would lose the pictures decoded so far
+        self._request = None  # later stretches wait: a refusal would lose the pictures decoded so far
         self._session.turn_to(key)
         self._reader = self._session.reader(self._decoder.make_reader)
 
@@ -190,7 +190,7 @@ def _colours(context: VideoCodecContext) -> tuple[int, int, int, int]:
 
 
 def _refuse_late_colours(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    """Refuse colours that begin after the first pictures: software also gives them to pictures that it still holds."""
+    """Refuse colours that begin after the first pictures: software would also apply them to pictures it still holds."""
     if any(old == unstated != new for old, new, unstated in zip(before, after, _UNSTATED, strict=True)):
         raise EngineUnfit("the first pictures state no colours, and later ones do", ADVICE)
 

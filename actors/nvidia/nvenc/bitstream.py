@@ -1,6 +1,6 @@
 """Changes to NVENC's bitstream: parameter sets are moved out of band, colour and HDR values are added.
 
-PyNvVideoCodec has no settings for colours: FFmpeg's metadata filters write them, and messages carry HDR values.
+PyNvVideoCodec has no settings for colours: FFmpeg's metadata filters write them, and HDR values are in messages.
 Sources: ITU-T H.264 (08/2021) 7.3.2.3, annex D; ITU-T H.265 (08/2021) 7.3.2.4, annex D; AV1 Bitstream and Decoding
 Process Specification 5.3, 5.8, 6.7.
 """
@@ -28,13 +28,13 @@ _SEQUENCE_HEADER, _FRAME_KINDS = 1, frozenset({3, 6})
 _LIMITED, _FULL = 1, 2
 _RETRY: Final = "Try again on another device."
 _AV1_CHROMA_POSITION: Final = {1: 1, 3: 2}
-"""AV1's chroma positions by FFmpeg's: left is "vertical", top left is "colocated"; AV1 has no others."""
+"""AV1's chroma positions by FFmpeg's numbers: left is "vertical", top left is "colocated"; AV1 has no others."""
 
 
 class BitstreamWriter:
     """Rewrites one session's packets with the colour, sample aspect ratio and HDR values of ``picture``.
 
-    ``EngineFailed`` if there are no parameter sets in ``sequence_parameters``.
+    ``EngineFailed`` if ``sequence_parameters`` has no parameter sets.
     """
 
     def __init__(self, codec: Codec, picture: VideoFormat, sequence_parameters: bytes) -> None:
@@ -81,8 +81,8 @@ class BitstreamWriter:
         has_frame = False
         for kind, unit in obus(data):
             if kind == _SEQUENCE_HEADER:
-                # An encoder may write a header that differs from the announced one (SVT-AV1 does); the written one
-                # counts.
+                # An encoder may write a header that differs from the announced header (SVT-AV1 does); the written
+                # header counts.
                 if unit not in self._described:
                     self._described[unit] = _filtered(self._codec, self._filter, unit)
                 parts += (self._described[unit], *hdr)
@@ -102,7 +102,7 @@ class BitstreamWriter:
 
 
 def metadata_filter(codec: Codec, picture: VideoFormat) -> str:
-    """Return FFmpeg's bitstream filter that writes a picture's colour and aspect ratio; "" if neither is stated."""
+    """Return FFmpeg's bitstream filter that writes a picture's colour and aspect ratio; "" if both are unstated."""
     options = _av1_options(picture.colour) if codec is Codec.AV1 else _h26x_options(picture)
     joined = ":".join(f"{name}={value}" for name, value in options.items())
     return f"{codec}_metadata={joined}" if joined else ""

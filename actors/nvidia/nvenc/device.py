@@ -18,7 +18,7 @@ from .errors import EncoderEvidence, nvenc_error
 from .inputs import SURFACE_NAMES
 
 _SESSION_BYTES: Final = 96 << 20
-"""An estimate of a session's memory beside its surfaces; neither documented nor measured."""
+"""An estimate of a session's memory in addition to its surfaces; neither documented nor measured."""
 _SPARE_SURFACES: Final = 8
 _NVENC: Final = "NVENC"
 _NUMBERS: Final = (
@@ -42,9 +42,9 @@ class NvencDevice:
 
     Capabilities are queried once per codec: each query makes a CUDA context.
 
-    ``free_bytes`` returns how much device memory is free, None if unknown. If it fails, its error is raised: for a lost
-    device the package only reports that a picture failed. ``cuda`` None lets each encoder make its own context.
-    Encoders take memory from ``budget``; None is unbounded.
+    ``free_bytes`` returns how much device memory is free, None if unknown. If it fails while an encoder's error is
+    examined, its own error is raised, since the package reports a lost device only as a failed picture. If ``cuda`` is
+    None, each encoder makes its own context. Encoders take memory from ``budget``; None means no limit.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class NvencDevice:
         self._free_bytes = free_bytes
         self._handles = {"gpu_id": 0} if cuda is None else {"gpu_id": cuda.ordinal, "cudacontext": cuda.context}
         self.entered: AbstractContextManager[None] = nullcontext() if cuda is None else cuda.entered
-        self._lock = threading.RLock()  # the garbage collector may collect an encoder at any time
+        self._lock = threading.RLock()  # reentrant: an encoder may be collected while its thread holds the lock
         self._capabilities: dict[Codec, EncoderCapabilities] = {}
         self.counts = EncoderCounts()
         self._abandoned: list[Any] = []
@@ -69,7 +69,8 @@ class NvencDevice:
     def capabilities(self, codec: Codec) -> EncoderCapabilities:
         """Return the device's capabilities for a codec; the driver is asked only the first time.
 
-        ``EngineUnfit`` if there is no NVENC, or not for this codec; ``DeviceError`` if the driver failed.
+        ``EngineUnfit`` if there is no NVENC, or if it does not support this codec; ``DeviceError`` if the driver
+        failed.
         """
         with self._lock:
             if codec not in self._capabilities:
@@ -86,7 +87,7 @@ class NvencDevice:
         from_host: bool,
         stream: int | None = None,
     ) -> "NvencEncoder":
-        """Make an encoder, having checked that the settings fit the device. Raises what ``NvencSession`` does."""
+        """Check that the settings fit the device, and make an encoder. Raises the errors of ``NvencSession``."""
         name = SURFACE_NAMES[surface.layout]
         if not surface.holds(width, height):
             message = f"NVENC takes no {name} surface of {width}x{height}"
@@ -116,7 +117,7 @@ class NvencDevice:
         return NvencEncoder(self, native, needed_bytes)
 
     def mapped(self, error: Exception, needed_bytes: int, *, opening: bool) -> CodecfleetError:
-        """Return our error for the package's, or the error of ``free_bytes`` if it fails too."""
+        """Return our error for an error of the package, or the error of ``free_bytes`` if that fails too."""
         if isinstance(error, CodecfleetError):
             return error
         try:
@@ -149,7 +150,7 @@ class NvencDevice:
 
 
 class NvencEncoder:
-    """One open encoder of the package, with its faults mapped. Not thread-safe."""
+    """One open encoder of the package; its errors become ours. Not thread-safe."""
 
     def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:
         self._device = device
@@ -178,7 +179,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the arguments of ``CreateEncoder`` that differ from its defaults: some keys take effect with any value."""
+    """Return the arguments of ``CreateEncoder`` that differ from its defaults: any value of some keys has an effect."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

@@ -1,8 +1,9 @@
 """Maps the failures of PyNvVideoCodec's encoder to our errors.
 
-The package raises one exception for all faults. Its text has ``Error code : N`` or ``returned error N``: an
-NVENCSTATUS for functions ``nvEnc...``, else a CUresult. Status 10 means one session too many, or too little memory:
-free memory and open encoders decide which. Sources: nvEncodeAPI.h (NVENCSTATUS); CUDA driver API (CUresult).
+The package raises one exception for all faults. Its text has ``Error code : N`` or ``returned error N``: N is an
+NVENCSTATUS for functions ``nvEnc...``, otherwise a CUresult. Status 10 means one session too many, or too little
+memory; the free memory and the number of open encoders decide which. Sources: nvEncodeAPI.h (NVENCSTATUS); CUDA driver
+API (CUresult).
 """
 
 import re
@@ -20,7 +21,7 @@ class EncoderEvidence:
     opening: bool  # whether the encoder was being opened
     own_sessions: int  # how many encoders this process has open
     needed_bytes: int  # an estimate of one encoder's memory
-    free_bytes: int | None = None  # None: unknown
+    free_bytes: int | None = None  # None if unknown
 
 
 _CODE: Final = re.compile(r"(?:error code\s*:|returned error|error code)\s*(\d+)", re.IGNORECASE)
@@ -49,7 +50,7 @@ _FREE_STEP: Final = "Close other encoders on this GPU, or try again when they ha
 
 
 def nvenc_error(error: BaseException, evidence: EncoderEvidence) -> CodecfleetError:
-    """Return our error for one that PyNvVideoCodec raised, given the evidence."""
+    """Return our error for an error that PyNvVideoCodec raised, given the evidence."""
     text = str(error)
     detail = " ".join(text.split())[:_DETAIL_CHARACTERS]
     name = _CUDA_NAME.search(text)
@@ -79,7 +80,7 @@ def _old_driver(detail: str) -> CodecfleetError:
 
 
 def _cuda_error(code: int | None, detail: str) -> CodecfleetError:
-    """Return the error of a CUresult; None if it concerns only the failed call."""
+    """Return our error for a CUresult; None if the code concerns only the failed call."""
     kind = EngineFailed if code is None else kind_of_result(code, EngineFailed)
     if kind is DeviceMemory:
         return DeviceMemory(f"the GPU has no memory for the encoder: {detail}", "Run fewer sessions on this GPU.")

@@ -1,4 +1,4 @@
-"""Pictures as PyNvVideoCodec's encoder takes them, checked here: the package reads past the end of small ones.
+"""Pictures in the form that PyNvVideoCodec's encoder takes; checked here, as it reads past the end of small ones.
 
 Sources: PyNvVideoCodec programming guide, section 2.3, "Encode" (a: bytes, b: CUDA array interface); the CUDA Array
 Interface, version 3.
@@ -63,7 +63,7 @@ class CudaPlanes:
 
 
 def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> NDArray[np.uint8]:
-    """Return a software frame's samples, unchanged, as a surface's bytes; ``EncoderFailed`` if it does not fit."""
+    """Return a software frame's samples, unchanged, as the bytes of a surface; ``EncoderFailed`` if they do not fit."""
     if not isinstance(frame, VideoFrame):
         message = f"the session takes pictures in host memory, not a {type(frame).__name__}"
         raise EncoderFailed(message, _ADVICE)
@@ -77,7 +77,7 @@ def host_input(frame: object, surface: SurfaceFormat, width: int, height: int) -
 
 
 def device_input(frame: object, surface: SurfaceFormat, width: int, height: int) -> CudaPlanes:
-    """Return a device picture as the package takes it; ``EncoderFailed`` unless tight and of this size and format."""
+    """Return a device picture for the package; ``EncoderFailed`` if it has gaps, or another size or format."""
     if not isinstance(frame, DeviceFrame):
         message = f"the session takes pictures in device memory, not a {type(frame).__name__}"
         raise EncoderFailed(message, _ADVICE)

@@ -1,6 +1,6 @@
 """An encoder session on NVENC: exactly one packet for each picture, from the host or the device.
 
-PyNvVideoCodec numbers pictures itself and returns packets late, so the session keeps each number's time. Source:
+PyNvVideoCodec numbers pictures itself and returns packets late, so the session keeps the time for each number. Source:
 PyNvVideoCodec programming guide, section 2.3; "Reconfigure" there, which does not list ``cq`` yet.
 """
 
@@ -28,7 +28,7 @@ from .inputs import device_input, host_input
 _FORCE_IDR: Final = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _PICTURE_IDR: Final = 3  # NV_ENC_PIC_TYPE_IDR
 _MOST_B_FRAMES: Final = 7
-"""The most B pictures if neither settings nor parameter sets state it: more than any preset uses."""
+"""The limit of B pictures in a row if neither settings nor parameter sets state one: more than any preset uses."""
 _COUNTS: Final = {
     "bitrate": "averageBitrate",
     "maxbitrate": "maxBitRate",
@@ -44,14 +44,14 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     """One encoder on NVENC, for one segment.
 
     Software frames carry their time and must have the settings' size, pixel format and time base; other pictures come
-    as a ``TimedPicture``. Nothing is converted. Without ``from_host``, pictures are in device memory, and complete or
+    as ``TimedPicture``. No picture is converted. Without ``from_host``, pictures are in device memory, and complete or
     written in ``stream``, a CUDA stream's handle: the package waits for no other stream (programming guide, section
     2.3: ``cudastream``).
 
     Raises:
-        Unsupported: no NVENC has such a setting; the message names it.
+        Unsupported: no NVENC has such a setting, which the message names.
         EngineUnfit: this device's NVENC cannot encode like this, or it has none.
-        SessionLimit, DeviceMemory: no further encoder fits just now.
+        SessionLimit, DeviceMemory: there is no room for a further encoder now.
         DeviceError: the device failed.
     """
 
@@ -77,7 +77,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
             unstated = _MOST_B_FRAMES if self._nvenc.bf is None else self._nvenc.bf
             self.reorder_frames = reorder_depth(settings, self.extradata, unstated)
             self._rates = _initial_rates(self._nvenc, self._encoder.call("GetEncodeReconfigureParams"))
-        # By number: each picture's pts, and its samples, which the package may copy at any time.
+        # For each picture's number: the pts, and the samples, which the package may copy at any time.
         self._waiting: dict[int, tuple[int, object]] = {}
         self._taken = 0
 
@@ -133,7 +133,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         return (picture.pixels if isinstance(picture, TimedPicture) else picture), self._later_pts(pts_ticks)
 
     def _picture_parameters(self, number: int, flags: int, sei_messages: Sequence[SeiMessage]) -> tuple[Any, ...]:
-        if sei_messages:  # the package takes messages or parameters, and then counts pictures itself
+        if sei_messages:  # the package takes either messages or parameters; with messages it counts pictures itself
             return flags, [({"sei_type": message.kind}, list(message.payload)) for message in sei_messages]
         parameters = self._package.NV_ENC_PIC_PARAMS()
         parameters.inputTimeStamp, parameters.encodePicFlags = number, flags
@@ -146,7 +146,8 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
         is_keyframe = int(entry["picture_type"]) == _PICTURE_IDR
         if is_keyframe and random_access_kind(self._settings.codec, data) is RandomAccess.NONE:
             raise EngineFailed(f"{self.name} marked a packet as a keyframe that is not one", RETRY_ADVICE)
-        # Numbers are in presentation order. A picture may be coded early, but at most a few pictures late.
+        # Numbers are in presentation order. A picture may be coded any number of pictures early, but only a few
+        # pictures late.
         if self._packets_out - number > self.reorder_frames:
             message = f"{self.name} reordered picture {number} by more than {self.reorder_frames}"
             raise EngineFailed(message, RETRY_ADVICE)
