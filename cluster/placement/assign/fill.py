@@ -157,7 +157,7 @@ class Fill:
         return self._rooms[state]
 
     def _move(self, path: Sequence[Claim]) -> tuple[Claim, Claim | None] | None:
-        """Move each claim to the next one's place, and the last elsewhere; or undo it, and return the failed pair."""
+        """Move each claim to the next claim's place, and the last elsewhere; or undo it, and return the pair."""
         before = [next(iter(claim.given), None) for claim in path]
         for claim, after in zip_longest(path, path[1:]):
             place = None if after is None else self._leave(after)
