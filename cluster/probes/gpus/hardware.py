@@ -215,7 +215,7 @@ class Hardware(_Frozen):
     _models: dict[str, tuple[str, GpuModel] | None] = PrivateAttr(default_factory=dict)
 
     def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
-        """Return the MIG profiles of the GPU with this NVML name; () if unknown."""
+        """Return the MIG profiles of the GPU with this NVML name; {} if unknown."""
         model = self.model_of(name)
         return self.mig.get(model[1].mig, {}) if model is not None else {}
 

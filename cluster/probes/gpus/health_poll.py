@@ -48,7 +48,7 @@ class HealthPoll:
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Return every device's health; ``pids`` are codecfleet's processes on this machine. Never raises.
 
-        If the library fails, return the reason; the next poll opens it again.
+        If the library fails, return the reason; the next poll opens the library again.
         """
         if self._watch is None or self._watch.failure is not None:
             self.close()

@@ -138,7 +138,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
-    """Return which driver workers load, and its CUDA report; a compat package that fits is tried."""
+    """Return which driver the workers load, with its CUDA report; a compat package that fits is tried."""
     if isinstance(found, Unavailable):
         return NO_CHOICE, found
 
