@@ -159,7 +159,7 @@ def _devices_of(
 
 
 def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sharers: int) -> Device:
-    """Return a slice; compute instances of one GPU instance share its engines and its memory evenly."""
+    """Return a slice; compute instances of one GPU instance share the instance's engines and memory evenly."""
     return replace(
         whole,
         device=uuid,

@@ -1,4 +1,4 @@
-"""The used and free capacity of devices and hosts during a placement, and its limits."""
+"""The used and free capacity of devices and hosts during a placement, and the limits on that capacity."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

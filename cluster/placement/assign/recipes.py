@@ -125,7 +125,7 @@ class RecipeRequest:
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
         """Return why decoding for the cores is not worth a GPU; "" if ``hybrid`` is worth one.
 
-        Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
+        Documented rates decide until the hybrid has been measured. Otherwise measurements of cores would send work back
         and forth.
         """
         is_measured = all(self._is_measured_beside(stage) for stage in self.stages.encodes)

@@ -10,7 +10,7 @@ from .inventory import Device, Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsOpen:
-    """How many encoder sessions work on a device, and on all GPUs of its node together."""
+    """How many encoder sessions work on a device, and on all GPUs of the device's node together."""
 
     device: str
     node: NodeId

@@ -27,7 +27,7 @@ class Device:
     kind: DeviceKind
     name: str
     engines: dict[Engine, int]  # counts by kind; {CPU: cores} for a processor
-    trials: tuple[Trial, ...] = ()  # shared by equal devices; without trials its engines are unknown
+    trials: tuple[Trial, ...] = ()  # trials, shared by equal devices; without trials the device's engines are unknown
     architecture: str = ""
     driver_branch: str = ""
     max_video_clock_mhz: int | None = None

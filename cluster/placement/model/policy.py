@@ -51,7 +51,8 @@ class Policy(BaseModel):
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
     # How long a GPU's worker takes to start. A job for which the GPU only decodes must save more time than this.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
-    weight_most: Annotated[int, Field(ge=1)] = 100  # the largest weight of a job; the smallest is its inverse
+    # The largest weight of a job; the smallest weight is the inverse of it.
+    weight_most: Annotated[int, Field(ge=1)] = 100
 
 
 def load_policy(path: str | Path) -> Policy:

@@ -48,7 +48,7 @@ class FeatureLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """A GPU generation, with its kernel drivers and toolkits (CUDA Compatibility 5)."""
+    """A GPU generation, with the kernel drivers and toolkits that support it (CUDA Compatibility 5)."""
 
     name: str
     first_capability: list[int]

@@ -15,8 +15,9 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the most vGPUs of any type on one of these GPUs, according to NVIDIA's guide
-_TIME_SHARED_MOST = 50  # distance from the made-up ids of time-shared types to those of types on GPU instances
+_MOST_VGPUS = 32  # the most vGPUs of one type on such a GPU, according to NVIDIA's guide
+# Distance between the made-up ids of time-shared types and the made-up ids of types on GPU instances.
+_TIME_SHARED_MOST = 50
 
 
 class _Frozen(BaseModel):
@@ -141,7 +142,7 @@ class MeasuredRates(_Frozen):
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long they take to open, and their documented caps."""
+    """How sessions share engines, how long sessions take to open, and the documented caps on sessions."""
 
     decoding: tuple[tuple[float, float], ...]  # (sessions per engine, fraction of the documented speed)
     encoding: tuple[tuple[float, float], ...]

@@ -170,10 +170,10 @@ class DeviceReport:
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on, so that its slices are the devices."""
+        """Whether MIG is on, so that the GPU's slices are the devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
 
     @property
     def slices(self) -> tuple[MigSlice, ...]:
-        """Its MIG slices."""
+        """The GPU's MIG slices."""
         return () if isinstance(self.mig, Unavailable) else self.mig.slices

@@ -1,6 +1,6 @@
-"""Reports a GPU that hosts vGPUs: its types, which of them can be created now, and its running vGPUs.
+"""Reports a GPU that hosts vGPUs: the vGPU types, which types can be created now, and the running vGPUs.
 
-From the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
+The source is the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
 """
 
 import ctypes

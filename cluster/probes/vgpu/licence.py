@@ -1,6 +1,6 @@
-"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits it if not.
+"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed one.
 
-Source: vGPU Management SDK guide, 2.4 and 3.3.3; "Virtual GPU Client Licensing User Guide": an unlicensed vGPU is
+Sources: vGPU Management SDK guide, 2.4 and 3.3.3, and "Virtual GPU Client Licensing User Guide". An unlicensed vGPU is
 limited to 15 fps after 20 minutes and to 3 fps after a day; a passed-through GPU loses no speed. Not measured.
 """
 

@@ -57,7 +57,7 @@ class NodeBook:
     stations: list[Station] = field(default_factory=list)  # the node's places for worker processes
 
     def __post_init__(self) -> None:
-        """List its stations."""
+        """List the node's stations."""
         self._list_stations()
 
     def update(self, ray: RayNode) -> bool:
@@ -190,7 +190,7 @@ class Place:
 
 
 def places_of(node: NodeBook) -> dict[str, Place]:
-    """Return the place of every GPU and slice of a node; a hidden device, which a worker may hold, is its own unit."""
+    """Return the place of every GPU and slice of a node; a hidden device, which a worker may hold, has its own unit."""
     offered = {
         name: Place(f"{node.ray.node}#{number}", part)
         for number, unit in enumerate(node.units.units)

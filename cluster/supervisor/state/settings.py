@@ -10,7 +10,7 @@ from ...placement.model.policy import Policy, load_policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorSettings:
-    """The supervisor's timeouts in seconds, and its options; the defaults suit a cluster."""
+    """The supervisor's timeouts in seconds, and other options; the defaults suit a cluster."""
 
     idle_release_s: float | None = 30.0  # how long an unused worker keeps its process and reservation; for ever if None
     client_expiry_s: float = 10.0  # a client without a report for this long loses its slots
