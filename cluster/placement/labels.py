@@ -28,7 +28,7 @@ def is_label_value(text: str) -> bool:
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Return labels from KEY=VALUE texts; the last value of a key counts. Raises UsageError: invalid or reserved."""
+    """Return labels from KEY=VALUE texts; the last value of a key counts. Raises UsageError: one is bad or reserved."""
     return dict(_label(each) for each in given)
 
 

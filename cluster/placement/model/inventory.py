@@ -85,7 +85,7 @@ class Node:
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        """Its GPUs and slices."""
+        """The node's GPUs and slices."""
         return tuple(device for device in self.devices if not device.kind.is_processor)
 
     @property

@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a kind's trial as one device's: it fails if the device's ``own`` trial of that engine failed."""
+    """Return a kind's trial as valid for one device: failed if the device's ``own`` trial of that engine failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

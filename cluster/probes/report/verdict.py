@@ -18,8 +18,8 @@ class Stops(Enum):
     """Which work on a GPU a verdict rules out."""
 
     NOTHING = "nothing"  #: none
-    KERNELS = "kernels"  #: kernels, so the GPU cannot scale and convert; NVDEC and NVENC work
-    CUDA = "CUDA"  #: everything, since every session needs a CUDA context
+    KERNELS = "kernels"  #: only kernels: the GPU cannot scale and convert, but NVDEC and NVENC work
+    CUDA = "CUDA"  #: all work, because every session needs a CUDA context
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraStats:
-    """The values in one line of tegrastats, named as in that line but without "_FREQ"."""
+    """The values in one line of tegrastats. The names are those in the line, without "_FREQ"."""
 
     when: str = ""
     ram_used_bytes: int | None = None

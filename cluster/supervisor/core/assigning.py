@@ -24,7 +24,7 @@ def assign_slots(
     jobs: Mapping[str, JobBook],
     places: Mapping[NodeId, Mapping[str, Place]],
 ) -> dict[StationId, dict[str, int]]:
-    """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
+    """Assign each lane's sessions to stations that serve the lane's device on its node: {station: {job: slots}}.
 
     Ready stations, and stations where the job holds slots, come first. Sessions that fit no station are left out.
     ``places`` maps each node's GPUs and slices to places among Ray's GPUs; two nodes of one host may list the same GPU.

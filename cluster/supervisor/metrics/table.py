@@ -63,8 +63,8 @@ class NodeUse(Enum):
     IDLE = "idle"  #: the node runs no work: it starts, waits, or ends
 
 
-SEVERAL = "several"  # the label ``codec`` if a worker's jobs encode to several codecs
-NONE = "none"  # the label ``codec`` if the work encodes no video
+SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
+NONE = "none"  # the value of the label ``codec`` if the work encodes no video
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class SupervisorActor:
 
 
 def _end_for_restart(what: str, error: BaseException) -> None:
-    """End a supervisor's process that cannot start or watch itself; Ray then starts another."""
+    """End the process of a supervisor that cannot start or watch itself; Ray then starts another process."""
     log(LogAction.DEFECT, f"the supervisor's task failed: {what}", error=error)
     os._exit(FAILED_CODE)
 

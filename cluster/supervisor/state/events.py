@@ -115,7 +115,7 @@ class Found(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Renewed(SupervisorEvent):
-    """A client sent a report; AnswerReport follows."""
+    """A client sent a report; ``AnswerReport`` follows."""
 
     report: ClientReport
     wait_s: float = 0.0  # how long the answer may wait for a change
@@ -250,7 +250,7 @@ class Abandon(_WorkerEffect):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Effect):
-    """Request numbers of nodes from Ray's autoscaler, and end nodes that run nothing; Resized follows.
+    """Request numbers of nodes from Ray's autoscaler, and end nodes that run nothing; ``Resized`` follows.
 
     The order is repeated even if nothing has changed, because an order may get lost.
     """

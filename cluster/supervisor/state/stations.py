@@ -67,7 +67,7 @@ class Station:
 
     @property
     def node(self) -> NodeId:
-        """Its node."""
+        """The node of the station."""
         return self.station.node
 
     @property

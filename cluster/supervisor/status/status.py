@@ -53,7 +53,7 @@ class WorkerStatus:
 
     @property
     def on(self) -> str:
-        """Its device, to display."""
+        """The station's device, as text for display."""
         kind = SEATS[self.kind]
         return (kind.takes_gpu and self.device) or kind.title
 
