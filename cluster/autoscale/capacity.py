@@ -1,7 +1,7 @@
 """Finds the cheapest nodes that finish all work on time.
 
-Jobs are served in order of due time, the waiting jobs of batches last. Each takes capacity where a frame costs least:
-time that earlier jobs leave free on existing nodes, or new nodes, whose price includes their start and idle time.
+Jobs are served in order of due time, the waiting jobs of batches last. Each job takes capacity where a frame costs
+least: time that earlier jobs leave free on existing nodes, or new nodes (the price includes their start and idle time).
 """
 
 from collections import defaultdict
@@ -26,19 +26,19 @@ LEAST_FRAMES: Final = 1e-6
 
 @dataclass(slots=True, kw_only=True)
 class NodePool:
-    """The nodes of a group while capacity is planned."""
+    """The nodes of a group, while capacity is planned."""
 
     group: Group
     there: int  # running nodes
-    coming: int  # nodes requested earlier, which take work from ``coming_at_s`` on
+    coming: int  # nodes requested earlier, which will take work from ``coming_at_s`` on
     coming_at_s: float
     new_at_s: float
-    room: int  # how many more may be requested
+    room: int  # how many more nodes may be requested
     is_closed: bool = False  # whether requests have stopped because earlier nodes never arrived
-    new: int = 0  # nodes that this plan requests, which take work from ``new_at_s`` on
+    new: int = 0  # nodes that this plan requests, which will take work from ``new_at_s`` on
     used_s: float = 0.0  # node-seconds that jobs have taken
-    needed: int = 0  # the fewest nodes that provide ``used_s``
-    filled: float = 0.0  # how many of the coming nodes earlier jobs fill with waiting segments
+    needed: int = 0  # the fewest nodes that can provide ``used_s``
+    filled: float = 0.0  # how many coming nodes are full with waiting segments of earlier jobs
 
 
 @dataclass(slots=True)
@@ -54,13 +54,13 @@ class Served:
     """The capacity that one job gets."""
 
     work: JobWork
-    until_s: float  # when it ends: after its due time if it is late
-    left_frames: float = 0.0  # frames that have no capacity yet
+    until_s: float  # when the job ends; later than its due time if the job is late
+    left_frames: float = 0.0  # frames of the job that have no capacity yet
     shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
     cost: float = 0.0
 
     def late_s(self, now_s: float) -> float:
-        """Return its delay; infinite if no node can do it."""
+        """Return the job's delay; infinite if no node can run the job."""
         done = self.work.frames - self.left_frames
         if done <= LEAST_FRAMES:
             return inf
@@ -75,7 +75,7 @@ class _Offer:
     pool: NodePool
     frames: float
     cost: float
-    new: int = 0  # new nodes that it requires
+    new: int = 0  # how many new nodes this capacity requires
 
 
 @dataclass(slots=True)
@@ -86,12 +86,12 @@ class Budget:
     price_per_hour: float
 
     def most(self, group: Group) -> int:
-        """Return how many more nodes of a group it allows."""
+        """Return how many more nodes of a group the limits allow."""
         price = float(group.price_per_hour)
         return max(0, self.nodes if price <= 0 else int(min(self.nodes, self.price_per_hour / price + LEAST_FRAMES)))
 
     def spend(self, group: Group, nodes: int) -> None:
-        """Subtract the cost of these nodes."""
+        """Subtract these nodes from the limits."""
         self.nodes -= nodes
         self.price_per_hour -= nodes * float(group.price_per_hour)
 
@@ -99,19 +99,19 @@ class Budget:
 def plan_capacity(
     config: AutoscaleConfig, work: Sequence[JobWork], pools: Sequence[NodePool], budget: Budget, now_s: float
 ) -> list[Served]:
-    """Return each job's capacity, in the order served; update ``pools`` and ``budget``."""
+    """Return each job's capacity, in the order of service; update ``pools`` and ``budget``."""
     planner = _Planner(config, pools, budget, now_s, _never(config))
     order = sorted(work, key=lambda each: (each.is_later, each.due_s, each.job))
     return [planner.serve(each) for each in order if each.frames > 0]
 
 
 def _whole(time_s: float, segment_s: float) -> float:
-    """Return how much of ``time_s`` whole segments fill on a node that starts idle."""
+    """Return how much of ``time_s`` a node that starts idle can fill with whole segments."""
     return time_s // segment_s * segment_s if segment_s > 0 else time_s
 
 
 def _never(config: AutoscaleConfig) -> frozenset[str]:
-    """Return the groups whose limits allow no node even if all others are at their ``nodes_min``."""
+    """Return the groups that may have no node within the limits, even if all other groups are at ``nodes_min``."""
     most_per_hour = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
     budget = Budget(config.nodes_max, most_per_hour)
     for group in config.groups:
@@ -123,18 +123,18 @@ def _never(config: AutoscaleConfig) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Planner:
-    """Gives one job after the other its capacity."""
+    """Gives jobs their capacity, one job after the other."""
 
     config: AutoscaleConfig
     pools: Sequence[NodePool]
     budget: Budget
     now_s: float
-    never: frozenset[str]  # groups whose limits allow no node
+    never: frozenset[str]  # groups that may have no node within the limits
     too_costly: frozenset[str] = frozenset()  # groups that may not grow for the current job
-    unplaced: float = 0.0  # the current job's waiting segments that coming and new nodes do not hold
+    unplaced: float = 0.0  # waiting segments of the current job that fit on neither coming nor new nodes
 
     def serve(self, work: JobWork) -> Served:
-        """Give a job enough capacity to finish on time; if that is impossible, soon after."""
+        """Give a job enough capacity to finish on time, or if that is impossible, soon after."""
         pools = [pool for pool in self.pools if work.fps.get(pool.group.name, 0.0) > 0]
         self.too_costly = self._too_costly(work, pools)
         if not pools:
@@ -153,7 +153,7 @@ class _Planner:
 
     @staticmethod
     def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Fill coming nodes with a job's waiting segments; return how many do not fit."""
+        """Fill coming nodes with a job's waiting segments; return how many segments do not fit."""
         left = float(work.waiting)
         for pool in pools:
             sessions = work.sessions[pool.group.name]
@@ -163,7 +163,7 @@ class _Planner:
         return left
 
     def _too_costly(self, work: JobWork, pools: Sequence[NodePool]) -> frozenset[str]:
-        """Return the groups that cost a job too much, compared with the cheapest one that can grow."""
+        """Return the groups that cost too much for a job, compared with the cheapest group that can grow."""
         cost = {pool.group.name: self._cost_alone(work, pool.group) for pool in pools}
         able = (pool.group.name for pool in pools if not pool.is_closed and pool.group.name not in self.never)
         least = min((cost[name] for name in able), default=inf)
@@ -171,7 +171,7 @@ class _Planner:
         return frozenset(name for name in cost if cost[name] > most)
 
     def _cost_alone(self, work: JobWork, group: Group) -> float:
-        """Return a job's cost on nodes that serve only it, if it ends within ``finish_within_s``."""
+        """Return a job's cost on nodes that serve only this job, if the job ends within ``finish_within_s``."""
         work_s = work.frames / work.fps[group.name]
         nodes = ceil(work_s / (AIM * self.config.finish_within_s))
         return group.price_per_s * (work_s + nodes * (group.start_s + self.config.idle_s))
@@ -199,19 +199,19 @@ class _Planner:
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
-        """Return the fraction of ``window_s`` that whole segments fill on busy nodes: waiting costs half a segment."""
+        """Return the fraction of ``window_s`` that whole segments fill on busy nodes; waiting takes half a segment."""
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:
             return 1.0
         return max(0.0, (window_s - longest_s / 2) // longest_s) * longest_s / window_s
 
     def _fresh_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return how long a new node can work on whole segments."""
+        """Return how long a new node can work on whole segments before ``until_s``."""
         aim_s = self.now_s + (until_s - self.now_s) * AIM - pool.new_at_s
         return _whole(max(0.0, aim_s), work.longest_s(pool.group.name))
 
     def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return when a late job should end: one of its nodes can finish a segment by then."""
+        """Return when a late job should end: late enough for one of the nodes to finish a segment."""
         may_serve = [pool for pool in pools if pool.there or pool.coming or self._room(pool)]
         soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in may_serve or pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4

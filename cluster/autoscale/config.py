@@ -29,7 +29,7 @@ Price = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 
 
 class _GroupEntry(MachineEntry):
-    """A group's table: its own keys, and those of a machine in a fleet file."""
+    """A group's table in the file: the keys of a group, and the keys of a machine in a fleet file."""
 
     name: Annotated[str, Field(min_length=1)]
     labels: Annotated[dict[str, str], Field(min_length=1)]
@@ -59,33 +59,33 @@ class Group:
 
     name: str
     labels: Mapping[str, str]  # select its nodes
-    resources: Mapping[str, float]  # resources of one node, as Ray counts them
-    node: Node  # the model of all its nodes
+    resources: Mapping[str, float]  # the resources of one node, as Ray counts them
+    node: Node  # a machine that stands for every node of the group
     nodes_max: int
     price_per_hour: Decimal  # of a node
     nodes_min: int = 0
     start_s: float = 120.0  # time from the request for a node until it takes work
-    limit: str = ""  # why ``nodes_max`` is lower than in the file, "" if it is not
+    limit: str = ""  # why ``nodes_max`` is lower than in the file; "" if it is not
 
     @property
     def price_per_s(self) -> float:
-        """The price of one node for a second."""
+        """The price of one node per second."""
         return float(self.price_per_hour) / 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleConfig:
-    """All groups, and the limits for all of them together."""
+    """All groups, and the limits for all groups together."""
 
     groups: tuple[Group, ...]
-    finish_within_s: float = 1800.0  # the due time of a job without a promised time
+    finish_within_s: float = 1800.0  # when a job without a due time should be done
     idle_s: float = 300.0  # how long a node must be idle before it may end
-    turn_s: float = 300.0  # the least time between growing and shrinking a group
+    turn_s: float = 300.0  # the least time between growth and shrinking of a group
     nodes_max: int = 1000
     price_per_hour_max: Decimal | None = None  # None for no limit
 
     def group_of(self, labels: Mapping[str, str]) -> Group | None:
-        """Return the group of a node with these labels, if any."""
+        """Return the group of a node with these labels; None if there is none."""
         return next((group for group in self.groups if group.labels.items() <= labels.items()), None)
 
 
@@ -135,7 +135,7 @@ def _group(entry: _GroupEntry, where: str, hardware: Hardware) -> Group:
 
 
 def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
-    """Yield a machine's resources for Ray: its cores, and a GPU for each GPU, slice or vGPU."""
+    """Yield a machine's resources for Ray: the cores, and one GPU for each GPU, slice or vGPU."""
     yield "CPU", float(machine.cores)
     gpus = [device for device in machine.devices if not device.kind.is_processor]
     count = sum(len(device.slices) if device.mig_enabled else 1 for device in gpus)
@@ -144,7 +144,7 @@ def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
 
 
 def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
-    """Refuse labels that Ray does not accept, and codecfleet's labels if the group's nodes do not have them."""
+    """Refuse labels that Ray does not accept, and codecfleet's labels that the group's nodes would not get."""
     own = dict(labels_of(node, {device.device for device in node.devices}))
     for key, value in labels.items():
         if not key.startswith(RESERVED):
@@ -155,7 +155,7 @@ def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
 
 
 def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
-    """Refuse two groups with the same name, and labels that let a node belong to two groups."""
+    """Refuse two groups with the same name, or with labels that one node could have."""
     names = [group.name for group in groups]
     for number, group in enumerate(groups):
         if names.index(group.name) < number:
@@ -168,7 +168,7 @@ def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
 
 
 def _check_limits(groups: tuple[Group, ...], file: _Document, path: str | Path) -> None:
-    """Refuse groups whose ``nodes_min`` together exceed the limits."""
+    """Refuse groups if the sum of ``nodes_min`` exceeds the limits."""
     least = sum(group.nodes_min for group in groups)
     price = sum(group.nodes_min * group.price_per_hour for group in groups)
     what = f"the {_KIND} {path}: the groups' nodes_min"

@@ -1,7 +1,7 @@
 """Decides how many nodes each group should have, by the rules in docs/autoscaling.md.
 
-``capacity.py`` computes the needed nodes. This module adds hysteresis: a group does not grow soon after it shrank, or
-the reverse, and a node ends only after it was idle for a while.
+``capacity.py`` computes the needed nodes. This module adds hysteresis: a group does not grow soon after it shrank, nor
+shrink soon after it grew, and a node ends only after some idle time.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ CLOSED_S: Final = 600.0
 def decide(
     config: AutoscaleConfig, work: Sequence[JobWork], nodes: Sequence[NodeSeen], last: Decision | None, now_s: float
 ) -> Decision:
-    """Return each group's size, and which nodes get no new work or end, all with reasons.
+    """Return each group's size, the nodes that get no new work, and the nodes that end, all with reasons.
 
     ``work`` is each job's remaining work; ``nodes`` are all running nodes of the groups; ``now_s`` is monotonic.
     """
@@ -70,9 +70,9 @@ class _GroupNow:
 
     config: AutoscaleConfig
     group: Group
-    here: tuple[NodeSeen, ...]  # its nodes that take work
-    leaving: int  # its nodes that are ending
-    coming: int  # nodes requested but not running yet
+    here: tuple[NodeSeen, ...]  # nodes of the group that take work
+    leaving: int  # nodes of the group that are ending
+    coming: int  # nodes requested but not yet running
     before: GroupSize  # the last decision, with later observations
     surplus: frozenset[str]  # nodes that get no new work
     now_s: float
@@ -88,10 +88,13 @@ class _GroupNow:
         *,
         now_s: float,
     ) -> "_GroupNow":
-        """Return a group's state. If its nodes do not arrive, close it for a while, so that other groups take over."""
+        """Return a group's state.
+
+        If requested nodes do not arrive, close the group for a while: other groups take over.
+        """
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
-        before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started nodes
+        before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started the nodes
         coming = before.wanted - len(here)
         is_fewer = coming < before.missing_least or before.missing_s is None
         missing_s = None if not coming else now_s if is_fewer else before.missing_s
@@ -113,7 +116,7 @@ class _GroupNow:
 
     @property
     def held(self) -> int:
-        """How many running, ending and requested nodes it has."""
+        """How many running, ending and requested nodes the group has."""
         return len(self.here) + self.leaving + self.coming
 
     @property
@@ -121,7 +124,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return its capacity, including the nodes up to ``nodes_min``, which are subtracted from ``budget``."""
+        """Return the group's capacity, with at least ``nodes_min`` nodes; these are subtracted from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
@@ -159,7 +162,7 @@ class _GroupNow:
         return replace(size, surplus_since_s=since_s), surplus, drain
 
     def _sized(self, pool: NodePool, more: str) -> GroupSize:
-        """Return the wanted size, before idle nodes end."""
+        """Return the wanted size before idle nodes are ended."""
         before, turn_s, now_s = self.before, self.config.turn_s, self.now_s
         wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.here, now_s)
         wait_s = _passed(before.lowered_s, turn_s) - now_s
@@ -184,7 +187,7 @@ class _GroupNow:
         )
 
     def _ended(self, size: GroupSize, keep: int) -> Iterator[NodeOrder]:
-        """Yield the nodes that end: not needed, and idle for ``idle_s``."""
+        """Yield the nodes to end: nodes that are not needed, and were idle for ``idle_s``."""
         if self.now_s < _passed(size.raised_s, self.config.turn_s):
             return
         idle = [
@@ -202,8 +205,8 @@ def with_vgpu_rooms(
 ) -> AutoscaleConfig:
     """Limit groups of machines with vGPUs to the vGPUs that the cluster's hosts can still create.
 
-    ``rooms`` has their numbers by type (vGPU Management SDK guide, 2.2), or is None if no node hosts vGPUs. Requested
-    nodes are not subtracted, because a machine may get its vGPU before it joins the cluster.
+    ``rooms`` has the number of such vGPUs by type (vGPU Management SDK guide, 2.2); None if no node hosts vGPUs.
+    Requested nodes are not subtracted, because a machine may get its vGPU before it joins the cluster.
     """
     if rooms is None:
         return config

@@ -11,19 +11,19 @@ class LaterDemand:
     """The demand of a batch's waiting jobs."""
 
     like: str  # a running or finished job of the same kind
-    segments: int  # segments that could run at once, besides those of running jobs
+    segments: int  # how many segments could run at once, besides segments of running jobs
     frames: int  # of all waiting jobs
 
 
 class LaterDemands:
-    """The later demands of all batches, by batch name."""
+    """The demands of the waiting jobs, by the name of the batch."""
 
     def __init__(self) -> None:
         self._later: dict[str, LaterDemand] = {}
         self._kinds: dict[str, Demand] = {}  # the last demand of a job of each batch
 
     def set(self, batch: str, later: LaterDemand) -> None:
-        """Set a batch's later demand."""
+        """Set the demand of a batch's waiting jobs."""
         self._later[batch] = later
 
     def clear(self, batch: str) -> None:
@@ -32,7 +32,10 @@ class LaterDemands:
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
-        """Yield each batch's later demand once a job of it is in ``demands``; ``workers_max`` limits the client."""
+        """Yield the demand of each batch's waiting jobs, once ``demands`` has a job of the batch.
+
+        ``workers_max`` limits the client.
+        """
         for batch, later in self._later.items():
             kind = demands.get(later.like, self._kinds.get(batch))
             if kind is None:

@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Return why this group gets new nodes and not another one; "" if it gets none."""
+    """Return why this group gets new nodes rather than another group; "" if it gets none."""
     name = pool.group.name
     takers = [each for each in served if each.shares[name].new]
     if not takers:
@@ -36,7 +36,7 @@ def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], 
 
 
 def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> str:
-    """Return why nodes are started for work that takes less time than their start."""
+    """Return why nodes are started for work that takes less time than the start of a node."""
     frames, fps = served.shares[name].frames, served.work.fps
     able = [group for group in config.groups if fps.get(group.name, 0.0) > 0]
     paid_s = {group.name: group.start_s + config.idle_s + frames / fps[group.name] for group in able}
@@ -47,7 +47,7 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
-    """Yield the cost of a million frames in each group, the chosen one first, or why it cannot do them."""
+    """Yield what a million frames cost in each group, the chosen group first, or why the group cannot do them."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
         if fps > 0:
@@ -78,7 +78,7 @@ def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], 
 
 
 def forecast_of(served: Served, now_s: float) -> Forecast:
-    """Return a job's expected delay, and its reason."""
+    """Return a job's expected delay, with the reason for the delay."""
     late_s, work = served.late_s(now_s), served.work
     if isinf(late_s):
         why = next(iter(work.refusals.values()), "the limits allow no node for it")

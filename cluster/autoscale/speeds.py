@@ -1,4 +1,7 @@
-"""Finds how fast one node of each group would run a job, by placing it there, and chooses the job's encoder."""
+"""Finds how fast one node of each group would run a job, and chooses the job's encoder.
+
+The speed comes from a placement of the job on that node alone.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +26,7 @@ FRESH_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class NodeSpeed:
-    """The speed of one idle node."""
+    """The speed of one idle node for a demand."""
 
     fps: float = 0.0  # source frames a second
     sessions: int = 0
@@ -31,7 +34,7 @@ class NodeSpeed:
 
 
 class Speeds:
-    """Speeds of groups for kinds of demand, each kept for ``FRESH_S``."""
+    """The speed of each group for each kind of demand, kept for ``FRESH_S``."""
 
     def __init__(self, config: AutoscaleConfig, place: Place) -> None:
         self._config = config
@@ -41,7 +44,7 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Use a probed node for its whole group: its driver, and so its kind of NVENC, may differ from the file's."""
+        """Let a probed node stand for the whole group; driver and kind of NVENC may differ from the file's."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
@@ -58,11 +61,11 @@ class Speeds:
         return known[1]
 
     def with_encoder(self, demand: Demand, now_s: float) -> Demand:
-        """Return a demand with the cheapest encoder, if it has a choice."""
+        """Return a demand with the cheapest encoder, if the encoder is still open."""
         return min(self.variants(demand), key=lambda each: self._frame_cost(each, now_s))
 
     def variants(self, demand: Demand) -> Iterator[Demand]:
-        """Yield a demand with each encoder of the groups' nodes, software first."""
+        """Yield a demand once with each encoder that the groups' nodes have, software first."""
         if not demand.chooses_encoder:
             yield demand
             return
@@ -81,7 +84,7 @@ class Speeds:
         return min((group.price_per_s / fps for group, fps in able), default=inf)
 
     def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> JobWork:
-        """Return the remaining work of a job first seen at ``since_s``; ``running`` of its segments run."""
+        """Return the remaining work of a job first seen at ``since_s``; ``running`` is how many segments run."""
         speeds = self.of(demand, now_s)
         promised_s = demand.finish_within_s
         within_s = self._config.finish_within_s if promised_s is None else float(promised_s)
@@ -101,7 +104,7 @@ class Speeds:
         )
 
     def later_work(self, demand: Demand, now_s: float) -> JobWork:
-        """Return the work of a batch's waiting jobs, due ``finish_within_s`` from now: less work needs fewer nodes."""
+        """Return the work of a batch's waiting jobs, due ``finish_within_s`` from now; less work needs fewer nodes."""
         like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)
@@ -125,7 +128,7 @@ def _kinds(node: Node) -> list[EncoderKind]:
 
 
 def _filling(demand: Demand) -> Demand:
-    """Return a demand of the same kind that fills any node: the key of its speeds."""
+    """Return a demand of the same kind that fills any node, which serves as the key of the speeds."""
     return replace(
         demand,
         job="",
@@ -141,14 +144,14 @@ def _filling(demand: Demand) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A demand whose encoder is chosen, its forecast, and the decision with it."""
+    """A demand with a chosen encoder, the forecast for it, and the decision that includes it."""
 
     demand: Demand
     forecast: Forecast
     decision: Decision
 
     def growth(self, last: Decision) -> str:
-        """Return which nodes the decision adds to the last one, why, and the job's cost."""
+        """Return which nodes the decision adds to the last decision, why, and what the job costs."""
         sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
         more = [f"{size.group}: {size.reason}" for size in sizes]
         cost = f"about {self.forecast.cost:.2f} for the job, including the nodes' start and final idle time"
@@ -165,7 +168,7 @@ def choose(
     last: Decision | None,
     now_s: float,
 ) -> Choice:
-    """Choose the encoder with the least delay, then the least cost, then software."""
+    """Choose the encoder with the least delay; if equal, with the least cost; if equal, software."""
     choices = []
     for variant in speeds.variants(demand):
         decision = decide(config, [*others, speeds.work_of(variant, now_s, now_s)], nodes, last, now_s)

@@ -9,26 +9,26 @@ from ..worker_names import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWork:
-    """A job's remaining work. ``fps`` and ``sessions`` have only the groups that can do it."""
+    """A job's remaining work. ``fps`` and ``sessions`` contain only groups that can run the job."""
 
     job: str
-    frames: int  # a running segment counts half
+    frames: int  # frames left; a running segment counts half
     at_once: int  # segments that may run at a time
-    waiting: int  # waiting segments: only they can use more nodes
+    waiting: int  # waiting segments; more nodes can run only these
     longest_frames: int  # of a segment
     due_s: float
     fps: Mapping[str, float]  # source frames a second on an idle node of each group
-    sessions: Mapping[str, int]  # segments that such a node runs at a time
-    is_promised: bool = False  # whether ``due_s`` is the user's, not the configuration's
-    is_later: bool = False  # whether it is the work of a batch's waiting jobs
-    refusals: Mapping[str, str] = field(default_factory=dict)  # why other groups cannot do it
+    sessions: Mapping[str, int]  # how many segments an idle node of each group runs at a time
+    is_promised: bool = False  # whether the user gave ``due_s``, not the configuration
+    is_later: bool = False  # whether this is the work of a batch's waiting jobs
+    refusals: Mapping[str, str] = field(default_factory=dict)  # why other groups cannot run the job
 
     def nodes_most(self, group: str) -> int:
-        """Return how many nodes of a group its segments can fill."""
+        """Return how many nodes of a group the job's segments can fill."""
         return ceil(self.at_once / self.sessions[group])
 
     def longest_s(self, group: str) -> float:
-        """Return how long its longest segment takes on a full node of a group that can do it."""
+        """Return how long the job's longest segment takes on a full node of a group that can run the job."""
         return self.longest_frames * self.sessions[group] / self.fps[group]
 
 
@@ -38,14 +38,14 @@ class NodeSeen:
 
     node: NodeId
     group: str
-    leases: int = 0  # segments that run or may run on it
-    idle_since_s: float | None = None  # None while it has leases
+    leases: int = 0  # how many segments run or may run on the node
+    idle_since_s: float | None = None  # None while the node has leases
     is_leaving: bool = False  # the node is ending, and takes no more work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSize:
-    """The wanted size of a group, and its reason."""
+    """The wanted size of a group, with the reason."""
 
     group: str
     wanted: int = 0  # includes pending nodes
@@ -53,15 +53,15 @@ class GroupSize:
     reason: str = ""
     raised_s: float | None = None  # when ``wanted`` last grew
     lowered_s: float | None = None  # when ``wanted`` last shrank
-    missing_s: float | None = None  # when requested nodes began to be missing; reset when one arrives
-    missing_least: int = 0  # the fewest missing since then
-    closed_until_s: float | None = None  # end of the pause in requests after nodes did not arrive
-    surplus_since_s: float | None = None  # when it began to have more nodes than the work can use
+    missing_s: float | None = None  # since when requested nodes are missing; starts anew when one arrives
+    missing_least: int = 0  # the fewest nodes missing since then
+    closed_until_s: float | None = None  # until when no nodes are requested, after nodes did not arrive
+    surplus_since_s: float | None = None  # since when the group has more nodes than the work can use
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """A node that gets no new work or ends, and why."""
+    """A node that gets no new work, or ends, with the reason."""
 
     node: NodeId
     reason: str
@@ -72,9 +72,9 @@ class Forecast:
     """A job's expected delay and cost with the wanted nodes."""
 
     job: str
-    late_s: float  # infinite if no group can do it
+    late_s: float  # infinite if no group can run the job
     reason: str  # why it is late
-    cost: float  # the cost of its share of the nodes, including new nodes' start and idle time
+    cost: float  # the cost of the job's share of the nodes, including start and idle time of new nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +82,20 @@ class Decision:
     """The wanted sizes of all groups."""
 
     sizes: tuple[GroupSize, ...] = ()  # in the configuration's order
-    surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no more
+    surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no more work
     drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
-        """Return the decision for a group; an empty one for a new group."""
+        """Return the decision for a group; a new group has an empty decision."""
         return next((size for size in self.sizes if size.group == group), GroupSize(group=group))
 
 
 @dataclass(frozen=True, slots=True)
 class WantedNodes:
-    """How many nodes of a group Ray's autoscaler should keep."""
+    """How many nodes of a group Ray's autoscaler should provide."""
 
     group: str
     labels: Mapping[str, str]  # select its nodes
-    resources: Mapping[str, float]  # resources of a node: a bundle of them fills it
+    resources: Mapping[str, float]  # the resources of one node; one bundle of this size fills the node
     count: int

@@ -1,1 +1,1 @@
-"""Places work on devices: demands, inventory, rates, policy, and a pure function of them."""
+"""Places work on devices: demands, inventory, rates, policy, and a function that combines them."""

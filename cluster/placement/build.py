@@ -31,7 +31,7 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
     """Return one probed machine, real or simulated.
 
     ``node`` is its id in the cluster, by default its host's name; ``cuda_visible`` is the CUDA_VISIBLE_DEVICES with
-    which Ray was started there, None if unset.
+    which Ray was started on the machine; None if unset.
     """
     from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - callers with a report have loaded this module; others do not need it
 
@@ -62,7 +62,7 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
 
 
 def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus:
-    """Return a probed machine's GPUs by name, and those that its container and Ray (``cuda_visible``) may use."""
+    """Return a probed machine's GPUs by name, limited to GPUs that its container and Ray (``cuda_visible``) may use."""
     container = None if isinstance(report.container, Unavailable) else report.container.visible_devices
     return ShownGpus(tuple(map(named, report.gpus)), cuda_visible, container)
 
@@ -70,7 +70,8 @@ def shown_by(report: "NodeReport", cuda_visible: str | None = None) -> ShownGpus
 def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...]) -> Device:
     """Return a device with its memory, licence and compatibility verdicts.
 
-    A Tegra's GPU may allocate part of the shared memory (CUDA for Tegra 2.2). Without CUDA a device is closed.
+    A Tegra's GPU may allocate part of the shared memory (CUDA for Tegra 2.2). If CUDA does not work on a device, the
+    device is closed.
     """
     uuid = known(gpu.uuid, "")
     own_uuid = device.device if device.kind.is_slice else uuid
@@ -90,7 +91,7 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
 
 
 def _why_untried(report: "NodeReport") -> str:
-    """Return why no codec could be tried on any GPU; "" if one could."""
+    """Return why no codec could be tried on any GPU; "" if a codec could be tried."""
     package = report.pynvvideocodec
     if report.simulated:
         return ""
@@ -158,7 +159,7 @@ def _devices_of(
 
 
 def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sharers: int) -> Device:
-    """Return a slice; compute instances of one GPU instance share its engines and its memory evenly."""
+    """Return a slice; compute instances of one GPU instance share the instance's engines and memory evenly."""
     return replace(
         whole,
         device=uuid,
@@ -173,7 +174,7 @@ def _slice_of(whole: Device, uuid: str, profile: str, free_bytes: int | None, sh
 def _counts(
     asked: tuple[EngineCount, ...], trials: tuple[Trial, ...], name: str, hardware: Hardware
 ) -> dict[Engine, int]:
-    """Return the number of engines of each kind: reported, tried or documented; else one, if it works."""
+    """Return how many engines of each kind there are: as reported, tried or documented; otherwise one if it works."""
     counts = {entry.engine: entry.count for entry in asked}
     model = hardware.model_of(name)
     documented = {} if model is None else model[1].engines
@@ -183,7 +184,7 @@ def _counts(
         if working:
             counts[engine] = counts.get(engine) or reported or documented.get(engine) or 1
         elif trials:
-            counts[engine] = 0  # every case was refused: a table that promises engines is wrong here
+            counts[engine] = 0  # every case was refused, so a table that promises engines is wrong here
     return counts
 
 
@@ -200,7 +201,7 @@ def _free_bytes(memory: MemoryUse | Unavailable) -> int | None:
 
 
 def _system_cap(names: Iterable[str], hardware: Hardware) -> int | None:
-    """Return the documented cap of encoder sessions on a machine with GeForce cards; refusals reveal the real one."""
+    """Return the documented cap of encoder sessions on a machine with GeForce cards; refusals show the real cap."""
     has_geforce = any(is_geforce(name) for name in names)
     return hardware.sessions.encoder_sessions_geforce_system if has_geforce else None
 
@@ -263,12 +264,12 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
 
 
 def guest_share(name: str, hardware: Hardware) -> float | None:
-    """Return the part of its GPU's engines that a vGPU has when all its neighbours are busy; None for unknown types.
+    """Return the part of the GPU's engines that a vGPU has while all its neighbours are busy; None for unknown types.
 
-    A type is named after its GPU and its frame buffer ("NVIDIA L40S-12Q"), and as many run on a GPU as fit into its
-    memory, each with an equal part of the engines. A guest cannot ask how many run, nor which scheduler the host uses.
-    A vGPU on a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User Guide,
-    "Virtual GPU Types" and "Changing Scheduling Behavior".)
+    A type is named after its GPU and its frame buffer ("NVIDIA L40S-12Q"), and the GPU runs as many vGPUs as fit into
+    its memory, each with an equal part of the engines. A guest cannot ask how many vGPUs run, nor which scheduler the
+    host uses. A vGPU on a GPU instance has all of the engines that its guest sees. (NVIDIA Virtual GPU Software User
+    Guide, "Virtual GPU Types" and "Changing Scheduling Behavior".)
     """
     wanted = plain_type(name)
     for gpu in hardware.vgpu:

@@ -1,4 +1,4 @@
-"""Node labels in Ray's syntax, which is that of Kubernetes ("Labels and Selectors", Syntax and character set)."""
+"""Node labels in Ray's syntax, which is the syntax of Kubernetes ("Labels and Selectors", Syntax and character set)."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -23,17 +23,17 @@ _SYNTAX: Final = (
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether a node's label may have this value."""
+    """Return whether this value is valid for a node's label."""
     return text == "" or _NAME.fullmatch(text) is not None
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Return labels written as KEY=VALUE; a key's last value counts. Raises UsageError: one is invalid or reserved."""
+    """Return labels from KEY=VALUE texts; the last value of a key counts. Raises UsageError: one is bad or reserved."""
     return dict(_label(each) for each in given)
 
 
 def parse_zone(text: str) -> str:
-    """Return the name of a zone, "" for none. Raises UsageError: a label cannot have this value."""
+    """Return the name of a zone; "" for none. Raises UsageError: the name is no valid value of a label."""
     if not is_label_value(text):
         raise UsageError(
             f"--zone {text!r} is not the name of a zone", "Write letters, digits, `-`, `_` and `.`, 63 at most."
@@ -53,7 +53,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def labels_of(node: Node, offered: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield labels for the capabilities of a node's ``offered`` devices. Devices that a probe closed add none."""
+    """Yield labels for the capabilities of a node's ``offered`` devices, without devices that a probe closed."""
     able = (device for device in node.gpus if device.state is not DeviceState.QUARANTINED)
     gpus = [device for device in able if device.device in offered]
     found = sorted({case for gpu in gpus for case in _codecs(gpu)})

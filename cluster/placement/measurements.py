@@ -1,4 +1,4 @@
-"""Turns the speed of a worker's sessions into the rate of their bottleneck."""
+"""Derives the rate of the slowest stage from the speed of a worker's sessions."""
 
 from dataclasses import replace
 
@@ -19,12 +19,12 @@ from .rates import (
 
 
 def beside(processor: str, gpu: str) -> str:
-    """Return the name of a processor's rates while its cores encode pictures that a GPU decodes."""
+    """Return the name under which a processor's rates are kept while a GPU decodes and the cores encode."""
     return f"{processor} beside {gpu}"
 
 
 def core_fps_beside(rates: Rates, processor: str, speed: float, gpu: str, stage: Stage) -> float:
-    """Return the frames a second of one core beside a decoding GPU: measured, else the rate without a GPU."""
+    """Return the frames a second of one core beside a decoding GPU: as measured, otherwise the rate without a GPU."""
     return measured_core_fps(rates, beside(processor, gpu), stage) or software_fps(rates, processor, speed, stage)
 
 
@@ -40,8 +40,8 @@ def measurement_of(
 ) -> Measurement | None:
     """Return the rate of the slowest stage of a device's sessions, derived from their speed; None if unknown.
 
-    The slowest stage, by current rates, is the device's decoder, its encoder, or the encoding cores of its host's
-    ``processor``. Only jobs with one rendition are measured.
+    Which stage is slowest follows from the current rates: the device's decoder, its encoder, or the encoding cores of
+    the host's ``processor``. Only jobs with one rendition are measured.
     """
     if len(demand.renditions) != 1 or fps <= 0 or sessions < 1:
         return None
@@ -64,7 +64,7 @@ def measurement_of(
 
 
 def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fps: float) -> Measurement | None:
-    """Return an encoder's rate from sessions that decode and encode in turn, by subtracting the decoding time."""
+    """Return an encoder's rate from sessions that alternate decoding and encoding: the decoding time is subtracted."""
     decode_fps = software_fps(rates, device.name, 1.0, decode_stage(demand, Engine.CPU))
     encode_s = sessions / fps - (1 / decode_fps if decode_fps > 0 else 0.0)
     if encode_s <= 0:
@@ -76,9 +76,9 @@ def _of_software(rates: Rates, demand: Demand, device: Device, sessions: int, fp
 def engine_parts(
     rates: Rates, demand: Demand, device: Device, fps: float, kinds: tuple[EncoderKind, ...]
 ) -> dict[Engine, float]:
-    """Return the fraction of a device's engines, by kind, that a job uses at ``fps`` source frames a second.
+    """Return which fraction of a device's engines a job uses at ``fps`` source frames a second, by kind.
 
-    Fractions are of the device's maximum without other programs; {} if nothing runs or no rate is known.
+    The fraction is relative to the device's maximum without other programs; {} if nothing runs or no rate is known.
     """
     if fps <= 0:
         return {}

@@ -1,4 +1,4 @@
-"""How fast engines are: frames a second by number of sessions, documented until workers measure them.
+"""How fast engines are: frames a second by number of sessions, from documents until workers have measured.
 
 Start values are rates of one engine, scaled by clock and pixels (NVDEC and NVENC Application Notes, Video Codec SDK
 13.0), and a measured shape: a second session per engine adds a few percent, a third next to nothing.
@@ -44,17 +44,17 @@ class Stage:
     height: int
     engine: Engine
     implementation: str = ""  # "nvdec", "nvenc" or the software codec
-    preset: int = DEFAULT_PRESET  # 1 (fastest) to 7 of an encoder
+    preset: int = DEFAULT_PRESET  # an encoder's preset, from 1 (fastest) to 7
     threads: int = USUAL_THREADS
 
     @property
     def pixels(self) -> int:
-        """The pixels of a picture."""
+        """The number of pixels of a picture."""
         return self.width * self.height
 
 
 def decode_stage(demand: Demand, engine: Engine = Engine.NVDEC) -> Stage:
-    """Return the stage that decodes a demand's input."""
+    """Return the stage that decodes the input of a demand."""
     return Stage(demand.decode, demand.width, demand.height, engine, engine.value)
 
 
@@ -72,7 +72,7 @@ RateKey = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A worker's measurement: frames a second of all ``sessions`` of one stage on a device while all of them worked."""
+    """A worker's measurement on a device: frames a second of all ``sessions`` of one stage, while all worked."""
 
     device: Device
     stage: Stage
@@ -82,23 +82,23 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Documented start values and measured curves, by a device's name: its GPU and MIG profile, or its processor."""
+    """Documented start values and measured curves, by a device's name: GPU and MIG profile, or processor."""
 
     hardware: Hardware
     measured: Mapping[str, Mapping[RateKey, Curve]] = field(default_factory=dict)
 
 
 def start_rates() -> Rates:
-    """Return the documented rates: ``configs/hardware.toml``."""
+    """Return the documented rates in ``configs/hardware.toml``."""
     tables = load_hardware()
     return Rates(tables, _documented(tables))
 
 
 def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
-    """Return the rates with one more measurement, unless it is empty.
+    """Return the rates with one more measurement, unless the measurement is empty.
 
-    The first measurement of a number of sessions counts fully, later ones by a third, so that one bad moment moves no
-    work.
+    The first measurement of a number of sessions counts fully, each later one by a third, so that one bad moment does
+    not move work.
     """
     if measurement.fps <= 0 or measurement.sessions < 1:
         return rates
@@ -115,8 +115,8 @@ def record_measurement(rates: Rates, measurement: Measurement) -> Rates:
 def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
     """Return the total frames a second for each number of sessions; () if the device has no such engine.
 
-    The curve starts at one session, never falls, and ends where more sessions add nothing: where its engines are full,
-    including other programs' use, or where its driver limits its rate.
+    The curve starts at one session, never falls, and ends where more sessions add nothing: the engines are full (use by
+    other programs counts), or the driver limits the rate.
     """
     engines = device.engine_count(stage.engine)
     if engines <= 0:
@@ -132,7 +132,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
-    """Cut a curve at a total of ``fps_max``, reached by the fewest sessions whose total would exceed it."""
+    """Cut a curve at a total of ``fps_max``; the smallest number of sessions that would exceed it has this total."""
     below = tuple(point for point in curve if point[1] < fps_max)
     if len(below) == len(curve):
         return curve
@@ -145,7 +145,7 @@ def _up_to(curve: Curve, fps_max: float) -> Curve:
 def software_fps(rates: Rates, processor: str, speed: float, stage: Stage) -> float:
     """Return the frames a second of one core for a software stage; 0 for an unknown encoder.
 
-    A measurement on a processor of this name counts; else the reference core's rate times ``speed``.
+    A measurement on a processor of this name counts first, otherwise the rate of the reference core times ``speed``.
     """
     return measured_core_fps(rates, processor, stage) or _software_start(rates.hardware, stage) * speed
 
@@ -161,8 +161,8 @@ def usual_fps(demand: Demand) -> float:
 def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
     """Return the frames a second of one core as measured on a processor of this name; 0 without a measurement.
 
-    The measurement with the most sessions counts: with few, each gets more of the machine's caches and clock, and
-    placement fills the machine.
+    The measurement with the most sessions counts, because placement fills the machine: with few sessions, each gets
+    more of the caches and a higher clock.
     """
     curve = _measured(rates, processor, 1.0, stage)
     if not curve:
@@ -172,7 +172,7 @@ def measured_core_fps(rates: Rates, processor: str, stage: Stage) -> float:
 
 
 def _measured(rates: Rates, model: str, engines: float, stage: Stage) -> Curve:
-    # Most models were not measured, and computing a key takes longer than this lookup.
+    # Most models were not measured, and this look-up is faster than computing a key.
     of_model = rates.measured.get(model)
     return of_model.get(_key(engines, stage), ()) if of_model else ()
 
@@ -188,7 +188,7 @@ def _key(engines: float, stage: Stage) -> RateKey:
 
 
 def _joined(measured: Curve, start: Curve) -> Curve:
-    """Return the measured points, continued by the start curve scaled to the last of them."""
+    """Return the measured points; beyond the last point, the start curve continues, scaled to that point."""
     last, peak = measured[-1]
     scale = peak / read_curve(start, last)
     points = {sessions: fps * scale for sessions, fps in start if sessions > last} | dict(measured)
@@ -199,7 +199,7 @@ def _joined(measured: Curve, start: Curve) -> Curve:
 
 
 def _until_flat(points: Curve) -> Curve:
-    """Cut a curve where another session adds too little, and make it never fall."""
+    """Cut a curve where another session adds too little, and raise points so that the curve never falls."""
     kept = [points[0]]
     for sessions, fps in points[1:]:
         before_sessions, before = kept[-1]
@@ -210,7 +210,7 @@ def _until_flat(points: Curve) -> Curve:
 
 
 def read_curve(curve: Curve, sessions: float) -> float:
-    """Interpolate a curve; it is proportional below one session, and flat beyond the last point."""
+    """Interpolate a curve, which is proportional below one session and flat beyond the last point."""
     before = (0, 0.0)
     for point in curve:
         if sessions <= point[0]:
@@ -236,7 +236,7 @@ def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
     """Return the curve of this many engines of speed 1."""
     points: dict[int, float] = {}
     for each, part in parts:
-        # A share of a GPU may contain part of an engine, which still holds a session.
+        # A share of a GPU may contain only part of an engine, which can still run a session.
         sessions = max(ceil(engines) if each == 1 else round(engines * each), len(points) + 1)
         points.setdefault(1, min(1.0, engines) * part)
         points[sessions] = engines * part
@@ -244,7 +244,7 @@ def _shape(parts: tuple[tuple[float, float], ...], engines: float) -> Curve:
 
 
 def _engine_fps(hardware: Hardware, device: Device, stage: Stage) -> float:
-    """Return the peak of one engine for this stage; 0 if the tables have no such engine."""
+    """Return the peak rate of one engine for this stage; 0 if the tables have no such engine."""
     architecture = hardware.architectures.get(hardware.architecture_of(device.name, device.architecture))
     if architecture is None:
         return 0.0
@@ -258,7 +258,7 @@ def _engine_fps(hardware: Hardware, device: Device, stage: Stage) -> float:
     presets = hardware.nvenc[architecture.nvenc] if stage.engine is Engine.NVENC and architecture.nvenc else {}
     if stage.case.codec not in presets:
         return 0.0
-    # Presets 1, 3, 5 and 7 are known; those between are geometric means.
+    # Presets 1, 3, 5 and 7 have known rates; the rates between are geometric means.
     known, (index, between) = presets[stage.case.codec], divmod(stage.preset - 1, 2)
     return scale * ((known[index] * known[index + 1]) ** 0.5 if between else known[index])
 
@@ -274,7 +274,7 @@ def _software_start(hardware: Hardware, stage: Stage) -> float:
 
 
 def _documented(hardware: Hardware) -> dict[str, dict[RateKey, Curve]]:
-    """Return the measurements in the tables, under each name of their model."""
+    """Return the measurements in the tables, under each name of the measured model."""
     curves: dict[str, dict[RateKey, Curve]] = {}
     for entry in hardware.measured:
         codec, depth = entry.case.split()

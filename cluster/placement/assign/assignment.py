@@ -1,8 +1,8 @@
 """Where every job's segments run: one pure, deterministic function. docs/placement.md explains the rules.
 
-Jobs of lower priority get the capacity that higher ones leave. Within a priority, each job gets a first session; each
-further session goes to the job with the smallest weighted share of its busiest engine (dominant resource fairness:
-Ghodsi et al., NSDI 2011).
+Jobs of lower priority get the capacity that jobs of higher priority leave. Within a priority, each job gets a first
+session; each further session goes to the job with the smallest weighted share of its busiest engine (dominant resource
+fairness: Ghodsi et al., NSDI 2011).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def place(
     """Return where each demand's segments run, and why not elsewhere.
 
     Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
-    ``in_full`` also lists devices that are busy or not needed: thousands for each job.
+    ``in_full`` also lists, for each job, the devices that are busy or not needed; a large cluster has thousands.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)
@@ -65,7 +65,7 @@ def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
 
 
 def _one_session(demand: Demand, option: PlacementOption, ledger: Ledger) -> Lane:
-    """Return a lane of one session, at its speed beside all other sessions."""
+    """Return a lane with one session, at the session's speed beside all other sessions."""
     site, recipe, _, _ = option
     return Lane(
         job=demand.job,
@@ -135,7 +135,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job is on no device at all: for each device, the first encoder kind's reason."""
+        """Return why a job is on no device at all: for each device, the reason against the first encoder kind."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:
@@ -161,7 +161,7 @@ class _Refusals:
             yield Refusal(demand.job, reason, tuple(devices_of_it))
 
     def _why_too_large(self, found: Sequence[PlacementOption]) -> str:
-        """Return a reason if one segment needs more memory than any capable host has; else ""."""
+        """Return a reason if one segment needs more memory than any capable host has, otherwise ""."""
         if not found or not all(option.site.host.is_too_small_for(option.recipe.host_bytes) for option in found):
             return ""
         needs = gigabytes(min(option.recipe.host_bytes for option in found))

@@ -1,4 +1,4 @@
-"""Gives sessions to the demands of one priority: first one each, then by weighted fair shares."""
+"""Gives sessions to the demands of one priority: one session each first, then by weighted fair shares."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -15,26 +15,27 @@ from .options import Catalogue, Options
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A demand while it is served."""
+    """A demand while it receives sessions."""
 
     demand: Demand
-    wanted: int  # sessions that it can use
+    wanted: int  # how many sessions the demand can use
     weight: float
-    choices: list[Options] = field(default_factory=list)  # one for each choice of encoder kinds, the fastest first
-    options: Options = field(init=False)  # the chosen one, if any
-    limit: int = 0  # the most useful sessions: at most ``wanted``, without those that would open too late
-    given: dict[int, int] = field(default_factory=dict)  # sessions by the index of their option
+    # The options for each choice of encoder kinds, the fastest first.
+    choices: list[Options] = field(default_factory=list)
+    options: Options = field(init=False)  # the chosen element of ``choices``, if any
+    limit: int = 0  # the most useful sessions: at most ``wanted``, without sessions that would open too late
+    given: dict[int, int] = field(default_factory=dict)  # the number of sessions of each option, by the option's index
     sessions: int = 0
     share: float = 0.0  # of the fleet's engines
 
     @property
     def first(self) -> PlacementOption:
-        """The option of its only session."""
+        """The option of the claim's only session."""
         return self.options.found[next(iter(self.given))]
 
 
 def sessions_wanted(demand: Demand) -> int:
-    """Return how many sessions a demand can use: one per segment, up to its own limit."""
+    """Return how many sessions a demand can use: one per segment, up to the demand's limit."""
     segments = len(demand.segments)
     return segments if demand.workers_max is None else min(segments, demand.workers_max)
 
@@ -49,19 +50,20 @@ class Fill:
         self.claims = [
             Claim(demand, sessions_wanted(demand), min(max(float(demand.weight), 1 / most), most)) for demand in demands
         ]
-        self._holders: dict[int, list[Claim]] = {}  # the claims with first sessions on each device, by its index
+        # The claims with a first session on each device, by the device's index.
+        self._holders: dict[int, list[Claim]] = {}
         self._capacities: dict[tuple[int, Options], tuple[float, float]] = {}
         self._useful: dict[tuple[int, tuple[int, ...], Options], int] = {}
         self._rooms: dict[tuple[Claim, int, int], bool] = {}
 
     def run(self) -> None:
-        """Give out all sessions that can be given."""
+        """Give out as many sessions as possible."""
         self._choose_kinds()
         self._give_first()
         self._give_more()
 
     def _choose_kinds(self) -> None:
-        """Choose each track's encoder kind: the one that finishes soonest beside earlier claims."""
+        """Choose each track's encoder kind: the kind with which the demand finishes soonest beside earlier claims."""
         pressure = {True: 0.0, False: 0.0}
         for claim in self.claims:
             order = []
@@ -91,7 +93,7 @@ class Fill:
             claim.limit = self._useful[key]
 
     def _give_first(self) -> None:
-        """Give every claim one session, moving others' first sessions if that helps."""
+        """Give every claim one session; move the first sessions of other claims if that makes room."""
         able = [claim for claim in self.claims if claim.choices]
         for claim in sorted(able, key=lambda claim: (len(claim.options.found), claim.demand.job)):
             for options in claim.choices:
@@ -141,7 +143,7 @@ class Fill:
         return []
 
     def _has_room(self, claim: Claim) -> bool:
-        """Return whether a claim's only session may fit elsewhere once it has released its resources."""
+        """Return whether a claim's only session may fit elsewhere, once the session has released its resources."""
         if claim.options.queue.next_fit() is not None:
             return True
         held = claim.first
@@ -155,7 +157,7 @@ class Fill:
         return self._rooms[state]
 
     def _move(self, path: Sequence[Claim]) -> tuple[Claim, Claim | None] | None:
-        """Move each claim to the next one's place, and the last elsewhere; or undo it, and return the failed pair."""
+        """Move each claim to the next claim's place, and the last elsewhere; or undo it, and return the pair."""
         before = [next(iter(claim.given), None) for claim in path]
         for claim, after in zip_longest(path, path[1:]):
             place = None if after is None else self._leave(after)
@@ -178,7 +180,7 @@ class Fill:
         self._holders.setdefault(self._take(claim, index), []).append(claim)
 
     def _leave(self, claim: Claim) -> Site:
-        """Take back a claim's only session; return its device."""
+        """Take a claim's only session back; return the session's device."""
         option = claim.first
         self._ledger.take(option.site, option.recipe, -1)
         self._holders[option.site.order].remove(claim)
@@ -188,8 +190,8 @@ class Fill:
         return option.site
 
     def _give_more(self) -> None:
-        """Give each next session to the claim with the smallest weighted share, until none can take one."""
-        rounds: dict[float, list[int]] = {}  # claims by weighted share; equal ones get sessions in rounds
+        """Give each next session to the claim with the smallest weighted share, until no claim can take a session."""
+        rounds: dict[float, list[int]] = {}  # claims by weighted share; claims with equal shares get sessions in turn
         for number, claim in enumerate(self.claims):
             if 0 < claim.sessions < claim.limit:
                 rounds.setdefault(claim.share / claim.weight, []).append(number)
@@ -210,7 +212,7 @@ class Fill:
                     rounds[share].append(number)
 
     def _take(self, claim: Claim, index: int) -> int:
-        """Give a claim a session of one of its options; return its device's index in the inventory."""
+        """Give a claim a session of one of its options; return the index of the device in the inventory."""
         site, recipe, _, share = claim.options.found[index]
         self._ledger.take(site, recipe)
         claim.given[index] = claim.given.get(index, 0) + 1
@@ -220,7 +222,7 @@ class Fill:
 
 
 def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:
-    """Return the most frames a second that ``wanted`` sessions could give, and the speed of the fastest one.
+    """Return the most frames a second that ``wanted`` sessions could give, and the speed of the fastest session.
 
     The fastest devices are filled first, each with as many sessions as it takes; (0, 0) without room.
     """
@@ -241,10 +243,10 @@ def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledg
 
 
 def _useful_sessions(wanted: int, segments: Sequence[int], options: Options, ledger: Ledger) -> int:
-    """Return how many of ``wanted`` GPU sessions open in time to do one of the ``segments`` (in frames); at least 1.
+    """Return how many of ``wanted`` GPU sessions open early enough to get one of the ``segments``; at least 1.
 
     A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
-    short job has no use for many.
+    short job cannot use many. ``segments`` has the frames of each segment.
     """
     times = ledger.hardware.sessions
     hosts = {option.site.host.index: option.site.host.device_sessions for option in options.found}

@@ -1,4 +1,4 @@
-"""The used and free capacity of devices and hosts during a placement, and its limits."""
+"""The used and free capacity of devices and hosts during a placement, and the limits on that capacity."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _IDLE = {engine.name: 0.0 for engine in MEDIA_ENGINES}
 
 @dataclass(slots=True)
 class _Caps:
-    """The cap on encoder sessions of a device, one GPU's slices or a machine; ``refusal`` says that no more fit."""
+    """The cap on encoder sessions of a device, one GPU's slices or a machine; ``refusal`` says that it is reached."""
 
     refusal: str
     most: int | None
@@ -38,11 +38,11 @@ class Host:
     system: _Caps
     cores_used: float = 0.0
     memory_used: int = 0
-    device_sessions: int = 0  # sessions on its GPUs, whose drivers open them one after the other
-    changes: int = 0  # how often something was taken or released here
+    device_sessions: int = 0  # sessions on the node's GPUs, whose drivers open sessions one after the other
+    changes: int = 0  # how often something was reserved or released on the node
 
     def room_for(self, session_bytes: int) -> int | None:
-        """Return how many more sessions of this size fit into its memory, None for any number.
+        """Return how many more sessions of this size fit into the memory; None for any number.
 
         A single session may use the reserve too.
         """
@@ -52,7 +52,7 @@ class Host:
         return room or int(not self.memory_used and not self.is_too_small_for(session_bytes))
 
     def is_too_small_for(self, session_bytes: int) -> bool:
-        """Return whether no such session fits."""
+        """Return whether no session of this size fits any more."""
         return self.node.memory_bytes is not None and session_bytes > self.node.memory_bytes
 
 
@@ -62,23 +62,24 @@ class Site:
 
     device: Device
     host: Host
-    order: int  # its index in the inventory
+    order: int  # the device's index in the inventory
     is_processor: bool
     memory_bytes: int | None  # memory that sessions may use
-    caps: tuple[_Caps, _Caps, _Caps]  # caps of the device, its GPU and its machine
+    caps: tuple[_Caps, _Caps, _Caps]  # the caps of the device, of its GPU and of its machine
     sessions: int = 0
-    loads: dict[str, float] = field(default_factory=_IDLE.copy)  # its sessions' total load, by engine name
+    # The total load of the device's sessions, by engine name.
+    loads: dict[str, float] = field(default_factory=_IDLE.copy)
     memory_used: int = 0
 
 
 class Ledger:
-    """All devices in the inventory's order, and the policy's limits on them."""
+    """All devices in the inventory's order, with the policy's limits on these devices."""
 
     def __init__(self, nodes: Sequence[Node], policy: Policy, hardware: Hardware) -> None:
         self.policy = policy
         self.hardware = hardware
         self.context_bytes = hardware.memory.context_mib * MIB  # memory that each process takes on a device
-        self.given_back: list[int] = []  # indices of hosts to which sessions were returned, in that order
+        self.given_back: list[int] = []  # indices of hosts on which sessions were released, in order of release
         self.sites: list[Site] = []
         totals = dict.fromkeys((*MEDIA_ENGINES, Engine.CPU), 0.0)
         for index, node in enumerate(nodes):
@@ -91,7 +92,7 @@ class Ledger:
         self._totals = {engine.name: total for engine, total in totals.items()}
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
-        """Return why no more session fits, as a sentence without a full stop; "" when it fits."""
+        """Return why no more session fits, as a sentence without a full stop; "" if one fits."""
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"
@@ -119,7 +120,7 @@ class Ledger:
         return ""
 
     def room_for(self, site: Site, recipe: Recipe, cores_used: float) -> int:
-        """Return how many more sessions fit on a device if ``cores_used`` more of its host's cores were in use."""
+        """Return how many more sessions would fit on a device if the host used ``cores_used`` more cores."""
         host, rooms = site.host, list[int]()
         if host.cores is not None and recipe.cores:
             rooms.append(int((host.cores - host.cores_used - cores_used) / recipe.cores + ROUNDING))
@@ -137,7 +138,7 @@ class Ledger:
         return max(0, min(rooms))
 
     def take(self, site: Site, recipe: Recipe, sessions: int = 1) -> None:
-        """Take room for sessions; a negative number releases it."""
+        """Reserve resources for sessions; a negative number releases them."""
         host = site.host
         host.changes += 1
         host.cores_used += sessions * recipe.cores
@@ -158,7 +159,7 @@ class Ledger:
 
     @contextmanager
     def without(self, site: Site, recipe: Recipe) -> Iterator[None]:
-        """Release a session for the duration of the context."""
+        """Release a session's resources for the duration of the context."""
         changes = site.host.changes
         self.take(site, recipe, -1)
         try:
@@ -169,7 +170,7 @@ class Ledger:
             site.host.changes = changes
 
     def gain_fps(self, site: Site, recipe: Recipe) -> float:
-        """Return the device's gain in frames a second from one more session."""
+        """Return how many frames a second a device gains from one more session."""
         part = 1.0
         for use in recipe.engines:
             before = site.loads[use.engine]
@@ -178,7 +179,7 @@ class Ledger:
         return recipe.fps * part
 
     def speed_fps(self, site: Site, recipe: Recipe) -> float:
-        """Return how fast one session runs beside all others on the device and its host."""
+        """Return how fast one session runs beside all other sessions on the device and its host."""
         parts = [use.slowdown(site.loads[use.engine]) for use in recipe.engines]
         host = site.host
         if recipe.cores and host.cores is not None and host.cores_used:
@@ -186,7 +187,7 @@ class Ledger:
         return recipe.fps * min([1.0, *parts])
 
     def share_of(self, recipe: Recipe) -> float:
-        """Return the largest fraction of the fleet's engines of one kind that a session takes."""
+        """Return the fraction of an engine kind in the whole fleet that a session takes; the largest of all kinds."""
         cores = self._totals[_CPU]
         share = recipe.cores / cores if cores else 0.0
         for use in recipe.engines:

@@ -1,4 +1,4 @@
-"""Places jobs that run networks by number of sessions only: a network's speed is unknown before it has run."""
+"""Places jobs that run networks by number of sessions only, because a network's speed is unknown before it runs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ CORES_PER_SESSION = 1.0
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
-    """Return which DLAs each job gets, or why none; a job's sessions are spread over all of its DLAs.
+    """Return the DLAs of each job, or why it has none; a job's sessions are spread over all its DLAs.
 
     Within a priority, each session goes to the job with the smallest weighted number of sessions.
     """
@@ -33,7 +33,7 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
         claims.append(_Claim(demand, asked, [at for at in asked if not refused[at]]))
     while hungry := [claim for claim in claims if claim.wants_more and claim.free(taken)]:
         claim = min(hungry, key=lambda claim: claim.order)
-        # The DLA with the fewest sessions; preemptible nodes come last.
+        # The DLA with the fewest sessions is chosen; DLAs of preemptible nodes come last.
         at = min(claim.free(taken), key=lambda at: (places[at][0].preemptible and not freely, taken[at], at))
         taken[at] += 1
         claim.given[at] += 1
@@ -49,7 +49,7 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
 
 
 def no_dla_for(demand: Demand, inventory: Inventory) -> str:
-    """Return why no machine has a DLA for a job, whatever its state; "" if one has."""
+    """Return why no machine has a DLA that suits a job, in whatever state; "" if one has."""
     numbers = {dla_number(dla) for node in inventory.nodes for dla in node.dlas}
     if not numbers:
         return "no machine has a DLA"
@@ -60,10 +60,10 @@ def no_dla_for(demand: Demand, inventory: Inventory) -> str:
 
 @dataclass(slots=True)
 class _Claim:
-    """A job while it is served. DLAs are named by index."""
+    """A job while it receives sessions. DLAs are given by index."""
 
     demand: Demand
-    asked: list[int]  # the DLAs that it requests
+    asked: list[int]  # the DLAs that the job requests
     usable: list[int]  # the requested DLAs that accept work
     given: Counter[int] = field(default_factory=Counter)
 

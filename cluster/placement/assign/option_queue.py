@@ -1,4 +1,4 @@
-"""The order in which a demand's options are taken, as sessions fill devices."""
+"""The order in which sessions of a demand take the demand's options."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,8 +12,8 @@ from .recipes import Recipe
 _STEP = log(1.25)
 _NO_GAIN = -1_000_000
 _LAST = 10_000_000  # more than any step
-_BESIDE_GPU = 1 << 30  # more than any number of sessions
-_EXACT = 1e9  # loads that differ by less than one part in this many are equal
+_BESIDE_GPU = 1 << 30  # larger than any number of sessions
+_EXACT = 1e9  # loads count as equal if they differ by less than one part in this many
 
 _Entry = tuple[int, int, int, int, int]
 """Gain, load, crowd and position of the best option of a host, as in ``OptionQueue``, and the host's changes."""
@@ -25,11 +25,11 @@ class PlacementOption(NamedTuple):
     site: Site
     recipe: Recipe
     rank: int  # 1 on nodes of last resort, else 0
-    share: float  # fraction of the fleet's engines that a session takes
+    share: float  # the fraction of the fleet's engines that one session takes
 
 
 class OptionQueue:
-    """A demand's options, in the order in which its sessions take them.
+    """A demand's options, in the order in which sessions take them.
 
     The first of these criteria that differs decides:
     1. nodes of last resort come last;
@@ -41,8 +41,9 @@ class OptionQueue:
     7. cores with a GPU that decodes for them before cores without one;
     8. the inventory's order, so that few GPUs of a host are opened if cores are short.
 
-    A session changes only the options of its host, and only for the worse. So hosts wait in a heap by their best option
-    that fits, and are examined again only if they come first and have changed, or if a session was returned to them.
+    A session changes only the options of its own host, and only for the worse. So hosts wait in a heap, ordered by the
+    best option that fits. A host is examined again only if it comes first and has changed, or if a session was released
+    there.
     """
 
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
@@ -50,7 +51,7 @@ class OptionQueue:
         self._ledger = ledger
         self._gains: dict[tuple[float, ...], tuple[int, float]] = {}
         self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
-        self._at: dict[int, list[int]] = {}  # positions of each host's options, equal recipes together
+        self._at: dict[int, list[int]] = {}  # the positions of each host's options; equal recipes are adjacent
         by_recipe = sorted(range(len(options)), key=lambda position: id(options[self._indices[position]].recipe))
         for position in by_recipe:
             self._at.setdefault(options[self._indices[position]].site.host.index, []).append(position)
@@ -59,7 +60,7 @@ class OptionQueue:
         self._given_back = len(ledger.given_back)
 
     def next_fit(self) -> int | None:
-        """Return the index of the option to take next, None if nothing fits."""
+        """Return the index of the option to take next; None if no option fits."""
         heap, given_back = self._heap, self._ledger.given_back
         if len(given_back) > self._given_back:
             for at in given_back[self._given_back :]:
@@ -79,15 +80,15 @@ class OptionQueue:
         return None
 
     def best_at(self, site: Site) -> int | None:
-        """Return the index of the best option on a device, None if nothing fits."""
+        """Return the index of the best option on a device; None if no option fits."""
         here = (at for at in self._at[site.host.index] if self._options[self._indices[at]].site is site)
         entry = self._best(list(here))
         return None if entry is None else self._indices[entry[3]]
 
     def _best(self, positions: Sequence[int]) -> _Entry | None:
-        """Return the best option that fits among those of a host, None if none does."""
+        """Return the best option that fits on a host; None if no option fits."""
         best: _Entry | None = None
-        like: PlacementOption | None = None  # no option with the same recipe and equal loads is better
+        like: PlacementOption | None = None  # options with the same recipe and equal loads are no better
         for position in positions:
             site, recipe, rank, _ = option = self._options[self._indices[position]]
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:
@@ -106,7 +107,7 @@ class OptionQueue:
         return best
 
     def _step_and_load(self, site: Site, recipe: Recipe) -> tuple[int, float]:
-        """Return the gain's step on a GPU and the load of its busiest engine, computed once for equal devices."""
+        """Return the step of a GPU's gain and the load of its busiest engine, computed once for equal devices."""
         key = (id(recipe), *site.loads.values())
         if key not in self._gains:
             load = max(site.loads[use.engine] / use.load_most for use in recipe.engines)
@@ -120,5 +121,5 @@ def _step(gain_fps: float) -> int:
 
 
 def _fixed_key(option: PlacementOption) -> tuple[float, bool, int]:
-    """Return the part of the sort key that no session changes."""
+    """Return the part of the sort key that sessions do not change."""
     return (-option.site.device.share, option.recipe.route.is_software, option.site.order)

@@ -1,4 +1,4 @@
-"""Finds the devices that could serve a demand, and why others could not, once for equal demands."""
+"""Finds which devices could serve a demand, and why other devices could not. Equal demands share the result."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from .recipes import Kinds, Recipe, RecipeRequest, Recipes, SessionStages, nvenc
 
 @dataclass(slots=True)
 class SiteClass:
-    """Sites with equal devices and hosts, in the inventory's order."""
+    """Sites whose devices and hosts are equal, in the inventory's order."""
 
-    refusal: str  # why they take no work, "" if they do
+    refusal: str  # why the sites take no work; "" if they take work
     rank: int  # 1 on nodes of last resort, else 0
     sites: list[Site] = field(default_factory=list)
 
@@ -32,7 +32,8 @@ _Answer = tuple[SiteClass, Recipes]
 class Options:
     """Every open route of equal demands, with one encoder kind for each track.
 
-    Most demands can choose among several encoder kinds, so values that only the chosen kind needs are computed on use.
+    Most demands can choose among several encoder kinds, so values that are needed only for the chosen kind are computed
+    on use.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:
@@ -43,7 +44,7 @@ class Options:
         self.open_recipes = [recipe for _, each in answers if not isinstance(each, str) for recipe in each]
 
     def by_speed(self) -> Iterator[PlacementOption]:
-        """Yield the options, the fastest first, then in the inventory's order; nodes of last resort come last."""
+        """Yield the options: nodes of last resort come last, then the fastest first, then in the inventory's order."""
         return merge(*self._runs(), key=lambda option: (option.rank, -option.recipe.fps, option.site.order))
 
     @cached_property
@@ -53,12 +54,12 @@ class Options:
 
     @cached_property
     def queue(self) -> OptionQueue:
-        """All options, in the order in which to take them."""
+        """All options, in the order of use."""
         return OptionQueue(self.found, self._ledger)
 
     @cached_property
     def at(self) -> dict[int, list[int]]:
-        """The indices of the options of each site, by its order."""
+        """The indices of the options of each site, by the site's order."""
         found: dict[int, list[int]] = {}
         for index, option in enumerate(self.found):
             found.setdefault(option.site.order, []).append(index)
@@ -66,7 +67,7 @@ class Options:
 
     @cached_property
     def refused(self) -> dict[str, tuple[str, ...]]:
-        """Why devices have no option, by reason, in the inventory's order."""
+        """The reasons why devices have no option, in the inventory's order of the devices."""
         refused: dict[str, list[Site]] = {}
         for members, recipes in self._answers:
             if isinstance(recipes, str):
@@ -77,7 +78,7 @@ class Options:
         return {reason: tuple(site.device.device for site in sites) for reason, sites in ordered}
 
     def _runs(self) -> list[Iterator[PlacementOption]]:
-        """Return the options of each recipe of each class of sites, in the inventory's order."""
+        """Return the options of each recipe for each class of sites, in the inventory's order."""
         return [
             _run(members, recipe, self._ledger.share_of(recipe))
             for members, recipes in self._answers
@@ -107,16 +108,16 @@ class Catalogue:
             members = classes.get(key) or classes.setdefault(key, SiteClass(refusal, rank))
             members.sites.append(site)
         self._classes = list(classes.values())
-        # One device of each kind that has NVENC, whatever its state.
+        # One device for each kind of NVENC, in whatever state.
         samples = {key[0]: members.sites[0] for key, members in classes.items()}
         self._encoding = [site for site in samples.values() if site.device.engines.get(Engine.NVENC, 0) > 0]
         found = {nvenc_kind(site.device) for site in self._encoding}
         self._nvenc_kinds = sorted(found, key=lambda kind: (kind.architecture, kind.driver_branch))
 
     def choices(self, demand: Demand) -> list[Options]:
-        """Return a demand's options for each choice of encoder kinds: software if possible, and each NVENC.
+        """Return a demand's options for each choice of encoder kinds: software if possible, and each kind of NVENC.
 
-        A track that has begun keeps its kind. If an NVENC cannot write a track's codec, software does.
+        A track that has begun keeps its kind. If NVENC cannot write a track's codec, software encodes the track.
         """
         key = _shape(demand)
         found = self._choices.get(key)
@@ -168,7 +169,7 @@ class Catalogue:
 
 
 def node_refusal(node: Node, policy: Policy) -> str:
-    """Return why a node as a whole takes no work; "" if it does."""
+    """Return why a node as a whole takes no work; "" if it takes work."""
     if refusal := _state_refusal("its node", node.state, node.state_reason):
         return refusal
     if node.preemptible and policy.preemptible is PreemptibleUse.NEVER:
@@ -183,7 +184,7 @@ def _state_refusal(name: str, state: DeviceState, reason: str) -> str:
 
 def _device_key(site: Site) -> object:
     device, host = site.device, site.host
-    # Equal devices share one tuple of trials, so its identity is enough; enums hash faster by identity.
+    # Equal devices share one tuple of trials, so comparing identities is enough. Enums hash faster by identity.
     return (
         site.is_processor,
         device.name,
@@ -204,7 +205,7 @@ def _device_key(site: Site) -> object:
 
 
 def _shape(demand: Demand) -> object:
-    """Return everything that a demand's options depend on."""
+    """Return all parts of a demand on which the options depend."""
     return (
         demand.encoder,
         demand.decode,

@@ -1,4 +1,4 @@
-"""Predicts when a job ends in a placement, which lane runs each segment, and the cost in GPU and core seconds."""
+"""Predicts when a placed job ends, which lane runs each segment, and the cost in GPU seconds and core seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,23 +14,24 @@ class LaneSchedule:
     """The segments of one lane."""
 
     lane: Lane
-    segments: tuple[int, ...]  # indices of its segments in ``Demand.segments``
+    segments: tuple[int, ...]  # the indices of the lane's segments in ``Demand.segments``
     frames: int
-    ends_s: float  # when its last segment is done
+    ends_s: float  # when the lane's last segment is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Time and cost of a job in the current placement."""
+    """The time and cost of a job in the current placement."""
 
-    wall_s: float | None  # time from the first session's start to the last segment's end; None if nothing was placed
+    # The time from the start of the first session to the end of the last segment; None if nothing was placed.
+    wall_s: float | None
     gpu_s: float  # total time for which GPUs or slices are held
-    cpu_s: float  # total time of all cores
+    cpu_s: float  # total time of all cores in use
     lanes: tuple[LaneSchedule, ...]
 
 
 def predict(demand: Demand, placement: Placement, hardware: Hardware | None = None) -> Prediction:
-    """Return a demand's time and cost in a placement, if nothing arrives or dies meanwhile.
+    """Return a demand's time and cost in a placement, assuming that no job arrives and nothing fails meanwhile.
 
     The longest segments go first, each to the session that finishes it soonest. A host's GPU sessions start one after
     the other, because drivers open decoders one at a time.
@@ -61,7 +62,7 @@ def predict(demand: Demand, placement: Placement, hardware: Hardware | None = No
 
 
 def _free_sessions(lanes: Sequence[Lane], hardware: Hardware) -> dict[float, list[tuple[float, int]]]:
-    """Return heaps by speed: when each session becomes free, and the index of its lane."""
+    """Return heaps by speed, each with the times when sessions become free and the indices of the lanes."""
     times, opened = hardware.sessions, dict[str, int]()
     free: dict[float, list[tuple[float, int]]] = {}
     for index, lane in enumerate(lanes):

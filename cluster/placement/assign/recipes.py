@@ -30,29 +30,30 @@ _ROUTES = {(route.decoder, route.encoder): route for route in Route}
 
 @dataclass(frozen=True, slots=True)
 class SessionLoad:
-    """The load of one session on a kind of engine."""
+    """The load that one session puts on a kind of engine."""
 
     engine: str  # NVDEC or NVENC
-    load: float  # a multiple of one full-speed session, which keeps one engine busy
-    curve: Curve  # a device's throughput at each load, as a multiple of one full-speed session, until it is flat
-    load_most: int  # the load beyond which the device gets no faster
+    load: float  # a multiple of the load of one full-speed session, which keeps one engine busy
+    # The device's throughput at each load, up to the highest throughput; in multiples of one full-speed session.
+    curve: Curve
+    load_most: int  # the load beyond which the device's throughput does not grow
 
     def gain(self, before: float) -> float:
         """Return the throughput that one more session adds at the load ``before``, as a fraction of its own speed."""
         return (read_curve(self.curve, before + self.load) - read_curve(self.curve, before)) / self.load
 
     def slowdown(self, load: float) -> float:
-        """Return the fraction of its full speed that a session has at a load that includes its own."""
+        """Return a session's fraction of its full speed at a load that includes the session."""
         return read_curve(self.curve, load) / load if load > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One session of a demand on a device."""
+    """One session of a demand on a device, with the resources that it takes."""
 
     route: Route
     kinds: Kinds
-    fps: float  # its speed on an otherwise idle host
+    fps: float  # the session's speed on an otherwise idle host
     engines: tuple[SessionLoad, ...] = ()
     cores: float = 0.0  # threads
     encoder_sessions: int = 0
@@ -78,7 +79,7 @@ class SessionStages:
     decode: Stage
     software_decode: Stage
     encodes: tuple[Stage, ...]
-    host_bytes: int  # memory of its host, if cores take part
+    host_bytes: int  # host memory that the session takes if cores take part
 
     @classmethod
     def of(cls, demand: Demand, kinds: Kinds, memory: HostMemory) -> "SessionStages":
@@ -100,11 +101,11 @@ class RecipeRequest:
     rates: Rates
     policy: Policy
     processor: str = ""
-    speed: float = 1.0  # the speed of its host's cores, relative to the reference core
+    speed: float = 1.0  # the speed of the host's cores, relative to the reference core
     host_cores: float = 1.0
 
     def recipes(self) -> Recipes:
-        """Return the open routes, fastest first; or why there is none, as one sentence without a full stop."""
+        """Return the open routes, fastest first; if there are none, the reason as a sentence without a full stop."""
         if self.device.kind.is_processor:
             return self._on_processor()
         if refusal := self._encoding_refusal():
@@ -124,7 +125,7 @@ class RecipeRequest:
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
         """Return why decoding for the cores is not worth a GPU; "" if ``hybrid`` is worth one.
 
-        Documented rates decide until the hybrid has been measured, so that measurements of cores do not send work back
+        Documented rates decide until the hybrid has been measured. Otherwise measurements of cores would send work back
         and forth.
         """
         is_measured = all(self._is_measured_beside(stage) for stage in self.stages.encodes)
@@ -155,7 +156,7 @@ class RecipeRequest:
         for rendition, kind in zip(self.stages.demand.renditions, self.stages.kinds, strict=True):
             case, name = rendition.case, kind.implementation
             tried = [trial for trial in self.device.trials if trial.case == case and trial.implementation == name]
-            # A missing trial is no reason to refuse.
+            # An engine is not refused only because a trial is missing.
             if tried and not any(trial.works for trial in tried):
                 return tried[0].reason or f"{name} failed its trial with {case.name} there"
         recipe = self.recipe(Engine.CPU)
@@ -204,7 +205,7 @@ class RecipeRequest:
         return f"{width}x{height} exceeds the {most} that its {engine.name} supports for {case.codec.value}"
 
     def recipe(self, decoder: Engine) -> Recipe:
-        """Compute a session decoded by ``decoder`` and encoded by the demand's encoder kinds."""
+        """Compute the recipe of a session that ``decoder`` decodes and the demand's encoder kinds encode."""
         decodes = [self.stages.decode] if decoder is Engine.NVDEC else []
         encodes = [stage for stage in self.stages.encodes if stage.engine is Engine.NVENC]
         in_software = [stage for stage in self.stages.encodes if stage.engine is Engine.CPU]
@@ -237,7 +238,7 @@ class RecipeRequest:
         )
 
     def software_s(self) -> float:
-        """Return the seconds that one core takes to decode and encode a frame."""
+        """Return how many seconds one core takes to decode and encode a frame."""
         return sum(self._core_s(stage) for stage in (self.stages.software_decode, *self.stages.encodes))
 
     def _core_s(self, stage: Stage, *, beside_gpu: bool = False) -> float:

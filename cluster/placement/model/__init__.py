@@ -1,4 +1,4 @@
-"""The values of placement: demand, inventory, policy, placement."""
+"""The values used in placement: demand, inventory, policy, placement."""
 
 from .demand import USUAL_THREADS, Demand, EncoderChoice, EncoderKind, Rendition, plain_demand
 from .inventory import Device, DeviceState, Inventory, Node, processor_of

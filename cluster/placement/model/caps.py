@@ -1,4 +1,4 @@
-"""How many encoder sessions a device or machine takes, learnt from refusals: documented caps change with drivers."""
+"""How many encoder sessions a device or machine takes, learnt from refusals; documented caps change with drivers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from .inventory import Device, Inventory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsOpen:
-    """How many encoder sessions work on a device, and on all GPUs of its node."""
+    """How many encoder sessions work on a device, and on all GPUs of the device's node together."""
 
     device: str
     node: NodeId
@@ -20,19 +20,19 @@ class SessionsOpen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRefused(SessionsOpen):
-    """A device refused another session."""
+    """A device's refusal of another session."""
 
     system_wide: bool  # whether the cap applies to the whole machine, as for GeForce cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntCap:
-    """How many sessions to try: from time to time one more than were open at the last refusal."""
+    """How many sessions to try: at times one more than were open at the last refusal."""
 
     sessions: int
     refused_at: int  # how many sessions were open at the last refusal
     retry_at_s: float
-    wait_s: float  # the wait before that retry; doubles each time that the same number is refused again
+    wait_s: float  # the wait before that retry; doubles with each further refusal at the same number
 
 
 KnownCaps = Mapping[str, LearntCap]
@@ -42,7 +42,7 @@ RETRY_MAX_S: Final = 3600.0
 
 
 def record_cap(caps: KnownCaps, refused: SessionRefused, now_s: float) -> KnownCaps:
-    """Return the caps with one more refusal. A refusal while no session was open has another cause."""
+    """Return the caps after one more refusal. A refusal while no session was open has another cause."""
     name, refused_at = refused.device, refused.open_on_device
     if refused.system_wide:
         name, refused_at = refused.node, refused.open_on_node
@@ -59,13 +59,13 @@ def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCa
 
 
 def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
-    """Return the caps without those that working sessions exceed (after a new driver, or once others closed theirs)."""
+    """Return the caps that the working sessions do not exceed (a new driver, or other programs, may free sessions)."""
     working = {seen.device: seen.open_on_device, seen.node: seen.open_on_node}
     return {name: cap for name, cap in caps.items() if cap.refused_at >= working.get(name, 0)}
 
 
 def relaxed(caps: KnownCaps, now_s: float) -> KnownCaps:
-    """Return the caps with one more session for each cap whose retry is due."""
+    """Return the caps, each raised by one session if its retry is due."""
     due = ((name, cap) for name, cap in caps.items() if now_s >= cap.retry_at_s)
     return {
         **caps,

@@ -23,34 +23,34 @@ class EncoderChoice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EncoderKind:
-    """A kind of encoder. A track's bytes depend on it, so all workers on a track use the same kind."""
+    """A kind of encoder. A track's bytes depend on the kind, so all workers on a track use the same kind."""
 
     implementation: str
-    architecture: str = ""  # architecture of the GPU with that NVENC, such as ``ada``
+    architecture: str = ""  # the architecture of the GPU that has the NVENC, such as ``ada``
     driver_branch: str = ""
 
     @property
     def is_nvenc(self) -> bool:
-        """Whether a GPU's NVENC writes it."""
+        """Whether the encoder is a GPU's NVENC."""
         return self.implementation == Engine.NVENC.value
 
     @property
     def place(self) -> str:
-        """The NVENCs of this kind: ``ada, driver branch 580``."""
+        """This kind of NVENC in words: ``ada, driver branch 580``."""
         return ", ".join([self.architecture, *([f"driver branch {self.driver_branch}"] if self.driver_branch else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendition:
-    """One output track: its encoder settings and size."""
+    """One output track: size and encoder settings."""
 
     case: CodecCase
     width: int
     height: int
-    software: str  # the software encoder that would do it (libx264 ...), "" for none
+    software: str  # the software encoder that could encode the track (libx264 ...); "" for none
     preset: str = ""
-    threads: int = USUAL_THREADS  # threads of a session of that encoder: more take more memory
-    kind: EncoderKind | None = None  # set once the track has begun: only workers of this encoder kind may help
+    threads: int = USUAL_THREADS  # threads of one session of that software encoder; more threads take more memory
+    kind: EncoderKind | None = None  # set once the track has begun: then only workers with this encoder kind may help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,49 +64,50 @@ class Demand:
     height: int
     renditions: tuple[Rendition, ...]
     encoder: EncoderChoice = EncoderChoice.AUTO
-    software_decode: str = ""  # why no GPU may decode the input, "" if one may
-    needs_gpu: bool = False  # whether it requires a GPU
-    dlas: tuple[int, ...] | None = None  # DLAs that may run its network, () for any; None without one
-    has_filters: bool = False  # frames are filtered between decoder and encoder
-    filter_bytes: int = 0  # memory that filters keep for each segment beside the pictures
-    frames_total: int = 0  # frames of the whole job, however much is left; 0 if unknown
+    software_decode: str = ""  # why no GPU may decode the input; "" if a GPU may
+    needs_gpu: bool = False  # whether the job requires a GPU
+    dlas: tuple[int, ...] | None = None  # the DLAs that may run the job's network, () for any; None without a network
+    has_filters: bool = False  # whether frames are filtered between decoder and encoder
+    filter_bytes: int = 0  # memory that filters keep for each segment, besides the pictures
+    frames_total: int = 0  # frames of the whole job, including finished frames; 0 if unknown
     priority: int = 0  # higher goes first
     weight: Fraction = Fraction(1)  # weight in a fair share with other jobs of the same priority
-    workers_max: int | None = None  # the most segments in flight
-    pyav: str = ""  # its bytes need this version; "" for any
-    finish_within_s: Fraction | None = None  # due this many seconds after it is first seen; None without a due time
-    title: str = ""  # the displayed name of its input, "" if it has none
+    workers_max: int | None = None  # the most segments that run at a time
+    pyav: str = ""  # the version of codecfleet that the job's bytes need; "" for any
+    # The job is due this many seconds after it is first seen; None without a due time.
+    finish_within_s: Fraction | None = None
+    title: str = ""  # the displayed name of the job's input; "" without one
 
     @property
     def chooses_encoder(self) -> bool:
-        """Whether one of its tracks may still be bound to software or to an NVENC."""
+        """Whether the choice between software and NVENC is still open for one of the job's tracks."""
         return self.encoder is not EncoderChoice.SOFTWARE and any(each.kind is None for each in self.renditions)
 
     @property
     def may_use_gpu(self) -> bool:
-        """Whether a GPU may, or must, decode or encode some of it."""
+        """Whether a GPU may, or must, decode or encode a part of the job."""
         return self.needs_devices or self.encoder is not EncoderChoice.SOFTWARE or not self.software_decode
 
     @property
     def needs_devices(self) -> bool:
-        """Whether it needs a GPU or DLA: it runs a network, requires a GPU, or must be written by an NVENC."""
+        """Whether the job needs a GPU or DLA: it runs a network, requires a GPU, or must be written by an NVENC."""
         kinds = [each.kind for each in self.renditions if each.kind is not None]
         require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
         return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)
 
     @property
     def longest_frames(self) -> int:
-        """The length of its longest segment, up to the length that matters for memory."""
+        """The length of the longest segment, up to the length beyond which memory does not grow."""
         return min(max(self.segments, default=PLAIN_FRAMES), PLAIN_FRAMES)
 
     @property
     def about_frames(self) -> int:
-        """The length of the whole job, rounded down to a power of two: jobs of similar length are placed alike."""
+        """The length of the whole job, rounded down to a power of two; jobs of similar length are placed alike."""
         return 1 << self.frames_total.bit_length() - 1 if self.frames_total > 0 else 0
 
 
 def plain_demand(job: str, segments: int, workers_max: int | None = None) -> Demand:
-    """Return the demand of a job with unknown media: this many segments of software work."""
+    """Return the demand of a job with unknown media: this number of segments, in software."""
     case = CodecCase(_PLAIN_CASE.codec, Direction.ENCODE)
     return Demand(
         job=job,

@@ -1,4 +1,4 @@
-"""The answer of ``place``: frozen values, each with its reason."""
+"""The result of ``place``: frozen values with reasons."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from .demand import EncoderKind
 
 
 class Lane(NamedTuple):
-    """Sessions of one job on one device (and on its host's cores, if the route needs them)."""
+    """Sessions of one job on one device, and on the host's cores if the route needs cores."""
 
     job: str
     node: NodeId
     device: str
     route: Route
     sessions: int  # segments at a time
-    fps: float  # source frames a second of all sessions; 0 if unknown, as for a network
+    fps: float  # source frames a second of all sessions together; 0 if unknown, as for a network
     cores: float  # of the host's processor
     memory_bytes: int  # device memory, without a process's context; host memory on the route ``cpu``
     kinds: tuple[EncoderKind, ...]
@@ -25,12 +25,12 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job is not on some devices; without devices, why it could not be placed at all."""
+    """Why a job is not on some devices. Without devices: why the job could not be placed at all."""
 
     job: str
     reason: str
     devices: tuple[str, ...] = ()  # in the inventory's order
-    is_too_large: bool = False  # no capable host has the memory for one segment, even when idle
+    is_too_large: bool = False  # no capable host has enough memory for one segment, even when idle
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The policy of a cluster's owner: a frozen value with documented defaults, read from TOML.
 
-docs/placement.md explains every key; ``configs/policy.toml`` is the annotated file of all defaults.
+docs/placement.md explains every key; ``configs/policy.toml`` has all defaults, with comments.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ Part = Annotated[float, Field(gt=0, le=1)]
 
 
 class PreemptibleUse(StrEnum):
-    """Whether nodes that may be taken away at any moment get work."""
+    """Whether work may run on nodes that may be taken away at any moment."""
 
     FREELY = "freely"  #: like any other node
     LAST = "last"  #: after all other nodes
@@ -33,11 +33,11 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    # Reserved with Ray for a worker: above a half, so that no GPU gets two, and below one, so that other work finds
-    # room.
+    # The share of a GPU that Ray reserves for a worker: above a half, so that no GPU gets two workers; below one, so
+    # that other work finds room.
     gpu_share: Part = 0.51
-    # A vGPU's share of its GPU's engines; 0 uses its host's report if the host is in the cluster, else its type's
-    # share.
+    # A vGPU's share of the GPU's engines. If 0, the share is what the host reports if the host is in the cluster,
+    # otherwise the share of the vGPU's type.
     vgpu_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     engines: frozenset[Engine] = ALL_ENGINES  # that may be used
     preemptible: PreemptibleUse = PreemptibleUse.LAST
@@ -46,20 +46,22 @@ class Policy(BaseModel):
     feeding_cores: Annotated[float, Field(ge=0, le=1)] = 0.1  # cores for each session that a GPU decodes and encodes
     sessions_per_device: Annotated[int, Field(ge=1)] = 64  # the most sessions on one GPU or slice
     memory_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1  # the fraction of device and host memory left free
-    # A GPU decodes for the cores only if that makes a session this much faster: rates are no more exact.
+    # A GPU decodes for the cores only if a session gains this factor in speed; smaller gains are within the error of
+    # the rates.
     hybrid_gain: Annotated[float, Field(ge=0)] = 0.1
-    # How long a GPU's worker takes to start: a job for which the GPU only decodes must save more than that.
+    # How long a GPU's worker takes to start. A job for which the GPU only decodes must save more time than this.
     gpu_start_s: Annotated[float, Field(ge=0)] = 4.0
-    weight_most: Annotated[int, Field(ge=1)] = 100  # the largest weight of a job; the smallest is its inverse
+    # The largest weight of a job; the smallest weight is the inverse of it.
+    weight_most: Annotated[int, Field(ge=1)] = 100
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Return the policy in a TOML file. Raises UsageError: it cannot be read, or has an invalid key or value."""
+    """Return the policy in a TOML file. Raises UsageError: the file cannot be read, or has an invalid key or value."""
     return load_model("policy", path, Policy, missing="Check the path.", wrong=_HELP)
 
 
 def with_policy(node: Node, policy: Policy) -> Node:
-    """Return a node whose vGPUs have the policy's share of their GPU, if the policy sets one."""
+    """Return a node with the policy's share for each vGPU; the unchanged node if the policy sets no share."""
     if policy.vgpu_share == 0:
         return node
     devices = (

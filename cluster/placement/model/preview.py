@@ -13,14 +13,14 @@ Place = Callable[[Sequence[Demand], Inventory], Placement]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPreview:
-    """Where a demand would be placed. Unknown fields stay empty."""
+    """Where a demand would be placed. Unknown values stay empty."""
 
-    never: str = ""  # why these machines could not do it even if idle; "" if they can, or others may join
-    encoder_kind: EncoderKind | None = None  # the NVENC that would write its tracks, None if software would
-    gpu_refusal: str = ""  # why no GPU would take part, "" if there is no reason
+    never: str = ""  # why these machines could not run the job even if idle; "" if they can, or other machines may join
+    encoder_kind: EncoderKind | None = None  # the NVENC that would encode the job's tracks; None if software would
+    gpu_refusal: str = ""  # why no GPU would take part; "" without a reason
     takes_gpu: bool = False
-    unknown: str = ""  # why none of this is known
-    is_probing: bool = False  # whether it will be known once all GPUs are probed
+    unknown: str = ""  # why the placement is unknown
+    is_probing: bool = False  # whether the placement will be known once all GPUs are probed
 
 
 def preview_of(
@@ -29,8 +29,8 @@ def preview_of(
     """Return where a demand would be placed.
 
     A demand that can choose its encoder is placed beside ``others``, any other demand by itself. A demand that requires
-    NVENC is placed by itself if ``others`` use every NVENC, because its job would wait. ``idle`` has all nodes without
-    work, or is None if more may join.
+    NVENC is placed by itself if ``others`` use every NVENC, because the job would wait for one. ``idle`` has all nodes,
+    without any work, or is None if more nodes may join.
     """
     placement = place((*others, demand) if demand.chooses_encoder else (demand,), inventory)
     lanes = [lane for lane in placement.lanes if lane.job == demand.job]

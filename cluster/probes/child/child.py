@@ -1,4 +1,4 @@
-"""Runs a probe in a child process, with a time limit, because its calls may hang, crash or call exit().
+"""Runs a probe in a child process with a time limit, because calls in the probe may hang, crash or call exit().
 
 Initialising CUDA, importing PyNvVideoCodec and creating a decoder can all end a process without an exception.
 """
@@ -51,7 +51,7 @@ class ChildOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The child's last message: the exception that ended the probe."""
+    """The child's last message: the exception that ended its probe."""
 
     error: str
 
@@ -64,8 +64,8 @@ def run_in_child(
 ) -> ChildOutcome:
     """Run ``probe`` with keyword ``arguments`` in a child process; never raises if the probe fails.
 
-    After ``limit_s`` the child is killed, with its own children; it also ends when this process does. ``environment``
-    is added to this process's variables.
+    After ``limit_s`` the child is killed with its own children; it also ends when this process ends. ``environment`` is
+    added to this process's variables.
     """
     began_s = time.monotonic()
     # The kernel limits the child's CPU time too, because this process may be stopped and miss the deadline.
@@ -139,9 +139,9 @@ class CasesOutcome:
     """The results of all cases."""
 
     results: dict[str, Any]  #: the result of each finished case
-    deaths: dict[str, ChildOutcome]  #: how the child ended, by the case that it was trying
+    deaths: dict[str, ChildOutcome]  #: how the child ended during a case, by case
     untried: tuple[str, ...]
-    problem: str  #: why cases are untried; "" if all were tried
+    problem: str  #: why cases were not tried; "" if all were tried
 
 
 def try_cases(
@@ -157,7 +157,8 @@ def try_cases(
     """Try ``cases`` in order, all within ``limit_s``; if a case ends its child, another child continues.
 
     ``probe`` is a generator function that yields each case's name when it begins, and (name, result) when it is done.
-    ``arguments`` returns its keyword arguments for the remaining cases; ``limit_s``, the remaining time, is added.
+    ``arguments`` returns the keyword arguments of ``probe`` for the remaining cases; ``limit_s``, the remaining time,
+    is added.
     """
     results: dict[str, Any] = {}
     deaths: dict[str, ChildOutcome] = {}
@@ -171,7 +172,7 @@ def try_cases(
         results |= done
         problem = outcome.detail
         if outcome.end is ChildEnd.TIMED_OUT and done:
-            problem = _TOO_LATE  # the running case is not to blame
+            problem = _TOO_LATE  # the case that was running is not to blame
         elif not outcome.returned:
             deaths |= {case: outcome for case in outcome.values if isinstance(case, str) and case not in done}
         before, left = left, tuple(case for case in left if case not in results and case not in deaths)

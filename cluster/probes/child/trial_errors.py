@@ -1,7 +1,8 @@
 """Translates error messages of NVIDIA's codecs into a reason and a fix.
 
 PyNvVideoCodec raises one exception for all faults; its message contains a CUresult for decoders and an NVENCSTATUS for
-encoders. A decoder that cannot create its CUDA context ends the process instead, so a dead child's output is read too.
+encoders. A decoder that cannot create a CUDA context ends the process instead, so the output of a dead child is read
+too.
 """
 
 import re

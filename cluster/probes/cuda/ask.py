@@ -1,7 +1,7 @@
 """Queries the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
 
-ctypes calls libcuda directly, so the driver is judged with any version of ``cuda.bindings``, or none. Each finding is
-yielded at once, so that a crash loses no earlier ones.
+ctypes calls libcuda directly, so the driver is judged with any version of ``cuda.bindings``, or none. Each answer is
+yielded at once, so that a crash loses no earlier answers.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ _KERNEL = b'extern "C" __global__ void trial(int *out) { *out = 1; }'
 
 
 def ask(*, every_device: bool = False) -> Iterator[Found]:
-    """Yield all answers, asking the riskiest questions last; ``every_device`` ignores CUDA_VISIBLE_DEVICES."""
+    """Yield all answers, the riskiest questions last; ``every_device`` ignores CUDA_VISIBLE_DEVICES."""
     if every_device:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     cuda = None
@@ -89,7 +89,7 @@ def _ask_codec_libraries() -> Iterator[Found]:
 
 
 def ask_nvrtc() -> Generator[Found, None, ctypes.CDLL | None]:
-    """Load NVRTC from where ``cuda.core`` loads it to compile our kernels; return it, or None if that fails."""
+    """Load NVRTC from where ``cuda.core`` would load it to compile our kernels; return NVRTC, or None on failure."""
     yield "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")
@@ -117,7 +117,7 @@ def _ask_devices(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None) -> Iterator[Found
         yield f"asking about device {ordinal}"
         devices.append(_device(cuda, ordinal))
         yield {"devices": tuple(devices)}
-    # Contexts come last: each takes memory and time, and may end this process.
+    # Contexts come last: each context takes memory and time, and creating it may end this process.
     for ordinal in range(count.value):
         yield f"retaining the primary context of device {ordinal}"
         for found in _in_context(cuda, nvrtc, devices[ordinal]):
@@ -132,7 +132,7 @@ def _device(cuda: ctypes.CDLL, ordinal: int) -> CudaDevice:
     _call(cuda, "cuDeviceGetName", text, _NAME_BYTES, device)
     name = text.value.decode(errors="replace")
     located = _call(cuda, "cuDeviceGetPCIBusId", text, _NAME_BYTES, device)
-    # The second version returns a MIG instance's UUID, the first one its GPU's.
+    # The second version returns the UUID of a MIG instance, the first version the UUID of its GPU.
     identified = _call(cuda, "cuDeviceGetUuid_v2", raw, device)
     if identified is None:
         identified = _call(cuda, "cuDeviceGetUuid", raw, device)
@@ -157,7 +157,7 @@ def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: str) -> tuple
 
 
 def _in_context(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL | None, known: CudaDevice) -> Iterator[str | CudaDevice]:
-    """Yield the device with its memory, then also with the result of loading a kernel."""
+    """Yield the device with its memory; then the same device with the result of loading a kernel."""
     device, context = _handle(cuda, known.ordinal), ctypes.c_void_p()
     code = _call(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     if code != 0:
@@ -185,7 +185,7 @@ def _in_words(code: int | None) -> Unavailable:
 
 
 def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Maybe[int]:
-    """Compile and load a kernel, as ``actors/nvidia/cuda/kernels.py`` does; return the driver's code."""
+    """Compile and load a kernel as ``actors/nvidia/cuda/kernels.py`` does; return the driver's return code."""
     _, major = _attribute(cuda, device, "compute_capability_major")
     _, minor = _attribute(cuda, device, "compute_capability_minor")
     code, binary = _compiled(nvrtc, f"sm_{major}{minor}")
@@ -225,7 +225,7 @@ def _handle(cuda: ctypes.CDLL, ordinal: int) -> ctypes.c_int:
 
 
 def _call(library: ctypes.CDLL, function: str, *arguments: object) -> int | None:
-    """Return the function's return code; None if the library is too old to have the function."""
+    """Return the called function's return code; None if the library is too old to have the function."""
     found = getattr(library, function, None)
     return None if found is None else int(found(*arguments))
 
@@ -235,7 +235,7 @@ def _code(code: int | None) -> Maybe[int]:
 
 
 def _answer(code: int | None, value: T) -> Maybe[T]:
-    """Return the value of a successful call, else why there is none."""
+    """Return the value if the call succeeded, otherwise the reason why there is no value."""
     if code is None:
         return _NOT_IN_DRIVER
     error = cuda_error(code)
@@ -247,7 +247,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the path of a file that this process has mapped, by the ``beginning`` of its name; "" for none."""
+    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" for none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

@@ -1,7 +1,7 @@
 """Chooses the user-mode driver that workers load: the system's, or that of a compat package which passed a trial.
 
 Rules of CUDA Compatibility: a package is needed only if the driver is older than a runtime (3.3.1); all processes share
-the newest package that fits; if none can be used, they use the system's driver (3.4).
+the newest package that fits; if no package can be used, processes use the system's driver (3.4).
 """
 
 import os
@@ -36,7 +36,7 @@ class DriverChoice:
 
     @property
     def words(self) -> str:
-        """The choice in one line; "" if there was none."""
+        """The choice in one line; "" if there was no choice."""
         loaded = f"the compat package in {self.folder}" if self.folder else "the system's CUDA driver"
         return f"workers load {loaded}: {self.reason}" if self.reason else ""
 
@@ -49,14 +49,14 @@ class Candidate(NamedTuple):
     """A driver to try."""
 
     search_path: str  # LD_LIBRARY_PATH
-    folder: str  # the compat package's, first in the path; "" if the path leaves a broken package out
+    folder: str  # the folder of the compat package comes first; "" if a broken package is left out of the path
     why: str
 
 
 def choose_driver(
     system: CudaReport, environ: Mapping[str, str], try_path: Callable[[str], CudaReport]
 ) -> tuple[DriverChoice, CudaReport]:
-    """Return which driver workers load, and its report: ``system``, or the report of the driver that was tried.
+    """Return which driver workers load, and the driver's report: ``system``, or the report of a trial.
 
     ``environ`` contains the workers' LD_LIBRARY_PATH and CODECFLEET_CUDA_COMPAT. ``try_path`` reports the driver that
     a process with the given LD_LIBRARY_PATH loads.
@@ -70,7 +70,7 @@ def choose_driver(
 
 
 def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate | DriverChoice:
-    """Return a driver that may be better than the current one, or the choice to keep the current one."""
+    """Return a driver that may be better than the current driver, or the choice to keep the current driver."""
     path = environ.get(LIBRARY_PATH, "")
     if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
         return _without(system.library, system, path)
@@ -87,7 +87,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice on a machine without a compat package; a configured folder without one is a failure."""
+    """Return the choice on a machine without a compat package; if a folder was configured for one, it has failed."""
     named = compat_folder(environ)
     return (
         DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
@@ -97,7 +97,7 @@ def without_packages(environ: Mapping[str, str]) -> DriverChoice:
 
 
 def needs_newer(system: CudaReport) -> str:
-    """Return in a few words which runtimes are newer than the driver; "" for none, or if the version is unknown."""
+    """Return in a few words which runtimes are newer than the driver; "" for none or an unknown version."""
     if isinstance(system.cuda_version, Unavailable):
         return ""
     has = version_numbers(system.cuda_version)[:2]
@@ -119,7 +119,7 @@ def _best(system: CudaReport, path: str, needs: str) -> Candidate | DriverChoice
 
 
 def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate | DriverChoice:
-    """Return the search path without a broken compat package, if the package was loaded through that path."""
+    """Return the search path without the broken compat package, if that path led to the package."""
     if system.init_code not in _BROKEN_PACKAGE:
         return NO_CHOICE
     why = f"the compat package in {library.folder} does not start ({system.init_code})"
@@ -132,7 +132,7 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
 
 
 def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
-    """Choose the candidate if CUDA starts with it on every device where it starts now, else the current driver."""
+    """Choose the candidate if CUDA starts with it on every device where CUDA starts now; else the current driver."""
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)

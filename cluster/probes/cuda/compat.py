@@ -19,7 +19,7 @@ STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
 _NO_DEVICE: Final = 100
-_VERSIONED_DOTS: Final = 3  # the least number of dots in a file name with a driver version: "libnvcuvid.so.580.95"
+_VERSIONED_DOTS: Final = 3  # a file name with a driver version has at least this many dots: "libnvcuvid.so.580.95"
 
 
 def judge(
@@ -61,11 +61,11 @@ def has_driver(report: CudaReport) -> bool:
 
 
 def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
-    """Judge whether the kernel driver and the user-mode driver have equal versions, unless a compat package is used."""
+    """Judge whether kernel driver and user-mode driver have the same version; a compat package is exempt."""
     subject, rule = "driver versions", "user-mode and kernel driver have the same version (CUDA Compatibility 3.3.3)"
     module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
-        # The file is missing on a Tegra and in some containers, though the driver works.
+        # On a Tegra and in some containers the file is missing although the driver works.
         if report.init_code != 0:
             fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
             reason = module.reason
@@ -97,15 +97,15 @@ def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
 
 
 def _missing(absence: Unavailable) -> Grade:
-    """Grade the absence of a library: it is broken only if it is known to be missing."""
+    """Grade the absence of a library: "broken" only if the library is known to be missing."""
     return Grade.BROKEN if absence.absence is Absence.NO_LIBRARY else Grade.UNKNOWN
 
 
 def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
     """Judge the result of cuInit.
 
-    Some failures do not close devices: an error that may pass by itself, because workers that hit it are restarted
-    after a pause; a probe that ran out of time or memory; a crash on a machine where a codec session worked.
+    Three failures do not close devices: an error that may pass by itself (affected workers restart after a pause), a
+    probe out of time or memory, and a crash on a machine where a codec session worked.
     """
     subject, rule = "CUDA initialisation", "the result of cuInit (CUDA Compatibility 3.3.3)"
     code = report.init_code
@@ -167,7 +167,7 @@ def _context(device: CudaDevice) -> Diagnosis:
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
-    """Judge whether toolkits and drivers support this generation of GPUs; ``driver`` is "" if it is in no table."""
+    """Judge whether toolkits and drivers support this generation of GPUs; ``driver`` is "" if no table has it."""
     if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
@@ -203,7 +203,7 @@ def _codec_packages(report: CudaReport) -> str:
 
 
 def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
-    """Judge whether the driver's codec libraries load, and whether their version is the kernel driver's."""
+    """Judge whether the driver's codec libraries load, and have the same version as the kernel driver."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
     absent = {name: path for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)}
     if absent:

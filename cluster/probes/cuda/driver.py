@@ -1,4 +1,4 @@
-"""Reports the installed CUDA driver, from a child process that calls it and from the machine's files."""
+"""Reports the installed CUDA driver, from the machine's files and from a child process that calls the driver."""
 
 import importlib.metadata
 import os
@@ -33,7 +33,7 @@ def probe_cuda(
 ) -> CudaReport:
     """Report the CUDA driver of this machine; never raises or hangs, whatever the driver does.
 
-    After ``limit_s`` the child process is killed, and its answers so far are kept. ``every_device`` ignores
+    After ``limit_s`` the child process is killed; earlier answers are kept. ``every_device`` ignores
     CUDA_VISIBLE_DEVICES, which is empty in Ray tasks without a GPU.
     """
     searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
@@ -55,7 +55,8 @@ def probe_cuda(
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
     """Return which CUDA driver processes on this machine should load, considering compat packages.
 
-    A package that fits is tried in a child process for up to ``limit_s``; otherwise no driver is loaded.
+    A compat package that fits is tried in a child process for up to ``limit_s``. Without such a package no driver is
+    loaded.
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))
@@ -73,7 +74,7 @@ def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, 
     )
     tried = partial(probe_cuda, limit_s, root=root)
     is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
-    # The current driver is called only if it may be a package's; otherwise the files are enough.
+    # The current driver is called only if it may come from a package; otherwise the files are enough.
     system = tried(environ=environ) if is_in_path else from_files
     if not is_in_path and any(map(is_geforce, _models(root))):
         return DriverChoice(reason=NOT_FOR_GEFORCE)
@@ -123,7 +124,7 @@ def linker_folders(root: Path) -> tuple[str, ...]:
 
 
 def find_runtimes() -> tuple[RuntimeInUse, ...]:
-    """Return the CUDA runtimes that this Python installation would use, from package metadata; none is loaded."""
+    """Return the CUDA runtimes that this Python installation would use, from package metadata, without loading any."""
     found: list[RuntimeInUse] = []
     for name in _RUNTIME_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -154,7 +155,7 @@ def report_of(outcome: ChildOutcome) -> CudaReport:
         else:
             found |= value
     ended = f"{outcome.detail} while {step}" if outcome.detail and step else outcome.detail
-    # SIGKILL may mean that the machine ran out of memory, so it is no crash.
+    # SIGKILL may mean that the machine ran out of memory, so it does not count as a crash.
     was_killed = outcome.detail.endswith(signal.SIGKILL.name)
     crashed = outcome.end is ChildEnd.EXITED or (outcome.end is ChildEnd.KILLED and not was_killed)
     return replace(UNASKED, **found, ended=ended, has_crashed=crashed and step == "cuInit", took_s=outcome.took_s)

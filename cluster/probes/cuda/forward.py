@@ -30,7 +30,7 @@ _NOT_FOR_WORK = ("libcudadebugger",)
 
 
 class ForwardAnswer(NamedTuple):
-    """Whether a compat library fits a kernel driver (None: unknown), the rule that decides, and the reason."""
+    """Whether a compat library fits a kernel driver (None if unknown), the deciding rule, and the reason."""
 
     answer: Forward | None
     rule: str
@@ -40,9 +40,9 @@ class ForwardAnswer(NamedTuple):
 def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
     """Return whether a compat library fits a kernel driver version ("550.54.15").
 
-    A library with a note fits if the note lists the driver's branch and a newer CUDA version than the driver's. For
-    other libraries the table in CUDA Compatibility 3.3.1 decides. For branches that the table lacks, a newer library
-    may work, and an older one never does.
+    A library with a note fits if the note lists the driver's branch, and a newer CUDA version than the driver has. For
+    other libraries the table in CUDA Compatibility 3.3.1 decides. For a branch that is not in the table, a newer
+    library may work, but an older library never works.
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
@@ -99,7 +99,7 @@ def _trouble_of(name: str, library: CudaLibrary) -> str:
 
 
 def judge_packages(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge the files of every compat package on the disk, and whether a driver upgrade should have removed it."""
+    """Judge the files of every compat package on the disk; report packages that an upgrade should have removed."""
     used = report.library
     for library in report.compat_libraries:
         is_used = not isinstance(used, Unavailable) and used.path == library.path
@@ -123,7 +123,7 @@ def _repair(library: CudaLibrary) -> str:
 
 
 def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterator[Diagnosis]:
-    """Report a package that is older than the driver: the upgrade should have removed it (CUDA Compatibility 3.3.1)."""
+    """Report a compat package older than the driver; the upgrade should have removed it (CUDA Compatibility 3.3.1)."""
     cuda, host_cuda = cuda_of(library), newest_cuda_of(host_driver)
     if cuda and host_cuda and version_numbers(cuda)[:2] < version_numbers(host_cuda):
         because, package = forward_answer(library, host_driver).because, minor_version(cuda).replace(".", "-")
@@ -133,7 +133,7 @@ def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterat
 
 
 def cuda_of(library: CudaLibrary) -> str:
-    """Return the CUDA version of a library, from its note or from the driver version in its name; "" if unknown."""
+    """Return a library's CUDA version, from the note or from the driver version in the file name; "" if unknown."""
     if not isinstance(library.note, Unavailable):
         return library.note.cuda_version
     return "" if isinstance(library.version, Unavailable) else newest_cuda_of(library.version)
@@ -146,7 +146,7 @@ def why_unfit(library: CudaLibrary, host_driver: str) -> str:
 
 
 def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary | None:
-    """Return a compat library on the disk for this kernel driver and at least this CUDA version; None for none."""
+    """Return a compat library on the disk for this kernel driver with at least this CUDA version, or None."""
     fitting = (
         library
         for library in report.compat_libraries
@@ -158,7 +158,7 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
 
 
 def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge the compat package in use: whether it fits, its limits, and how it is deployed."""
+    """Judge the compat package in use: whether it fits, what it lacks, and how it is deployed."""
     library = report.library
     if isinstance(library, Unavailable) or not is_compat_library(library, report.kernel_module):
         return
@@ -184,7 +184,7 @@ def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Judge a Jetson's upgrade package by the result of cuInit, since its note lists no driver branches."""
+    """Judge a Jetson's upgrade package by the result of cuInit, because the package's note lists no driver branches."""
     rule, package = "a Jetson upgrade package names only its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")

@@ -26,7 +26,7 @@ OWNER = b"NVIDIA Corporation"
 _DESCRIPTION_BYTES_MAX = 65536
 _NOTE_BYTES_MAX = 2 * _DESCRIPTION_BYTES_MAX
 _ENTRIES_MAX = 1024
-# elf(5): 64-bit and little-endian, as every libcuda with the note is.
+# elf(5): 64-bit and little-endian, like every libcuda with the note.
 _ELF = b"\x7fELF\2\1"
 _HEADER = struct.Struct("<40xQ10x3H")  # Elf64_Ehdr: the section headers' offset, size, number, and index of the names
 _SECTION_HEADER = struct.Struct("<I20x2Q")  # Elf64_Shdr: the name (an offset), the offset in the file, the size
@@ -38,7 +38,7 @@ _Bytes: TypeAlias = bytes | mmap.mmap
 
 
 def compat_libraries(root: Path, folders: Iterable[str] = ()) -> tuple[CudaLibrary, ...]:
-    """Return the newest libcuda in each folder for compat packages and in each of ``folders``, with or without links.
+    """Return the newest libcuda in each folder for compat packages, and in each of ``folders``; links are optional.
 
     This may include the driver's own libcuda; see ``report.is_compat_library``.
     """
@@ -56,7 +56,7 @@ def _newest(folder: Path) -> Path | None:
 
 
 def library_of(path: str) -> CudaLibrary:
-    """Describe a file that is, or could be, the machine's libcuda, and the libraries in its folder."""
+    """Describe a file that is, or could be, the machine's libcuda, with the libraries in the same folder."""
     file = Path(path)
     named = _LIBRARY_VERSION.match(file.name)
     in_compat_folder = any(_COMPAT_FOLDER.search(part) for part in file.parent.parts)
@@ -71,7 +71,7 @@ def library_of(path: str) -> CudaLibrary:
 
 
 def _companions(folder: Path, version: str) -> dict[str, str]:
-    """Return each library's version, by name: ``version`` if the folder has it, else the newest."""
+    """Return the version of each library, by name: ``version`` if the folder has that version, else the newest."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("lib*.so.*")):
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():

@@ -1,7 +1,7 @@
-"""Judges PyNvVideoCodec: its requirements, and the result of importing it in a child process.
+"""Judges PyNvVideoCodec by the package's requirements, and by the result of an import in a child process.
 
-The import loads libnvidia-encode.so.1 and picks one of the package's two builds by its newest NVENC interface, so even
-a host that only decodes needs that library.
+The import loads libnvidia-encode.so.1, whose newest NVENC interface decides which of the package's two builds is used.
+So even a host that only decodes needs that library.
 """
 
 import importlib
@@ -31,7 +31,7 @@ _RUNTIME = re.compile(r"libcudart[^/]*\.so\.([\d.]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyNvVideoCodecReport:
-    """The installed PyNvVideoCodec, and the result of importing it."""
+    """The installed PyNvVideoCodec, and the result of an import."""
 
     version: Maybe[str]
     builds: tuple[str, ...]  # suffixes of the builds in the package ("_130")
@@ -40,13 +40,13 @@ class PyNvVideoCodecReport:
     sdk_version: Maybe[str]  # the package's ``__video_codec_sdk_version__``
     runtime_version: Maybe[str]  # the bundled CUDA runtime ("12.3.101")
     python_version: str  # "3.11"
-    glibc_version: Maybe[str]  # "2.36"; absent with another C library
+    glibc_version: Maybe[str]  # the version of glibc ("2.36"); absent with another C library
     machine: str  # "x86_64"
     took_s: float = 0.0
 
 
 def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
-    """Report PyNvVideoCodec, importing it in a child process within ``limit_s``; never raises."""
+    """Report PyNvVideoCodec, imported in a child process within ``limit_s``; never raises."""
     version, files = _package()
     said: dict[str, Maybe[str]] = {}
     took_s = 0.0
@@ -75,7 +75,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
 
 
 def try_import() -> Iterator[tuple[str, str]]:
-    """Import the package and yield the build that it chose, and its versions; for a child process."""
+    """Import the package, and yield the chosen build and the versions; to be run in a child process."""
     package = importlib.import_module("PyNvVideoCodec")
     path = str(getattr(package, "module_path", ""))  # the file of the chosen build
     found = _BUILD.search(path)
@@ -93,7 +93,7 @@ def _package() -> tuple[Maybe[str], tuple[str, ...]]:
 
 
 def _failure(detail: str) -> Unavailable:
-    """Return the first line of an import error; the package adds pages of advice."""
+    """Return the first line of an import error, to which the package adds pages of advice."""
     first = detail.splitlines()[0] if detail else ""
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
 
@@ -101,7 +101,7 @@ def _failure(detail: str) -> Unavailable:
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
     """Judge the package on a machine with an NVIDIA driver; the verdict names its first unmet requirement.
 
-    Trials decide: requirements of the import matter only if the import failed, and those of a session only if no
+    Trials decide: requirements of the import matter only if the import failed, and requirements of a session only if no
     session worked (``codecs_work``).
     """
     if isinstance(package.version, Unavailable):

@@ -15,7 +15,7 @@ _KERNEL_NOT_TRIED = Unavailable(Absence.FAILED, "no kernel was tried")
 
 
 class Deployment(Enum):
-    """How a process finds its libcuda: the deployment models of CUDA Compatibility 3.4."""
+    """How a process finds libcuda: the deployment models of CUDA Compatibility 3.4."""
 
     DRIVER = "installed with the driver"
     SEARCH_PATH = "shared, through LD_LIBRARY_PATH"
@@ -26,7 +26,7 @@ class Deployment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KernelModule:
-    """NVIDIA's kernel driver: its version ("580.159.04"), and whether it is the open one."""
+    """NVIDIA's kernel driver: the version ("580.159.04"), and whether it is the open driver."""
 
     version: str
     is_open: bool
@@ -55,15 +55,15 @@ class CudaLibrary:
     """A file that is, or could be, this machine's libcuda."""
 
     path: str
-    version: Maybe[str]  # the driver version in its name ("580.159.04"); a Tegra's libcuda.so.1.1 has none
-    in_compat_folder: bool  # whether its path has a folder for compat packages
+    version: Maybe[str]  # the driver version in the file name ("580.159.04"); a Tegra's libcuda.so.1.1 has none
+    in_compat_folder: bool  # whether the library is in a folder for compat packages
     note: Maybe[ForwardNote]
-    companions: dict[str, str] = field(default_factory=dict)  # versions of the libraries in its folder, by name
-    missing_links: tuple[str, ...] = ()  # links in ``LINKS`` that are missing in its folder, or broken
+    companions: dict[str, str] = field(default_factory=dict)  # versions of the libraries in the same folder, by name
+    missing_links: tuple[str, ...] = ()  # links in ``LINKS`` that are missing or broken in the library's folder
 
     @property
     def folder(self) -> str:
-        """The folder that contains it."""
+        """The folder that contains the library."""
         return self.path.rpartition("/")[0]
 
 
@@ -80,13 +80,13 @@ class CudaDevice:
     """One device as CUDA sees it."""
 
     ordinal: int
-    uuid: Maybe[str]  # its UUID without a "GPU-" or "MIG-" prefix
+    uuid: Maybe[str]  # the device's UUID without a "GPU-" or "MIG-" prefix
     pci_bus_id: Maybe[str]
     name: str
     compute_capability: Maybe[str]  # "9.0"
     is_integrated: Maybe[bool]
     attributes: dict[str, Maybe[int]]  # values of ``ask.ATTRIBUTES`` by name ("host_register_supported")
-    context_code: Maybe[int] = NOT_ASKED  # the return code of retaining its primary context; 0 is success
+    context_code: Maybe[int] = NOT_ASKED  # the return code of retaining the device's primary context; 0 is success
     free_bytes: Maybe[int] = NOT_ASKED
     total_bytes: Maybe[int] = NOT_ASKED
     kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the return code of loading a kernel that NVRTC compiled
@@ -110,13 +110,13 @@ class CudaReport:
     nvrtc: Maybe[str] = NOT_ASKED  # the version of NVRTC, which compiles kernels
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
     is_tegra: bool = False
-    ended: str = ""  # how the child process ended; "" if it returned
+    ended: str = ""  # how the child process ended; "" if it finished
     has_crashed: bool = False  # whether cuInit crashed; a timeout or an out-of-memory kill does not count
     took_s: float = 0.0
 
     @property
     def driver(self) -> str:
-        """The kernel driver's version; "" if unknown, and on a Tegra, whose drivers are in no table."""
+        """The kernel driver's version; "" if unknown, and on a Tegra, where no table has the drivers."""
         return "" if isinstance(self.kernel_module, Unavailable) or self.is_tegra else self.kernel_module.version
 
     @property
@@ -128,7 +128,7 @@ class CudaReport:
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
     """Return whether a libcuda belongs to a compat package rather than to the driver.
 
-    Packages from a runfile may be in any folder (CUDA Compatibility 3.2.2): their libcuda has the note and is newer
+    Packages from a runfile may be in any folder (CUDA Compatibility 3.2.2): their libcuda has the note, and is newer
     than the kernel driver. The driver's libcuda has the note too (seen with 580.159.04).
     """
     if library.in_compat_folder:
@@ -141,7 +141,7 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
 def deployment(
     library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
 ) -> Deployment:
-    """Return how processes find a libcuda (CUDA Compatibility 3.4); ``linker_folders`` are those in ld.so.conf."""
+    """Return how processes find a libcuda (CUDA Compatibility 3.4); ``linker_folders`` come from ld.so.conf."""
     if not is_compat_library(library, module):
         return Deployment.DRIVER
     here = _resolved(str(Path(library.path).parent))

@@ -45,7 +45,7 @@ def minimum_driver(cuda_version: str) -> str:
 def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
     """Judge every runtime that this installation would use."""
     if isinstance(report.library, Unavailable):
-        return  # the missing library has its own verdict
+        return  # a missing library gets its own verdict
     yield from (_judge_runtime(runtime, report) for runtime in report.runtimes)
 
 
@@ -74,7 +74,7 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
 
 
 def _user_mode_driver(report: CudaReport) -> str:
-    """Return the loaded libcuda's version, else the kernel driver's; "" on Tegra."""
+    """Return the version of the loaded libcuda, else of the kernel driver; "" on a Tegra."""
     loaded = "" if isinstance(report.library, Unavailable) else known(report.library.version, "")
     return "" if report.is_tegra else loaded or report.driver
 
@@ -94,7 +94,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the fix: install ``driver`` or later ("": a newer one), or use a newer GPU."""
+    """Return the fix: install ``driver`` or later (if "", a newer driver), or use a newer GPU."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)
@@ -106,7 +106,7 @@ def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
 
 
 def _last_branch(report: CudaReport) -> tuple[str, str]:
-    """Return the last driver branch that supports every GPU here, and the generation that ends with it; "" for none."""
+    """Return the last driver branch that supports every GPU here, with the generation that ends there; "" for none."""
     capabilities = [device.compute_capability for device in report.devices]
     found = [generation_of(capability) for capability in capabilities if isinstance(capability, str)]
     ends = [(generation.last_driver_branch, generation.name) for generation in found if generation is not None]
@@ -132,7 +132,7 @@ def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
 
 
 def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge NVRTC, and a kernel on each device; if the probe did not reach NVRTC, there is no verdict."""
+    """Judge NVRTC, and a kernel on each device; there is no verdict if the probe did not reach NVRTC."""
     found = report.nvrtc
     if isinstance(found, Unavailable):
         if found.absence is Absence.NO_LIBRARY:
@@ -146,7 +146,7 @@ def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
-    """Judge whether the driver can load this NVRTC's code; an unknown driver version counts as new enough."""
+    """Judge whether the driver can load code from this NVRTC; an unknown driver version counts as new enough."""
     made, has = version_numbers(nvrtc)[:2], version_numbers(known(report.cuda_version, nvrtc))[:2]
     if made <= has or (made[0] == has[0] and made >= FIRST_COMPATIBLE_NVRTC):
         return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, f"NVRTC {nvrtc} loads")
@@ -159,7 +159,7 @@ def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
 
 
 def _on_device(nvrtc: str, device: CudaDevice) -> Iterator[Diagnosis]:
-    """Judge a device by the kernel that it loaded, else by whether NVRTC supports its generation."""
+    """Judge a device by the kernel that it loaded; without a kernel, by whether NVRTC supports its generation."""
     code = device.kernel_code
     if code == 0:
         return

@@ -1,4 +1,4 @@
-"""The tables of NVIDIA's "CUDA Compatibility", from ``configs/cuda.toml``, and look-ups in them.
+"""The tables of NVIDIA's "CUDA Compatibility", from ``configs/cuda.toml``, with look-ups.
 
 A CUDA version is "13.4" as text and (13, 4) for comparison.
 """
@@ -11,7 +11,7 @@ from ..report.tables import read_tables
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return "580.159.04" as (580, 159, 4), for comparison; the first part that is not a number ends it."""
+    """Return "580.159.04" as (580, 159, 4), for comparison; only the parts before the first non-number count."""
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -21,7 +21,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def minor_version(version: str) -> str:
-    """Return a version's first two numbers as text: "12.3" for "12.3.101"."""
+    """Return the first two numbers of a version as text: "12.3" for "12.3.101"."""
     return ".".join(map(str, version_numbers(version)[:2]))
 
 
@@ -48,19 +48,19 @@ class FeatureLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HardwareGeneration:
-    """A GPU generation, with its kernel drivers and toolkits (CUDA Compatibility 5)."""
+    """A GPU generation, with the kernel drivers and toolkits that support it (CUDA Compatibility 5)."""
 
     name: str
     first_capability: list[int]
     first_driver: str
-    first_toolkit: str  # the oldest that compiles for it
-    last_toolkit: str = ""  # the newest that compiles for it; "" if all later ones do
-    last_driver_branch: str = ""  # the last that supports it; "" if all later ones do
+    first_toolkit: str  # the oldest toolkit that compiles for the generation
+    last_toolkit: str = ""  # the newest toolkit that compiles for the generation; "" if all later toolkits do
+    last_driver_branch: str = ""  # the last driver branch that supports the generation; "" if all later branches do
 
 
 @dataclass(frozen=True, slots=True)
 class CudaError:
-    """An error code; ``is_passing``: the call may succeed later without a fix."""
+    """An error code; ``is_passing`` means that the call may succeed later without a fix."""
 
     code: int
     name: str
@@ -89,7 +89,7 @@ CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]
 
 
 def newest_cuda_of(driver: str) -> str:
-    """Return the CUDA version that a kernel driver was made for ("580.82.07" -> "13.0"); "" before CUDA 10."""
+    """Return the CUDA version for which a kernel driver was made ("580.82.07" -> "13.0"); "" before CUDA 10."""
     branch = version_numbers(driver)[:1]
     return next((cuda for cuda, first in TOOLKIT_DRIVERS.items() if version_numbers(first)[:1] <= branch), "")
 
@@ -141,7 +141,7 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
 
 
 def generation_of(compute_capability: str) -> HardwareGeneration | None:
-    """Return the generation of a compute capability ("9.0"); None before Maxwell, or if it is not a number."""
+    """Return the generation with a compute capability ("9.0"); None before Maxwell, or for a malformed number."""
     capability = list(version_numbers(compute_capability))
     return next((found for found in HARDWARE_GENERATIONS if capability >= found.first_capability), None)
 

@@ -38,14 +38,14 @@ class NvmlReport:
     nvml_version: Maybe[str]
     cuda_driver_version: Maybe[str]  # the newest CUDA version that the loaded driver supports ("13.0")
     library_problem: Unavailable | None  # why NVML could not be used
-    fix: str  # how to fix that, "" if unknown
+    fix: str  # the fix if NVML could not be used; "" if unknown
     devices: tuple[DeviceReport, ...]
 
 
 def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlReport:
     """Query everything about this machine from NVML; never raises.
 
-    ``sleep`` waits for ``GPM_INTERVAL_S`` between two samples of the per-engine metrics.
+    ``sleep`` waits for ``GPM_INTERVAL_S`` between the two samples of the per-engine metrics.
     """
     opened, code = ask_with_code(nvml, "nvmlInit")
     if isinstance(opened, Unavailable):
@@ -78,7 +78,7 @@ def _fix_of(code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A device between the first and the second sample of its metrics."""
+    """A device between the first and the second sample of the per-engine metrics."""
 
     index: int
     questions: DeviceQuestions
@@ -103,7 +103,7 @@ def _probe_devices(nvml: NvmlLike, count: int, sleep: Callable[[float], object])
 
 
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
-    """Return a device's questions; without a handle they have no answers, and a vGPU skips those that do not apply."""
+    """Return the queries of a device; without a handle none has an answer, and a vGPU skips meaningless ones."""
     if isinstance(handle, Unavailable):
         questions = DeviceQuestions(nvml, None, lambda _: handle)
         questions.lost = handle.reason
@@ -116,7 +116,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
     virtualization = ask_virtualization(first := questions_for(nvml, handle))
     is_guest = virtualization == GUEST
     questions = questions_for(nvml, handle, virtualization) if is_guest else first
-    # A guest's profiles would describe the physical GPU.
+    # Profiles seen in a guest would describe the physical GPU.
     profiles = () if is_guest else probe_profiles(questions)
     mig = probe_mig(questions, profiles)
     return _Subject(
@@ -133,7 +133,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
 def _finish(
     subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
 ) -> DeviceReport:
-    """Query the rest. ``xids`` and ``refused`` are by UUID; ``refused`` says why Xids cannot be watched."""
+    """Query everything that is left. ``xids`` and ``refused`` (why Xids cannot be watched) are by UUID."""
     questions, uuid = subject.questions, subject.uuid
     watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
     mig, whole_gpm = _with_gpm(subject)
@@ -158,7 +158,7 @@ def _finish(
         use=probe_use(questions, whole_gpm),
         mig=mig,
         facts=facts,
-        # Health comes last, so that it includes trouble found by any earlier question.
+        # Health comes last, so that it includes trouble found by the other queries.
         health=probe_health(questions, *watched),
     )
 

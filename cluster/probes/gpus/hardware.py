@@ -15,8 +15,9 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the most vGPUs of any type on one of these GPUs, according to NVIDIA's guide
-_TIME_SHARED_MOST = 50  # distance from the made-up ids of time-shared types to those of types on GPU instances
+_MOST_VGPUS = 32  # the most vGPUs of one type on such a GPU, according to NVIDIA's guide
+# Distance between the made-up ids of time-shared types and the made-up ids of types on GPU instances.
+_TIME_SHARED_MOST = 50
 
 
 class _Frozen(BaseModel):
@@ -24,7 +25,7 @@ class _Frozen(BaseModel):
 
 
 class Capability(_Frozen):
-    """A row of a capability table: a format that an engine supports, and its largest picture in pixels."""
+    """A row of a capability table: a format that an engine supports, and the largest picture in pixels."""
 
     codec: MediaCodec
     chroma: str
@@ -34,7 +35,7 @@ class Capability(_Frozen):
 
 
 class DecoderRates(_Frozen):
-    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, by "CODEC DEPTH"."""
+    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, with keys "CODEC DEPTH"."""
 
     reference_clock_mhz: int
     fps: dict[str, float]
@@ -48,7 +49,7 @@ class MigProfileFacts(_Frozen):
     most: int  # how many instances fit on the GPU
 
     def engine_counts(self) -> dict[Engine, int]:
-        """Return the count of each kind of engine that an instance has."""
+        """Return how many engines of each kind an instance has."""
         kinds = (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA)
         return {kind: count for kind, count in zip(kinds, self.engines, strict=True) if count}
 
@@ -58,7 +59,7 @@ class Architecture(_Frozen):
 
     nvdec: str  # "" for none
     nvenc: str  # "" for none
-    nvml: str  # NVML's name for the architecture
+    nvml: str  # NVML's name of the architecture
     compute_capability: str
 
 
@@ -68,27 +69,27 @@ class VgpuTypeEntry(_Frozen):
     number: int
     name: str
     framebuffer_mib: int
-    most: int  # how many run at once
+    most: int  # how many vGPUs of this type run at once
     mig_profile: str = ""  # "" outside MIG mode
 
     @property
     def series(self) -> str:
-        """The letter of its series: "Q", "B", "A" or "C"."""
+        """The letter of the type's series: "Q", "B", "A" or "C"."""
         return self.name.removesuffix("ME")[-1:]
 
 
 class VgpuBoard(_Frozen):
     """The vGPU types of one GPU."""
 
-    prefix: str  # the prefix of their names
+    prefix: str  # the prefix of the types' names
     memory_gib: int  # memory of the GPU
-    unlisted_id: int  # the first made-up id, for types without a known one
-    series: dict[str, tuple[int, ...]]  # their frame buffers in GiB, by series
+    unlisted_id: int  # the first made-up id, for types whose id is unknown
+    series: dict[str, tuple[int, ...]]  # the types' frame buffers in GiB, by series
     first_id: dict[str, int] = {}  # NVML's id of the first type of each series
-    fewer: dict[str, int] = {}  # how many of a type ("8Q") run at once, if fewer than memory allows
+    fewer: dict[str, int] = {}  # how many vGPUs of a type ("8Q") run at once, if fewer than the memory allows
 
     def shared(self) -> Iterator[VgpuTypeEntry]:
-        """Yield the types that time-share the GPU."""
+        """Yield the vGPU types that share the GPU by time slices."""
         unlisted = count(self.unlisted_id)
         for series, sizes in self.series.items():
             numbers = count(self.first_id[series]) if series in self.first_id else unlisted
@@ -99,7 +100,7 @@ class VgpuBoard(_Frozen):
                 )
 
     def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuTypeEntry]:
-        """Yield the types on MIG profiles: "A100-1-5C" is on 1g.5gb, "A100-1-5CME" on 1g.5gb+me."""
+        """Yield the vGPU types on MIG profiles: "A100-1-5C" is on 1g.5gb, "A100-1-5CME" on 1g.5gb+me."""
         named = [(re.fullmatch(r"(\d+)g\.(\d+)gb(\+me)?", profile), profile) for profile in profiles]
         for number, (parts, profile) in enumerate(named, self.unlisted_id + _TIME_SHARED_MOST):
             if parts is not None:
@@ -119,13 +120,13 @@ class GpuModel(_Frozen):
     architecture: str
     memory_mib: int
     engines: dict[Engine, int]
-    confidence: dict[str, str]  # how well each figure is known
+    confidence: dict[str, str]  # how well each number is known
     source: str
     video_clock_mhz: int | None = None
     mig: str = ""
     geforce: bool = False
     igpu: bool = False
-    note: str = ""  # why its engines cannot be used
+    note: str = ""  # why the model's engines cannot be used
 
 
 class MeasuredRates(_Frozen):
@@ -136,12 +137,12 @@ class MeasuredRates(_Frozen):
     direction: Direction
     width: int
     height: int
-    curve: tuple[tuple[int, float], ...]  # (number of sessions, frames a second of all together)
+    curve: tuple[tuple[int, float], ...]  # (number of sessions, total frames a second)
     source: str
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long they take to open, and their documented caps."""
+    """How sessions share engines, how long sessions take to open, and the documented caps on sessions."""
 
     decoding: tuple[tuple[float, float], ...]  # (sessions per engine, fraction of the documented speed)
     encoding: tuple[tuple[float, float], ...]
@@ -175,8 +176,9 @@ class EncoderMemory(_Frozen):
     """A software encoder's memory."""
 
     mib: int  # without pictures
-    first_pictures: int  # pictures that it holds from the start
-    pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]  # the most that it holds, by preset
+    first_pictures: int  # pictures that the encoder holds from the start
+    # The most pictures that the encoder holds, by preset.
+    pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]
 
 
 class HostMemory(_Frozen):
@@ -186,8 +188,8 @@ class HostMemory(_Frozen):
     session_mib: int
     decode_pictures: int
     filter_pictures: int
-    pictures_per_frame: int  # additional pictures in an encoder for each frame of a segment, up to the encoder's most
-    pictures_per_thread: int  # additional pictures for each encoder thread beyond two
+    pictures_per_frame: int  # pictures that each frame of a segment adds in an encoder, up to the encoder's maximum
+    pictures_per_thread: int  # pictures that each encoder thread beyond two adds
     encode: dict[str, EncoderMemory]
     source: str
 
@@ -202,7 +204,7 @@ class Hardware(_Frozen):
     architectures: dict[str, Architecture]
     decodes: dict[str, tuple[Capability, ...]]
     encodes: dict[str, tuple[Capability, ...]]
-    capabilities_of: dict[str, dict[str, str]]  # each engine generation's tables in ``decodes`` and ``encodes``
+    capabilities_of: dict[str, dict[str, str]]  # the tables of each engine generation in ``decodes`` and ``encodes``
     sessions: Sessions
     memory: SessionMemory
     software: SoftwareRates
@@ -214,12 +216,12 @@ class Hardware(_Frozen):
     _models: dict[str, tuple[str, GpuModel] | None] = PrivateAttr(default_factory=dict)
 
     def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
-        """Return the MIG profiles of the GPU with this NVML name; none if unknown."""
+        """Return the MIG profiles of the GPU with this NVML name; {} if unknown."""
         model = self.model_of(name)
         return self.mig.get(model[1].mig, {}) if model is not None else {}
 
     def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuTypeEntry, ...]:
-        """Return the vGPU types that the GPU with this NVML name hosts; none if unknown."""
+        """Return the vGPU types that the GPU with this NVML name hosts; () if unknown."""
         named = [spelt for spelt in self.vgpu if _begins(name, spelt)]
         if not named:
             return ()
@@ -242,7 +244,7 @@ class Hardware(_Frozen):
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
-        """Return our name for a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
+        """Return our name for a GPU's architecture, by the GPU's model or else NVML's ``architecture``; "" if unknown.
 
         NVML calls both GA100 and GA10x "ampere"; the compute capability tells them apart.
         """

@@ -1,6 +1,7 @@
 """Polls the health of this machine's devices, and watches for Xid errors between polls.
 
-Events are kept only while NVML stays open, and no GPU can be reset meanwhile, so polling stops on a draining node.
+The driver keeps events only while NVML is open. An open NVML prevents the reset of a GPU, so polling stops on a
+draining node.
 """
 
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class HealthPoll:
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
         """Return every device's health; ``pids`` are codecfleet's processes on this machine. Never raises.
 
-        If the library fails, return the reason; the next poll opens it again.
+        If the library fails, return the reason; the next poll opens the library again.
         """
         if self._watch is None or self._watch.failure is not None:
             self.close()
@@ -86,7 +87,7 @@ class HealthPoll:
 
 
 class _Polled:
-    """A device that is polled: its handle, and the samples that the next poll compares with."""
+    """A polled device: the handle, and the samples with which the next poll compares."""
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
@@ -99,7 +100,7 @@ class _Polled:
         self._reach()
 
     def _reach(self) -> None:
-        """Query the handle and the virtualization mode, unless they are known."""
+        """Query the handle and the virtualization mode, unless both are known."""
         if isinstance(self.handle, Unavailable):
             self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
         if isinstance(self._virtualization, Unavailable):
@@ -129,7 +130,7 @@ class _Polled:
         self, questions: DeviceQuestions, pids: frozenset[int], xids: tuple[int, ...], since_us: int, now_utc: datetime
     ) -> DeviceHealth:
         use = probe_use(questions, _NOT_MEASURED, since_us)
-        # Only a vGPU host answers these (vGPU Management SDK guide, 2.4).
+        # Only a vGPU host answers these queries (vGPU Management SDK guide, 2.4).
         is_host = self._virtualization == HOST
         hosting = DeviceQuestions(with_safe_vgpu_calls(self._nvml), self.handle) if is_host else None
         vgpus = () if hosting is None else running_vgpus(hosting)
@@ -154,7 +155,7 @@ class _Polled:
         )
 
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
-        """Query one of the device's names; a lost device keeps the last answer."""
+        """Query one of the device's names; if the device is lost, keep the last answer."""
         answer = questions.ask(function, read=read)
         if isinstance(answer, Unavailable):
             return self._last_names.get(function, answer)
@@ -164,7 +165,7 @@ class _Polled:
     def _measured(
         self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Return each slice's engine use since the last poll (GPM), and start the measurement for the next poll."""
+        """Return how busy each slice's engines were since the last poll (GPM), and start the next measurement."""
         measured = {} if self._gpm is None else self._gpm.finish(slices)
         self._gpm = begin_gpm(questions, slices) if slices else None
         return measured
@@ -198,7 +199,7 @@ def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down; newer drivers lack the function's older name."""
+    """Return why clocks are held down; newer drivers may lack the function's older name."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
         if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUse:
-    """The use of a device by codecfleet's processes, as its driver reports it."""
+    """How much codecfleet's processes use a device, as the driver reports it."""
 
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
@@ -27,14 +27,14 @@ class OwnUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """A whole GPU, a MIG slice or a vGPU at one poll; a slice has its GPU's health, throttling and licence."""
+    """A whole GPU, a MIG slice or a vGPU at one poll; a slice has the health, throttling and licence of its GPU."""
 
     index: int
     uuid: Maybe[str]
     pci_bus_id: Maybe[str]
     name: str
     is_slice: bool
-    health: Health  # Xids since the last poll
+    health: Health  # Xid errors since the last poll
     memory: Maybe[MemoryUse]
     throttle: Maybe[str]  # why clocks are held down; "none" if they are not
     decoder_percent: Maybe[int]
@@ -45,7 +45,7 @@ class DeviceHealth:
     accounting: Maybe[bool]
     scheduler: Maybe[str]  # how a vGPU host divides the GPU among ``vgpus``
     vgpus: "tuple[VgpuLoad, ...]"  # running vGPUs
-    creatable: dict[str, int]  # how many more vGPUs can be created now, by the name of their type
+    creatable: dict[str, int]  # how many more vGPUs can be created now, by the name of the vGPU type
 
 
 _HIDDEN = Unavailable(
@@ -57,7 +57,7 @@ _HIDDEN = Unavailable(
 def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
     """Return the use by processes with these ids.
 
-    It is unknown if the driver lists none of them: for a container it may list the host's ids.
+    The use is unknown if the driver lists none of the ids: for a container, the driver may list the host's ids.
     """
     if isinstance(use.processes, Unavailable):
         return use.processes

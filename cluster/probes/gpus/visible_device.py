@@ -22,10 +22,10 @@ CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class TakenDevice:
-    """The device assigned to a process."""
+    """The device that Ray assigned to a process."""
 
-    identity: str  # its name on its machine; "" for no device
-    trouble: str = ""  # why the process cannot see it; "" if it can
+    identity: str  # the device's name on the machine; "" without a device
+    trouble: str = ""  # why the process cannot see the device; "" if it can
 
 
 def narrow(
@@ -59,7 +59,7 @@ def narrow(
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
     """Let a process without a GPU from Ray see the machine's GPU, which a DLA needs (CUDA for Tegra 5.1).
 
-    Call it before CUDA starts; a non-empty CUDA_VISIBLE_DEVICES is kept.
+    Call this before CUDA starts; a non-empty CUDA_VISIBLE_DEVICES is kept.
     """
     if environment.get(CUDA_VARIABLE) == "":
         del environment[CUDA_VARIABLE]
@@ -82,7 +82,7 @@ def _given_parts(
 
 
 def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:
-    """Return this machine's GPUs, and which of them ``environment`` makes visible; never raises."""
+    """Return this machine's GPUs, and which GPUs ``environment`` makes visible; never raises."""
     count = ask_named(nvml, "nvmlDeviceGetCount")
     gpus = () if isinstance(count, Unavailable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
     return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))

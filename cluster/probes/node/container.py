@@ -46,7 +46,7 @@ class ContainerReport:
     requirements: dict[str, str]  #: the NVIDIA_REQUIRE_* variables
     is_requirement_disabled: bool  #: whether NVIDIA_DISABLE_REQUIRE is set
     compat_folders: tuple[str, ...]  #: folders of compat packages in LD_LIBRARY_PATH
-    device_minors: tuple[int, ...]  #: N of each /dev/nvidiaN
+    device_minors: tuple[int, ...]  #: the number N of each /dev/nvidiaN
     shared_memory_bytes: Maybe[int]  #: the size of /dev/shm
 
 
@@ -94,7 +94,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
 
 
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
-    """Return a verdict for each pitfall; none outside containers.
+    """Return a verdict for each pitfall; outside containers there are none.
 
     ``brand`` is NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
     """
@@ -122,7 +122,7 @@ def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
 
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge a container without a GPU whose variables mention one."""
+    """Judge a container that has no GPU although its variables mention one."""
     asked = container.visible_devices
     if asked is None or container.device_minors or cuda.init_code == 0:
         return
@@ -136,7 +136,7 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagno
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge whether the codec libraries load, and explain it by the container's capabilities."""
+    """Judge whether the codec libraries load, with the container's capabilities as explanation."""
     if isinstance(cuda.library, Unavailable):
         return
     given = container.capabilities
@@ -159,7 +159,7 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
 
 
 def _requirements(container: ContainerReport, host: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Judge each of the image's requirements for the host."""
+    """Judge each requirement that the image has for the host."""
     rule = "an image's requirements: a space means or, a comma means and (NVIDIA Container Toolkit)"
     for name, text in container.requirements.items():
         met = evaluate(text, host)
@@ -182,7 +182,7 @@ def _short(text: str) -> str:
 
 
 def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Report a compat package in LD_LIBRARY_PATH; ``judge_forward`` judges whether it fits the driver."""
+    """Report a compat package in LD_LIBRARY_PATH; ``judge_forward`` judges whether the package fits the driver."""
     if not container.compat_folders or isinstance(cuda.library, Unavailable):
         return
     folders, grade, fix = ":".join(container.compat_folders), Grade.OK, ""
@@ -203,7 +203,7 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
     """
     minors = container.device_minors
     is_named = (container.visible_devices or "all") not in {"all", *_VOID}
-    # A gap in the device numbers also means a subset.
+    # A gap in the device numbers also means that the container sees only some GPUs.
     is_subset = bool(minors) and (is_named or minors != tuple(range(len(minors))))
     if isinstance(cuda.kernel_module, Unavailable) or not is_subset:
         return
@@ -220,10 +220,10 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
 
 
 def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
-    """Return the host's facts that conditions may name, "" if unknown.
+    """Return the facts about the host that conditions may name; "" if unknown.
 
-    ``cuda`` is the kernel driver's CUDA version, without a compat package. ``arch`` is the first device's, as in the
-    container runtime.
+    ``cuda`` is the kernel driver's CUDA version, without a compat package. ``arch`` is the architecture of the first
+    device, as in the container runtime.
     """
     module = report.kernel_module
     driver = "" if isinstance(module, Unavailable) else module.version
@@ -243,7 +243,7 @@ def evaluate(requirement: str, host: Mapping[str, str]) -> bool | None:
 
 
 def undecided(requirement: str, host: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the conditions that cannot be checked: those about unknown facts of the host, and malformed ones."""
+    """Return the conditions that cannot be checked: about unknown facts of the host, or malformed."""
     conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
     return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
 

@@ -1,6 +1,6 @@
 """Probes this machine, for ``codecfleet doctor`` and as a Ray task on each node.
 
-Each probe has a time limit, and so have all of them together.
+Each probe has a time limit, and all probes together have one.
 """
 
 import os
@@ -50,7 +50,7 @@ class _Probes:
         self.problems: list[ProbeProblem] = []
 
     def remaining_s(self, limit_s: float) -> float:
-        """Return ``limit_s``, or the remaining total time if that is less."""
+        """Return ``limit_s``, or the remaining total time if that is shorter."""
         return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
 
     def start(self, probe: Callable[[], T]) -> "Future[T]":
@@ -138,7 +138,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
-    """Return which driver workers load, and its CUDA report; a compat package that fits is tried."""
+    """Return which driver the workers load, with its CUDA report; a compat package that fits is tried."""
     if isinstance(found, Unavailable):
         return NO_CHOICE, found
 
@@ -163,7 +163,7 @@ def _trial_plan(
 
 
 def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
-    """Probe a Tegra, using CUDA's report on its GPU; on other machines no program is run."""
+    """Probe a Tegra, with CUDA's report on the GPU; on other machines no program is run."""
     if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]
@@ -202,7 +202,7 @@ def _host_report() -> HostReport:
 
 
 def _machine_uuid() -> str:
-    """Return the machine's UUID from its firmware, which only root may read; "" for none."""
+    """Return the machine's UUID from the firmware, which only root may read; "" if it cannot be read."""
     try:
         return Path("/sys/class/dmi/id/product_uuid").read_text(encoding="ascii", errors="replace").strip().lower()
     except OSError:

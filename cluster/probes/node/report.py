@@ -27,7 +27,7 @@ SCHEMA_VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReport:
-    """The machine around the devices."""
+    """The machine, without its devices."""
 
     name: str
     cores: int
@@ -37,15 +37,15 @@ class HostReport:
     machine: str
     python: str
     packages: dict[str, str]  #: package versions by name; "" if a package is missing
-    machine_uuid: str = ""  #: the UUID of a virtual machine, which its host also knows; "" if it cannot be read
+    machine_uuid: str = ""  #: the UUID of a virtual machine, which the host knows too; "" if it cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTrials:
     """The results of one device's engines."""
 
-    device: str  #: its UUID, or CUDA's number if it has none
-    kind: str  #: devices of one kind share the trials of one device, and try one frame each
+    device: str  #: the device's UUID; CUDA's number if there is none
+    kind: str  #: devices of one kind share the trials of one device; each of the others tries only one frame
     trials: tuple[Trial, ...]
     smoke: Trial | None = None  #: this device's decoding of one frame; None if it ran all trials
     smoke_encode: Trial | None = None  #: this device's encoding of one frame, if fresh trials were requested
@@ -58,7 +58,7 @@ class DeviceTrials:
 
 @dataclass(frozen=True, slots=True)
 class ProbeProblem:
-    """A probe that did not finish, and why."""
+    """A probe that did not finish, with the reason."""
 
     probe: str
     reason: str
@@ -71,7 +71,7 @@ class NodeReport:
     schema: int = SCHEMA_VERSION
     host: HostReport
     nvml: Maybe[NvmlReport]
-    cuda: Maybe[CudaReport]  #: the driver that workers load (``driver_choice``), with which the trials ran
+    cuda: Maybe[CudaReport]  #: the driver that workers load (``driver_choice``); the trials ran with it
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
@@ -87,12 +87,12 @@ class NodeReport:
 
     @property
     def gpus(self) -> tuple[DeviceReport, ...]:
-        """The devices that NVML shows."""
+        """The devices that NVML lists."""
         return () if isinstance(self.nvml, Unavailable) else self.nvml.devices
 
     @property
     def driver(self) -> str:
-        """The driver's version, "" if unknown."""
+        """The driver's version; "" if unknown."""
         return "" if isinstance(self.nvml, Unavailable) else known(self.nvml.driver_version, "")
 
     @property
@@ -114,7 +114,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class SilentNode:
-    """A cluster node that sent no report, and why."""
+    """A cluster node that sent no report, with the reason."""
 
     name: str
     reason: str
@@ -153,7 +153,7 @@ def from_json(document: Any) -> NodeReport:
 
 
 def _with_absences(document: Any) -> Any:
-    """Rebuild absences, which pydantic would read as maps in fields that may be maps of text."""
+    """Rebuild absences: in a field that may be a map of strings, pydantic would read an absence as such a map."""
     if isinstance(document, list):
         return [_with_absences(item) for item in document]
     if not isinstance(document, dict):

@@ -1,6 +1,6 @@
 """Tries devices: every codec case on one device of each kind, then one frame on each other device.
 
-If a case fails on a device, the next device of its kind is tried with every case too.
+If a case fails on a device, the next device of that kind is tried with every case too.
 """
 
 import time
@@ -30,19 +30,19 @@ MATRICES_MAX = 3
 class Subject:
     """A device to try."""
 
-    visible: str  #: its name in CUDA_VISIBLE_DEVICES
+    visible: str  #: the device's name in CUDA_VISIBLE_DEVICES
     kind: str  #: devices of one kind share trials
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """The settings of a machine's trials."""
+    """The settings for the trials on a machine."""
 
     driver: str
     packages: tuple[str, ...]  #: "name version" of each package that trials depend on
     folder: Path | None  #: the cache's folder
     fresh: bool  #: whether to ignore the cache, and encode a frame on every device
-    ends_s: float  #: the deadline on the clock of ``try_devices``
+    ends_s: float  #: the deadline, on the clock given to ``try_devices``
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
@@ -97,7 +97,7 @@ def try_devices(
 
 
 def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
-    """Whether the trials hold for all devices of the kind: a failed frame may be one device's fault."""
+    """Whether the trials are valid for all devices of the kind: a failed frame may be the fault of one device."""
     return is_lasting(trials) and all(trial.works or trial.how is not How.TRIED for trial in trials)
 
 
@@ -120,7 +120,7 @@ def _matrix(
 def _smoked(
     subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild, *, encodes: bool
 ) -> DeviceTrials:
-    """Decode one frame on a device; with ``encodes`` also encode one, which takes an encoder session."""
+    """Decode one frame on a device; if ``encodes``, also encode a frame, which takes an encoder session."""
 
     def tried(engine: Engine) -> Trial | None:
         return smoke(engine, subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a kind's trial for one device: it fails if the device's ``own`` trial of that engine failed."""
+    """Return a kind's trial as valid for one device: failed if the device's ``own`` trial of that engine failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

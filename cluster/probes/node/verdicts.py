@@ -17,7 +17,7 @@ def verdicts(report: NodeReport) -> tuple[Diagnosis, ...]:
     tried = (trial for device in report.devices for trial in device.trials)
     codecs_work = any(trial.works and trial.how is How.TRIED for trial in tried)
     said = (gpu.facts.get("brand") for gpu in report.gpus)
-    # The container runtime, too, uses the first GPU's brand.
+    # The container runtime also uses the brand of the first GPU.
     brand = next((brand for brand in said if isinstance(brand, str) and brand in BRANDS.values()), "")
     judged = judge(report.cuda, package, report.driver, codecs_work=codecs_work)
     if isinstance(report.container, Unavailable):

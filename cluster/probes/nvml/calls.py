@@ -1,4 +1,4 @@
-"""Calls NVML, and turns the return codes that its binding raises into values.
+"""Calls NVML, and turns return codes, which the binding raises as exceptions, into values.
 
 The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``. Codes:
 NVML API Reference Manual, "nvmlReturn_t".
@@ -27,8 +27,8 @@ class ReturnCode:
     name: str
     absence: str = Absence.FAILED.value
     meaning: str = "the driver gave no answer"
-    fix: str = ""  # what to do if nvmlInit returns it
-    is_trouble: bool = False  # whether it means that the device is unusable
+    fix: str = ""  # the fix if nvmlInit returns this code
+    is_trouble: bool = False  # whether the code means that the device is unusable
 
 
 @cache
@@ -41,7 +41,7 @@ _UNKNOWN = ReturnCode("an unknown code")
 
 
 def can_load_nvml() -> bool:
-    """Return whether libnvidia-ml can be loaded; calls none of its functions."""
+    """Return whether libnvidia-ml can be loaded; no function of the library is called."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -50,7 +50,7 @@ def can_load_nvml() -> bool:
 
 
 class CodeAnswered(Exception):
-    """Raised by a reader that finds a return code inside a structure; ``ask`` catches it."""
+    """Raised by a reader that finds a return code in a structure; ``ask`` catches this exception."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -58,20 +58,20 @@ class CodeAnswered(Exception):
 
 
 def absence_of(function: str, code: int) -> Unavailable:
-    """Return the absence that ``function``'s return code means; never raises."""
+    """Return the absence that a return code of ``function`` means; never raises."""
     found = return_codes().get(code, _UNKNOWN)
     return Unavailable(Absence(found.absence), f"{function} answered {found.name} ({code}): {found.meaning}")
 
 
 def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
-    """Call an NVML function by name; the installed binding may lack it. Never raises."""
+    """Call an NVML function by name, since the installed binding may lack the function. Never raises."""
     return ask_with_code(nvml, function, *arguments)[0]
 
 
 def ask_with_code(
     nvml: NvmlLike, function: str, *arguments: object, read: Callable[[Any], Any] = lambda value: value
 ) -> tuple[Maybe[Any], int]:
-    """Call an NVML function by name; return its answer and its return code. Never raises."""
+    """Call an NVML function by name; return the answer and the return code. Never raises."""
     call = getattr(nvml, function, None)
     if call is None:
         reason = f"the installed nvidia-ml-py is older than {function}"
@@ -86,15 +86,15 @@ def ask_with_code(
 
 
 def read_text(value: str | bytes) -> str:
-    """Decode an NVML string, unless the binding did."""
+    """Decode an NVML string, unless the binding has decoded it."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class DeviceQuestions:
     """Queries one device.
 
-    ``unasked`` returns why a function does not apply to the device; None if it does. ``lost`` is why the device cannot
-    be used, as a sentence without a full stop; "" while no answer says so.
+    ``unasked`` returns why a function does not apply to the device; None if it applies. ``lost`` is why the device
+    cannot be used, as a sentence without a full stop; "" while no answer says so.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class DeviceQuestions:
         return self.ask_of(self.handle, function, *arguments, read=read)
 
     def ask_of(self, subject: object, function: str, *arguments: object, read: Callable[[Any], T]) -> Maybe[T]:
-        """Query something that belongs to this device: a MIG instance, a GPU instance, an event set."""
+        """Query a part of this device: a MIG instance, a GPU instance, an event set."""
         value, code = ask_with_code(self.nvml, function, subject, *arguments, read=read)
         if return_codes().get(code, _UNKNOWN).is_trouble:
             self.lost = self.lost or absence_of(function, code).reason

@@ -14,12 +14,13 @@ from .calls import NvmlLike, ask_named
 
 XID = 0x8
 NO_INSTANCE = 0xFFFFFFFF
-EVENTS_PER_POLL = 1000  # the most that one poll returns, so that a flood of events cannot keep it busy for ever
+# The most events that one poll returns, so that a flood of events cannot keep the poll busy for ever.
+EVENTS_PER_POLL = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """A device's Xid error; ``gpu_instance`` is the MIG GPU instance that it hit, if any."""
+    """A device's Xid error; ``gpu_instance`` is the MIG GPU instance with the error, if any."""
 
     uuid: str
     xid: int
@@ -27,7 +28,7 @@ class XidEvent:
 
 
 class DeviceWatch(AbstractContextManager["DeviceWatch"]):
-    """An open watch over devices; ``unwatched`` says why a device cannot be watched, by its name."""
+    """An open watch over devices; ``unwatched`` maps a device's name to why the device cannot be watched."""
 
     def __init__(
         self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, Unavailable]

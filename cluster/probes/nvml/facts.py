@@ -1,7 +1,7 @@
 """Facts about a GPU that are only displayed, as listed in ``configs/nvml.toml``.
 
-Every device query in 3.3.2 of the vGPU Management SDK guide is there or in ``use.py``. Functions that newer drivers
-renamed are called by both names (throttle and event reasons, temperature), since a driver may lack either.
+Every device query in 3.3.2 of the vGPU Management SDK guide is in that file or in ``use.py``. Functions that newer
+drivers renamed (throttle and event reasons, temperature) are called by both names, since a driver may lack either name.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,12 @@ def ask_virtualization(questions: DeviceQuestions) -> Maybe[str]:
 
 
 def probe_facts(questions: DeviceQuestions) -> dict[str, Maybe[FactValue]]:
-    """Query every fact about a device; never raises."""
+    """Query every displayed fact about a device; never raises."""
     return {name: questions.ask(function, *arguments, read=read) for name, (function, read, arguments) in FACTS.items()}
 
 
 def read_reasons(mask: int) -> str:
-    """Name the bits of a mask of clock reasons; "none" for no bit."""
+    """Return the names of the bits in a mask of clock reasons; "none" if no bit is set."""
     named = [name for bit, name in CLOCK_REASONS.items() if int(mask) & bit]
     rest = int(mask) & ~sum(CLOCK_REASONS)
     return ", ".join([*named, *([f"0x{rest:x}"] if rest else [])]) or "none"
@@ -40,7 +40,7 @@ def read_reasons(mask: int) -> str:
 
 def _bridge(hierarchy: Any, member: str) -> int:
     if int(hierarchy.bridgeCount) == 0:
-        raise CodeAnswered(NOT_SUPPORTED)  # the empty entry would read as bridge type 0
+        raise CodeAnswered(NOT_SUPPORTED)  # the empty entry would mean bridge type 0
     return int(getattr(hierarchy.bridgeChipInfo[0], member))
 
 
@@ -64,7 +64,7 @@ def _reader(how: str, item: int | None) -> Callable[[Any], FactValue]:
 
 
 def read_structure(name: str, found: Any) -> dict[str, FactValue]:
-    """Read an NVML structure by the table of that name."""
+    """Read an NVML structure by the table with its name."""
     rows = read_tables("nvml.toml")["structures"][name]
     return {key: _reader(how, None)(getattr(found, member)) for key, (member, how) in rows.items()}
 

@@ -1,4 +1,4 @@
-"""Measures each engine of a GPU or MIG slice between two samples: NVML's GPU performance monitoring (GPM).
+"""Measures each engine of a GPU or MIG slice between two samples, with NVML's GPU performance monitoring (GPM).
 
 NVIDIA documents it for Hopper and later.
 """
@@ -23,7 +23,7 @@ METRICS: dict[int, tuple[Engine, int]] = {
 
 WHOLE_GPU = None
 
-# A driver that lacks one metric may refuse the whole call, and encoders' metrics were added later.
+# A driver without one of the metrics may refuse the whole call, and metrics of encoders were added later.
 _LATE = 100
 _GROUPS = (
     tuple(metric for metric in METRICS if metric < _LATE),
@@ -33,14 +33,14 @@ _GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GpmMeasure:
-    """The first samples of a measurement; ``finish`` must be called once, to free them."""
+    """The first samples of a measurement; call ``finish`` once to free them."""
 
     questions: DeviceQuestions
     _first: dict[int | None, Maybe[Any]]
 
     @property
     def needs_time(self) -> bool:
-        """Whether a sample was taken, so that the measurement needs time to pass."""
+        """Whether a sample was taken, so that time must pass before the second sample."""
         return any(not isinstance(sample, Unavailable) for sample in self._first.values())
 
     def finish(
@@ -72,7 +72,7 @@ class GpmMeasure:
 
 
 def begin_gpm(questions: DeviceQuestions, slices: Iterable[MigSlice]) -> GpmMeasure:
-    """Take first samples of a GPU and of its slices' GPU instances; never raises."""
+    """Take first samples of a GPU and of the GPU instances of its slices; never raises."""
     targets = [WHOLE_GPU, *sorted({piece.gpu_instance for piece in slices})]
     supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))
     if supported is True:

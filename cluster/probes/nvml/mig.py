@@ -15,12 +15,13 @@ from ..report.engines import Engine, EngineCount, How
 from .calls import DeviceQuestions, read_text
 
 MIB = 1024 * 1024
-PROFILES_MAX = 32  # NVML's profiles are numbered from 0; it had 18 when this was written, and refuses other numbers
+# NVML's profiles are numbered from 0; there were 18 when this was written, and NVML refuses other numbers.
+PROFILES_MAX = 32
 SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are the GPU's. Never raises."""
+    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are the GPU's profiles. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
@@ -65,7 +66,7 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
 
 def _read_profile(info: Any) -> MigProfile:
     memory_mib = int(info.memorySizeMB)
-    # Version 1 of the structure has no name, so it is made from slices and memory.
+    # Version 1 of the structure has no name, so the name is made from slices and memory.
     name = read_text(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
     return MigProfile(
         profile_id=int(info.id),
@@ -92,7 +93,7 @@ def _slices(
         piece = handle if isinstance(handle, Unavailable) else _slice(questions, handle, profiles)
         if isinstance(piece, MigSlice):
             slices.append(piece)
-        elif piece.absence is not Absence.NOT_FOUND:  # any index may be empty
+        elif piece.absence is not Absence.NOT_FOUND:  # there may be no instance with this index
             refused = refused or piece
     return tuple(slices), refused
 
@@ -102,7 +103,7 @@ def _slice(questions: DeviceQuestions, handle: object, profiles: tuple[MigProfil
     uuid: Maybe[str] = ask("nvmlDeviceGetUUID", read=read_text)
     gpu_instance: Maybe[int] = ask("nvmlDeviceGetGpuInstanceId", read=int)
     if isinstance(uuid, Unavailable):
-        return uuid  # no work can be pinned to it
+        return uuid  # no work can be pinned to this instance
     if isinstance(gpu_instance, Unavailable):
         return gpu_instance
     return MigSlice(
@@ -128,7 +129,7 @@ def _shared_counts(attributes: Any) -> tuple[EngineCount, ...]:
 def _slice_profile(
     questions: DeviceQuestions, handle: object, gpu_instance: int, profiles: tuple[MigProfile, ...]
 ) -> str:
-    """Return "1g.10gb", from the slice's name, its GPU instance's profile or its attributes."""
+    """Return "1g.10gb", from the slice's name, the profile of the GPU instance, or the slice's attributes."""
     name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=read_text)
     if not isinstance(name, Unavailable) and " MIG " in name:
         return name.partition(" MIG ")[2].strip()

@@ -29,8 +29,8 @@ _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5:
 def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
     """Query how busy a device is; ``gpm_percent`` was measured separately. Never raises.
 
-    The driver keeps samples of processes that have been idle for long; those before ``since_us`` (on its clock) are
-    left out.
+    The driver keeps samples of processes that have been idle for long; samples before ``since_us`` (on the driver's
+    clock) are left out.
     """
     ask = questions.ask
     stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
@@ -79,14 +79,14 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
-        # A device may lack a list, but one that could not be read must not count as empty.
+        # A device may lack a list of processes, but a list that could not be read must not count as empty.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples = questions.ask("nvmlDeviceGetProcessUtilization", since_us, read=read_samples)
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = {}  # the processes are known, but not their use
+        samples = {}  # the processes are known, but not how much they use
     joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
@@ -109,7 +109,7 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
 
 
 def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
-    """Return each process's newest sample; samples without a time are empty."""
+    """Return each process's newest sample; a sample without a time is empty."""
     timed = sorted((each for each in samples if int(each.timeStamp)), key=lambda each: int(each.timeStamp))
     return {
         int(sample.pid): DeviceProcess(
@@ -128,7 +128,7 @@ def _percent(value: int) -> int | None:
 
 
 def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
-    """Query a device's health; call it last, so that ``lost`` includes earlier answers. Never raises."""
+    """Query a device's health; call this last, so that ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(
         ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
@@ -149,7 +149,7 @@ def _read_action(values: Any) -> str:
 
 
 def read_field(values: Any) -> float | int:
-    """Return the first field's value; raises ``CodeAnswered`` with its return code if that is not success."""
+    """Return the first field's value; raises ``CodeAnswered`` if the field's return code is not success."""
     value = values[0]
     if int(value.nvmlReturn) != SUCCESS:
         raise CodeAnswered(int(value.nvmlReturn))

@@ -11,10 +11,10 @@ class Absence(Enum):
     """Why a value is missing."""
 
     NOT_SUPPORTED = "not supported"  #: the device or its driver has no such value
-    NO_PERMISSION = "no permission"  #: it exists, but this user may not read it
+    NO_PERMISSION = "no permission"  #: the value exists, but this user may not read it
     FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is too old to answer
-    NOT_FOUND = "not found"  #: there is none now: no sample, no session, no such index
-    DOES_NOT_APPLY = "does not apply"  #: it would be meaningless, so it was not queried (a vGPU's serial number)
+    NOT_FOUND = "not found"  #: there is no value now: no sample, no session, no such index
+    DOES_NOT_APPLY = "does not apply"  #: the value would be meaningless, so it was not queried (a vGPU's serial number)
     NO_LIBRARY = "no library"  #: the library or package that would answer is missing
     TIMED_OUT = "timed out"  #: no answer within the probe's time limit
     FAILED = "failed"  #: another error, which the reason names
@@ -33,5 +33,5 @@ Maybe: TypeAlias = T | Unavailable
 
 
 def known(value: Maybe[T], otherwise: T) -> T:
-    """Return the value, or ``otherwise`` if it is missing."""
+    """Return the value; if it is missing, return ``otherwise``."""
     return otherwise if isinstance(value, Unavailable) else value

@@ -1,4 +1,7 @@
-"""Kinds of devices, and the routes of frames through them; other code reads their fields instead of comparing them."""
+"""Kinds of devices, and the routes of frames through devices.
+
+Other code reads the fields of a kind instead of comparing kinds.
+"""
 
 from enum import Enum
 from typing import Final, Self
@@ -7,12 +10,12 @@ from .engines import Engine
 
 
 class Route(Enum):
-    """The path of a segment's frames on one host: the engine that decodes them, and the next engine."""
+    """The path of a segment's frames on one host: the engine that decodes the frames, and the engine after it."""
 
     _value_: str
     decoder: Engine
     encoder: Engine
-    why: str  # format of a lane's reason, for the decoded codec and the encoders, or for the number of the DLA
+    why: str  # the format of a lane's reason, filled with the decoded codec and the encoders, or with the DLA's number
 
     GPU = (
         *("gpu", Engine.NVDEC, Engine.NVENC),
@@ -27,19 +30,19 @@ class Route(Enum):
     DLA = "dla", Engine.CPU, Engine.DLA, "the processor decodes, and the network runs on DLA {}"
 
     def __new__(cls, name: str, decoder: Engine, encoder: Engine, why: str) -> Self:
-        """Create a member with its name as its value."""
+        """Create a member whose value is its name."""
         route = object.__new__(cls)
         route._value_, route.decoder, route.encoder, route.why = name, decoder, encoder, why
         return route
 
     @property
     def is_software(self) -> bool:
-        """Whether only the processor is used."""
+        """Whether the route uses only the processor."""
         return self.decoder is self.encoder
 
     @property
     def seat(self) -> str:
-        """The seat of the workers for this route."""
+        """The seat of the workers that serve this route."""
         return _SEATS[self]
 
 
@@ -60,16 +63,16 @@ class _Row:
         is_guest: bool = False,
         is_integrated: bool = False,
     ) -> None:
-        self.seat = seat  # prefix of the names of its stations; several kinds may share a seat
+        self.seat = seat  # the prefix of station names; several kinds may share a seat
         self.title = title  # the displayed name of a device that has no name
-        self.engines = engines  # engines that it may have
-        self.routes = routes  # routes that it may serve; one seat serves each route
-        self.is_processor = is_processor  # whether it only runs software
-        self.takes_gpu = takes_gpu  # whether Ray reserves a share of a GPU for its worker, and chooses the GPU
-        self.runs_networks = runs_networks  # whether it runs networks, and never transcodes
-        self.is_slice = is_slice  # whether it is part of a GPU, its ``parent``
-        self.is_guest = is_guest  # whether it is a vGPU, with a changing UUID and a licence
-        self.is_integrated = is_integrated  # whether it uses the host's memory
+        self.engines = engines  # engines that the device may have
+        self.routes = routes  # routes that the device may serve; each route is served by one seat
+        self.is_processor = is_processor  # whether the device only runs software
+        self.takes_gpu = takes_gpu  # whether Ray reserves a share of a GPU for the worker, and chooses the GPU
+        self.runs_networks = runs_networks  # whether the device runs networks, and never transcodes
+        self.is_slice = is_slice  # whether the device is a part of a GPU, its ``parent``
+        self.is_guest = is_guest  # whether the device is a vGPU, with a changing UUID and a licence
+        self.is_integrated = is_integrated  # whether the device uses the host's memory
 
 
 def _gpu(*, is_slice: bool = False, is_guest: bool = False, is_integrated: bool = False) -> _Row:
@@ -92,25 +95,25 @@ _DLA: Final = _Row(seat="dla", title="DLA", engines=frozenset({Engine.DLA}), rou
 
 
 class DeviceKind(_Row, Enum):
-    """A kind of device; its value is its name in reports and metrics."""
+    """A kind of device; the value is the kind's name in reports and metrics."""
 
     _value_: str
 
     CPU = "cpu", _CPU  #: the host's processor
     GPU = "gpu", _gpu()  #: a whole GPU: bare metal, or passed through to this machine
     MIG = "mig", _gpu(is_slice=True)  #: one MIG instance
-    VGPU = "vgpu", _gpu(is_guest=True)  #: a vGPU seen from its guest
+    VGPU = "vgpu", _gpu(is_guest=True)  #: a vGPU as its guest sees it
     IGPU = "igpu", _gpu(is_integrated=True)  #: the GPU of a Tegra SoC
     DLA = "dla", _DLA  #: one DLA of a Tegra SoC
 
     def __new__(cls, name: str, _row: _Row) -> Self:
-        """Create a member with its name as its value."""
+        """Create a member whose value is its name."""
         kind = object.__new__(cls)
         kind._value_ = name
         return kind
 
     def __init__(self, _name: str, row: _Row) -> None:
-        """Copy the fields of its row."""
+        """Copy the fields of the kind's row."""
         super().__init__(**vars(row))
 
 

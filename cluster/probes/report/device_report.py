@@ -22,7 +22,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process that uses the device; values that the driver does not report are None."""
+    """A process that uses the device; values are None if the driver does not report them."""
 
     pid: int
     memory_bytes: int | None = None
@@ -74,7 +74,7 @@ class Health:
     remapped_rows_pending: Maybe[bool]
     recovery_action: Maybe[str]  # the driver's advice ("none", "reset", "reboot", "drain", ...)
     xids: tuple[int, ...] = ()  # Xid errors since the watch began
-    lost: str = ""  # why the device cannot be used; "" if it can
+    lost: str = ""  # why the device cannot be used; "" if it is usable
     xids_refused: Unavailable | None = None  # why Xid errors cannot be watched; None if they can
 
 
@@ -98,7 +98,7 @@ def why_unplaceable(health: Health) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigSlice:
-    """One MIG instance; ``uuid`` is its name in CUDA_VISIBLE_DEVICES."""
+    """One MIG instance; ``uuid`` is the instance's name in CUDA_VISIBLE_DEVICES."""
 
     uuid: str
     gpu_instance: int
@@ -133,7 +133,7 @@ class MigReport:
     slices_refused: Unavailable | None = None  # why slices may be missing
 
     def sharers_of(self, part: MigSlice) -> int:
-        """Return how many compute instances share a slice's GPU instance, including the slice."""
+        """Return how many compute instances share a slice's GPU instance; the slice itself counts."""
         return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
 
 
@@ -144,13 +144,13 @@ class DeviceReport:
     index: int
     kind: DeviceKind
     uuid: Maybe[str]
-    uuid_is_stable: bool  # False for a vGPU, which its PCI bus id and host identify instead
+    uuid_is_stable: bool  # False for a vGPU, which is identified by host and PCI bus id instead
     pci_bus_id: Maybe[str]
     name: str
     architecture: Maybe[str]
     compute_capability: Maybe[str]
     memory: Maybe[MemoryUse]
-    max_video_clock_mhz: Maybe[int]  # documented rates are scaled by it
+    max_video_clock_mhz: Maybe[int]  # the clock by which documented rates are scaled
     virtualization: Maybe[str]
     engines: tuple[EngineCount, ...]  # only known counts, from the driver or trials
     use: DeviceUse
@@ -160,20 +160,20 @@ class DeviceReport:
 
     @property
     def key(self) -> str:
-        """Its key in trials: the UUID, or NVML's number if it has none."""
+        """The device's key in trials: the UUID; NVML's number if there is none."""
         return known(self.uuid, str(self.index))
 
     @property
     def label(self) -> str:
-        """Its display name: "GPU 0 (NVIDIA H200)"."""
+        """The device's display name: "GPU 0 (NVIDIA H200)"."""
         return f"GPU {self.index} ({self.name})"
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on, so that its slices are the devices."""
+        """Whether MIG is on, so that the GPU's slices are the devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
 
     @property
     def slices(self) -> tuple[MigSlice, ...]:
-        """Its MIG slices."""
+        """The GPU's MIG slices."""
         return () if isinstance(self.mig, Unavailable) else self.mig.slices

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Engine(Enum):
-    """A fixed-function unit of a device, or the processor, which runs software codecs."""
+    """A fixed-function unit of a device; or the processor, which runs software codecs."""
 
     NVDEC = "nvdec"
     NVENC = "nvenc"
@@ -27,17 +27,17 @@ class Direction(Enum):
 
 
 class How(Enum):
-    """How something is known, the most reliable way first."""
+    """How a value is known, the most reliable way first."""
 
     TRIED = "tried"  #: a real frame was decoded or encoded
     KIND = "kind"  #: another device of the same model was tried
-    ASKED = "asked"  #: the driver reports it (GetDecoderCaps, MIG attributes)
-    DOCUMENTED = "documented"  #: it is in a table of documented values
-    SIMULATED = "simulated"  #: a simulated fleet has it
+    ASKED = "asked"  #: the driver reports the value (GetDecoderCaps, MIG attributes)
+    DOCUMENTED = "documented"  #: the value is in a table of documented values
+    SIMULATED = "simulated"  #: a simulated fleet has the value
 
 
 class MediaCodec(Enum):
-    """A codec that some engine decodes or encodes."""
+    """A codec that at least one engine decodes or encodes."""
 
     H264 = "h264"
     HEVC = "hevc"
@@ -62,7 +62,7 @@ class CodecCase:
 
     @property
     def name(self) -> str:
-        """Return its readable name: ``hevc 10-bit 4:2:0 decode``."""
+        """Return the case's readable name: ``hevc 10-bit 4:2:0 decode``."""
         return f"{self.codec.value} {self.bit_depth}-bit {self.chroma} {self.direction.value}"
 
 
@@ -88,6 +88,6 @@ class Trial:
     max_width: int | None = None
     max_height: int | None = None
     engines: int | None = None
-    reason: str = ""  # why it does not work, in one sentence
-    fix: str = ""  # what can be done, in one sentence
+    reason: str = ""  # why the case does not work, in one sentence
+    fix: str = ""  # the fix, in one sentence
     took_s: float = 0.0

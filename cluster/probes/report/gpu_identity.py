@@ -40,32 +40,32 @@ class NamedGpu:
     uuid: str = ""
     bus_id: str = ""
     is_guest: bool = False
-    is_cut: bool = False  # whether it is in MIG mode, so that its slices are the devices
+    is_cut: bool = False  # whether the GPU is in MIG mode, so that work runs on its slices
     slices: tuple[NamedSlice, ...] = ()
-    trouble: str = ""  # why it cannot be used; "" if it can
+    trouble: str = ""  # why the GPU cannot be used; "" if it can
 
     @property
     def identity(self) -> str:
-        """Its name on its machine: the UUID if it is permanent, else the PCI bus id, else NVML's number."""
+        """The GPU's name on the machine: the UUID if it is permanent, else the PCI bus id, else NVML's number."""
         if self.uuid and not self.is_guest:
             return self.uuid
         return self.bus_id or str(self.index)
 
     @property
     def parts(self) -> tuple[DevicePart, ...]:
-        """The devices that work can be pinned to: itself, or its slices."""
+        """The devices to which work can be pinned: the GPU itself, or its slices."""
         if self.is_cut:
             return tuple(DevicePart(piece.uuid, piece.uuid) for piece in self.slices)
         return (DevicePart(self.identity, self.uuid or str(self.index)),)
 
 
 def is_geforce(name: str) -> bool:
-    """Whether it is a GeForce card: these cannot use compat packages, and their driver caps encoder sessions."""
+    """Whether the GPU is a GeForce card, which cannot use compat packages, and has a cap on encoder sessions."""
     return "GeForce" in name
 
 
 def on_node(node: str, identity: str) -> str:
-    """Return a device's identity in the cluster: a UUID, else ``NODE/IDENTITY``."""
+    """Return a device's identity in the cluster: a UUID, otherwise ``NODE/IDENTITY``."""
     if not identity or identity.startswith((*_UNIQUE, f"{node}/")):
         return identity
     return f"{node}/{identity}"
@@ -98,7 +98,7 @@ class Units:
     """The units that Ray can assign on a node."""
 
     units: tuple[tuple[str, ...], ...]  # the identities of each unit's devices, in Ray's order
-    hidden: dict[str, str]  # why Ray cannot assign a device, by its identity
+    hidden: dict[str, str]  # why Ray cannot assign a device, by the device's identity
     counts_slices: bool  # whether Ray counts each slice as a GPU
 
     @property
@@ -109,7 +109,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class ShownGpus:
-    """A machine's GPUs in NVML's order, with its Ray node's CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES."""
+    """A machine's GPUs in NVML's order, with the Ray node's CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES."""
 
     gpus: tuple[NamedGpu, ...]
     cuda: str | None = None
@@ -119,7 +119,8 @@ class ShownGpus:
     def given(self) -> tuple[NamedGpu, ...]:
         """The GPUs and slices that this container may use.
 
-        Device plugins name them by UUID. Numbers in NVIDIA_VISIBLE_DEVICES are the host's, and ignored.
+        Device plugins name them by UUID. Numbers in NVIDIA_VISIBLE_DEVICES are the numbers on the host, and are
+        ignored.
         """
         entries = [entry.strip() for entry in (self.container or "").split(",")]
         wanted = [entry for entry in entries if entry.startswith(_UNIQUE)]
@@ -162,7 +163,7 @@ class ShownGpus:
 
     @property
     def for_ray(self) -> str | None:
-        """CUDA_VISIBLE_DEVICES with which Ray counts each slice as a GPU (``--num-gpus``); None without slices."""
+        """The CUDA_VISIBLE_DEVICES with which Ray counts each slice as a GPU (``--num-gpus``); None without slices."""
         slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
         has_slices = any(part.identity in slices for part in self.parts)
         return ",".join(part.visible for part in self.parts) if has_slices else None
@@ -187,7 +188,7 @@ def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePar
 
 
 def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | None:
-    """Return the devices that an entry names; None if it names none, or several GPUs."""
+    """Return the devices that an entry names; None if the entry names no GPU, or several."""
     if entry.isdigit():
         return gpus[int(entry)].parts if int(entry) < len(gpus) else None
     if not entry.startswith(_UNIQUE):
@@ -204,7 +205,7 @@ def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | 
 
 
 def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
-    """Return the name of a slice in drivers before R470."""
+    """Return a slice's name as drivers before R470 spell it."""
     return f"MIG-{gpu.uuid}/{piece.gpu_instance}/{piece.compute_instance}"
 
 

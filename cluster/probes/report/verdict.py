@@ -1,4 +1,4 @@
-"""Verdicts about a machine: the subject, its grade, the rule, and the fix."""
+"""Verdicts about a machine: the subject, the grade, the rule, and the fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ class Grade(Enum):
     """Whether a subject works."""
 
     OK = "ok"  #: it works
-    LIMITED = "limited"  #: it works with the limits that the verdict lists
-    BROKEN = "broken"  #: it does not work until a user fixes it
-    UNKNOWN = "unknown"  #: the probes could not find out
+    LIMITED = "limited"  #: the subject works, with the limits that the verdict lists
+    BROKEN = "broken"  #: the subject does not work until a user fixes it
+    UNKNOWN = "unknown"  #: the probes could not find out whether the subject works
 
 
 class Stops(Enum):
-    """Which work a verdict rules out on a GPU."""
+    """Which work on a GPU a verdict rules out."""
 
     NOTHING = "nothing"  #: none
-    KERNELS = "kernels"  #: kernels, so the GPU cannot scale and convert; NVDEC and NVENC work
-    CUDA = "CUDA"  #: everything, since every session needs a CUDA context
+    KERNELS = "kernels"  #: only kernels: the GPU cannot scale and convert, but NVDEC and NVENC work
+    CUDA = "CUDA"  #: all work, because every session needs a CUDA context
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Diagnosis:
     state: Grade
     rule: str  # the document's rule, with its section: "... (CUDA Compatibility 2.1)"
     because: str  # a sentence without a full stop
-    fix: str = ""  # what to do; "" if nothing
+    fix: str = ""  # the fix; "" if there is nothing to do
     limits: tuple[str, ...] = ()  # features that do not work although the subject does
     stops: Stops = Stops.NOTHING
-    device: str = ""  # the UUID of the GPU that it is about, without prefix; "" for all GPUs
+    device: str = ""  # the UUID, without prefix, of the GPU that the verdict concerns; "" for all GPUs
 
 
 def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
-    """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" if they do not.
+    """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" if none does.
 
-    ``uuid`` is the GPU's or the slice's from NVML ("GPU-..."); "" if it has none.
+    ``uuid`` is NVML's UUID of the GPU or slice ("GPU-..."); "" if there is none.
     """
     plain = uuid.removeprefix("GPU-").removeprefix("MIG-")
     mine = (each for each in judged if each.stops is work and each.device in ("", plain))
@@ -47,6 +47,6 @@ def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
 
 
 def why_no_cuda(judged: Iterable[Diagnosis], uuid: str) -> str:
-    """Return why CUDA's verdicts rule out all work on a device; "" if they do not."""
+    """Return why CUDA's verdicts rule out all work on a device; "" if none does."""
     reason = why_stopped(judged, Stops.CUDA, uuid)
     return f"CUDA does not start on it: {reason}" if reason else ""

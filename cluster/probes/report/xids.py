@@ -1,4 +1,4 @@
-"""NVIDIA's Xid errors: their names, and codecfleet's reaction to each."""
+"""NVIDIA's Xid errors: the name of each error, and how codecfleet reacts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ def xid_rules() -> dict[int, XidRule]:
 
 
 def xid_rule(xid: int) -> XidRule:
-    """Return the rule of an Xid; an unlisted one is only noted."""
+    """Return the rule for an Xid; an unlisted Xid is only noted."""
     return xid_rules().get(xid) or XidRule(xid, f"Xid {xid}", XidAction.NOTE, "codecfleet has no rule for this Xid")
 
 
 def worst_action(xids: Iterable[int]) -> XidAction:
-    """Return the most severe action that any of these Xids requires; ``NOTE`` for none."""
+    """Return the most severe action that these Xids require; ``NOTE`` without any Xid."""
     order = list(XidAction)
     return max((xid_rule(xid).action for xid in xids), key=order.index, default=XidAction.NOTE)
 

@@ -1,7 +1,7 @@
 """Counts this machine's Deep Learning Accelerators with cuDLA, in a child process.
 
-Calls are those of CUDA for Tegra, 5. The presence of libcudla proves nothing: since CUDA 13.4 it ships for servers too,
-and a Thor has the library but no accelerator.
+The calls follow CUDA for Tegra, 5. The presence of libcudla proves nothing: since CUDA 13.4 the library ships for
+servers too, and a Thor has it without an accelerator.
 """
 
 import os
@@ -40,7 +40,7 @@ def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:
 
 
 def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
-    """Yield cuDLA's version and its count of accelerators, then each accelerator; or why there is no answer."""
+    """Yield cuDLA's version and the number of accelerators, then each accelerator; or why there is no answer."""
     try:
         # Imported here, because the package may be missing, and importing it loads the driver.
         from cuda.bindings import cudla
@@ -73,8 +73,8 @@ def _unknown(index: int, reason: str) -> DlaDevice:
 
 
 def _make_context() -> str:
-    """Make the integrated GPU's context current, as accelerators need it; return why that failed, else ""."""
-    # A Ray task without a GPU sees none, but the context needs one.
+    """Make the integrated GPU's context current, because accelerators need it; return why that failed, or ""."""
+    # A Ray task without a GPU sees no GPU, but the context needs the GPU.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     try:
         from cuda.bindings import driver
@@ -99,7 +99,7 @@ def _device(cudla: Any, index: int) -> DlaDevice:
 
 
 def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
-    """Return the report from the child process's answers, however the process ended."""
+    """Return the report built from the child process's answers, however that process ended."""
     if not outcome.values:
         absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
         return _uncounted(absence, outcome.detail or "it printed nothing")

@@ -1,7 +1,7 @@
 """Reports which Tegra this machine is, if any, and what it can do (CUDA for Tegra).
 
-A Tegra is recognised by files of its kernel and of Jetson Linux; an integrated GPU proves nothing, since DGX Spark has
-one too. Not measured: no Tegra was available.
+A Tegra is recognised by files of the kernel and of Jetson Linux; an integrated GPU proves nothing, because DGX Spark
+has one too. Not measured: no Tegra was available.
 """
 
 import re
@@ -40,7 +40,7 @@ _NEWEST: Final[Version] = (999, 0)
 
 
 class Soc(Enum):
-    """A Tegra system on chip, by its name in the kernel's device tree."""
+    """A Tegra system on chip; the value is the chip's name in the kernel's device tree."""
 
     X1 = "nvidia,tegra210"
     X2 = "nvidia,tegra186"
@@ -64,7 +64,7 @@ _MODEL_WORDS = (("thor", Soc.THOR), ("orin", Soc.ORIN), ("xavier", Soc.XAVIER), 
 
 @dataclass(frozen=True, slots=True)
 class L4tRelease:
-    """A release of Jetson Linux: R38, revision "4.0"."""
+    """A release of Jetson Linux, such as R38 with revision "4.0"."""
 
     major: int
     revision: str
@@ -80,7 +80,7 @@ class TegraIdentity:
 
 
 class Monitor(Enum):
-    """The source of a Tegra's utilization in reports."""
+    """Where a report gets a Tegra's utilization from."""
 
     NVML = "NVML"
     TEGRASTATS = "tegrastats"
@@ -107,8 +107,8 @@ class TegraReport:
     stats: Maybe[TegraStats]
     engines: tuple[EngineCount, ...]  #: the engines that tegrastats lists
     dla: Maybe[DlaReport]
-    unsupported: Maybe[dict[str, str]]  #: why each missing CUDA feature is missing
-    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, if that is unknown
+    unsupported: Maybe[dict[str, str]]  #: the missing CUDA features, each with the reason
+    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, while that is unknown
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
@@ -133,7 +133,7 @@ def _release(text: str) -> Maybe[L4tRelease]:
 
 
 def monitor_for(identity: TegraIdentity) -> Monitor:
-    """Return the source of utilization: NVML on Thor under Jetson Linux, else tegrastats."""
+    """Return where utilization comes from: NVML on Thor under Jetson Linux, otherwise tegrastats."""
     thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, Unavailable)
     return Monitor.NVML if thor else Monitor.TEGRASTATS
 
@@ -147,7 +147,7 @@ def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaSaid:
-    """CUDA's answers about a Tegra."""
+    """Answers of CUDA about a Tegra."""
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
@@ -164,7 +164,7 @@ def probe_tegra(
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report a Tegra; on any other machine run nothing, and return why. Never raises and never hangs.
+    """Report a Tegra; on any other machine, run no program and return why. Never raises and never hangs.
 
     ``root`` contains the machine's files; ``limit_s`` limits each program.
     """
@@ -199,7 +199,7 @@ def _ruled(capability: Maybe[Capability], rule: Callable[[Capability], Rule]) ->
 def _features(
     identity: TegraIdentity, capability: Maybe[Capability], cuda: CudaSaid
 ) -> tuple[Maybe[dict[str, str]], tuple[str, ...]]:
-    """Return the missing features with their reasons, and those that depend on an unknown CUDA version."""
+    """Return the missing features with reasons, and the features that depend on an unknown CUDA version."""
     if isinstance(capability, Unavailable):
         return capability, ()
     facts = TegraFacts(

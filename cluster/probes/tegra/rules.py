@@ -1,6 +1,6 @@
 """Rules for the CUDA features that a Tegra lacks (CUDA for Tegra, 2.1, 3.2 and 3.6).
 
-Changes of later editions are included: NVML on Thor under L4T, MPS since CUDA 12.5, memory-sharing IPC on Thor since
+Changes in later editions are included: NVML on Thor under L4T, MPS since CUDA 12.5, memory-sharing IPC on Thor since
 CUDA 13.0, cudaMemPrefetchAsync() with concurrent access.
 """
 
@@ -30,20 +30,20 @@ class System(Enum):
     """The operating system of a Tegra."""
 
     L4T = "L4T"  #: Jetson Linux
-    EMBEDDED_LINUX = "embedded Linux"  #: DRIVE OS Linux and the like
+    EMBEDDED_LINUX = "embedded Linux"  #: such as DRIVE OS Linux
     ANDROID = "Android"
     QNX = "QNX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraFacts:
-    """The facts that decide which features exist."""
+    """The facts that decide which CUDA features exist."""
 
     capability: Capability
     system: System
     cuda: Version
     concurrent_managed_access: bool = False
-    host_register_supported: bool | None = None  #: None if CUDA was not asked
+    host_register_supported: bool | None = None  #: None if CUDA was not queried
     safety: bool = False
 
 
@@ -55,7 +55,7 @@ def io_coherency(capability: Capability) -> Rule:
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); the device's ``attribute`` decides if it is known."""
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6), as the device's ``attribute`` says if it is known."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:
@@ -101,5 +101,5 @@ def features(facts: TegraFacts) -> dict[str, Rule]:
 
 
 def unsupported_features(facts: TegraFacts) -> dict[str, str]:
-    """Return the missing features, each with the reason in a sentence without a full stop (3.6)."""
+    """Return the missing features, with the reason of each as a sentence without a full stop (3.6)."""
     return {name: rule.reason for name, rule in features(facts).items() if not rule.holds}

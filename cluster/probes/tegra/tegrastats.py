@@ -1,6 +1,6 @@
 """Reads a line of tegrastats, the source of utilization on a Tegra without NVML (CUDA for Tegra, 3.6).
 
-Its format differs between releases, so unknown words are kept in ``raw``. Formats of Orin and of Thor (R38) are known.
+The format differs between releases, so unknown words are kept in ``raw``. Formats of Orin and of Thor (R38) are known.
 """
 
 import re
@@ -53,7 +53,7 @@ class CoreUse:
     """One processor core."""
 
     percent: int | None  #: None if the core is off
-    mhz: int | None  #: None if the core is off, or its clock is not printed
+    mhz: int | None  #: None if the core is off, or if no clock is printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class EngineState:
 
     is_on: bool
     percent: int | None = None
-    mhz: tuple[int, ...] = ()  #: a clock for each cluster, if printed
+    mhz: tuple[int, ...] = ()  #: the clock of each cluster, if printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraStats:
-    """The values in one line of tegrastats, by its names without "_FREQ"."""
+    """The values in one line of tegrastats. The names are those in the line, without "_FREQ"."""
 
     when: str = ""
     ram_used_bytes: int | None = None
@@ -117,7 +117,7 @@ def _when(found: Found, match: re.Match[str]) -> None:
 
 def _memory(found: Found, match: re.Match[str]) -> None:
     unit, name = _UNITS[match["unit"]], match["name"].lower()
-    if name == "iram":  # the old Tegras' scratch memory, which nothing here uses
+    if name == "iram":  # scratch memory of old Tegras, which codecfleet does not use
         _raw(found, match)
         return
     found[f"{name}_used_bytes"] = int(match["used"]) * unit
@@ -165,13 +165,13 @@ _PIECES = (
 
 
 def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
-    """Return how many engines of each kind the line lists, including those that are off."""
+    """Return how many engines of each kind the line lists; engines that are off count too."""
     kinds = Counter(_ENGINES.get(name.rstrip("0123456789")) for name in stats.engines)
     return tuple(EngineCount(engine, kinds[engine], How.ASKED) for engine in _ENGINES.values() if kinds[engine])
 
 
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
-    """Run tegrastats until it prints one line, for at most about ``limit_s``; never raises."""
+    """Run tegrastats until one line is printed, for about ``limit_s`` at most; never raises."""
     try:
         process = start_command(command, prints=Prints.SENT)
     except OSError as error:

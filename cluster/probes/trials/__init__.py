@@ -1,4 +1,4 @@
-"""Tries codecs by decoding or encoding one picture."""
+"""Tries codecs: decodes or encodes one picture."""
 
 from .cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 

@@ -25,7 +25,7 @@ def _adapter() -> TypeAdapter[tuple[Trial, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The facts that trials depend on."""
+    """The facts on which the results of trials depend."""
 
     driver: str
     subject: str  #: a kind of device
@@ -33,16 +33,16 @@ class CacheKey:
 
     @property
     def file_name(self) -> str:
-        """The name of the file for these trials."""
+        """The name of the file for trials with this key."""
         return f"trials-{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}.msgpack"
 
     def as_list(self) -> list[Any]:
-        """Return the key with the schema, as it is read from a file."""
+        """Return the key with the schema, in the form in which a file contains it."""
         return [CACHE_SCHEMA, self.driver, self.subject, list(self.packages)]
 
 
 def cache_folder() -> Path | None:
-    """Return the folder in XDG_CACHE_HOME, else in ``~/.cache``; None for a user without a home."""
+    """Return the cache folder, in XDG_CACHE_HOME or else ``~/.cache``; None for a user without a home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if named and Path(named).is_absolute():
         return Path(named) / "codecfleet"
@@ -52,12 +52,12 @@ def cache_folder() -> Path | None:
 
 
 def is_lasting(trials: tuple[Trial, ...]) -> bool:
-    """Whether trials may be cached: a failure that can be fixed must be tried again."""
+    """Whether trials may be cached; after a failure that a user can fix, they must be repeated instead."""
     return bool(trials) and not any(trial.fix for trial in trials)
 
 
 def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
-    """Return the cached trials; None if there are none, or they cannot be read."""
+    """Return the cached trials; None if there are none, or if the file cannot be read."""
     if folder is None:
         return None
     try:
@@ -66,13 +66,14 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
         if not isinstance(kept, dict) or kept.get("key") != key.as_list():
             return None
         return _adapter().validate_python(kept.get("trials"))
-    # msgpack raises the last four for a file that is truncated, is not msgpack, or has a map whose key is a list.
+    # msgpack raises the last four for a file that is truncated, that is not msgpack, or that has a map with a list as
+    # key.
     except (OSError, ValidationError, ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
 
 
 def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
-    """Cache ``trials`` atomically; if the folder is not writable, nothing is cached."""
+    """Cache ``trials`` atomically; nothing is cached if the folder is not writable."""
     if folder is None:
         return
     packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})

@@ -23,16 +23,16 @@ class Sample:
     bit_depth: int
     chroma: str
     profile: str
-    pix_fmt: str  #: FFmpeg's name of its pixel format
-    encoder: str = ""  #: the FFmpeg encoder that makes a bitstream; "" if the bitstream is a table entry, or missing
+    pix_fmt: str  #: FFmpeg's name of the pixel format
+    encoder: str = ""  #: the FFmpeg encoder that makes a bitstream; "" if the bitstream is in the table, or missing
 
     @property
     def name(self) -> str:
-        """Return its readable name: ``hevc 10-bit 4:2:0``."""
+        """Return the sample's readable name: ``hevc 10-bit 4:2:0``."""
         return f"{self.codec.value} {self.bit_depth}-bit {self.chroma}"
 
     def case(self, direction: Direction) -> CodecCase:
-        """Return its case in one direction."""
+        """Return the sample's case for one direction."""
         return CodecCase(self.codec, direction, self.chroma, self.bit_depth)
 
 
@@ -60,7 +60,10 @@ BY_NAME: Final = {sample.name: sample for sample in SAMPLES}
 
 
 def _may_be_nvdec(sample: Sample) -> bool:
-    """Whether some generation of NVDEC decodes it (NVDEC application note); each trial costs a CUDA context."""
+    """Whether at least one generation of NVDEC decodes the format (NVDEC application note).
+
+    Other formats are not tried, because each trial costs a CUDA context.
+    """
     is_professional_av1 = sample.codec is MediaCodec.AV1 and sample.profile == "professional"
     chromas = _TABLES["nvdec_chromas"].get(sample.codec.value, ("4:2:0",))
     return sample.chroma in chromas and not is_professional_av1

@@ -1,7 +1,7 @@
 """Tries NVDEC and NVENC with one real frame for each case, through PyNvVideoCodec, in child processes.
 
-NVDEC decodes a bitstream that software encoded in the same run, and must return the same picture as software. The child
-sees only one device, because PyNvVideoCodec's capability calls always ask CUDA's device 0.
+NVDEC decodes a bitstream that software encoded in the same run, and must return the same picture as software decoding.
+The child process sees only one device, because capability calls of PyNvVideoCodec always query CUDA's device 0.
 """
 
 import time
@@ -46,15 +46,15 @@ _TRY_UNTIL: Final = 0.75
 def trials_of_device(
     visible: str, streams: Mapping[str, TrialStream], limit_s: float, *, run: RunChild
 ) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
-    """Try every case on one device within ``limit_s``; return the trials, and what could not be tried.
+    """Try every case on one device within ``limit_s``; return the trials, and which cases could not be tried.
 
-    ``visible`` is the device's name in CUDA_VISIBLE_DEVICES; ``streams`` are bitstreams by the sample's name.
+    ``visible`` is the device's name in CUDA_VISIBLE_DEVICES; ``streams`` are bitstreams by sample name.
     """
     decode_s = limit_s * _DECODE_SHARE
     began_s = time.monotonic()
     decoded, decode_problem = _tried(Engine.NVDEC, NVDEC_CASES, visible, streams, decode_s, run=run)
     if not decoded:
-        return (), (decode_problem,) if decode_problem else ()  # a fault that stops one engine stops both
+        return (), (decode_problem,) if decode_problem else ()  # a fault that stops one engine stops the other too
     left_s = max(limit_s - decode_s, limit_s - (time.monotonic() - began_s))
     encoded, encode_problem = _tried(Engine.NVENC, NVENC_CASES, visible, streams, left_s, run=run)
     return (*decoded, *encoded), tuple(problem for problem in (decode_problem, encode_problem) if problem)
@@ -69,7 +69,7 @@ def smoke(
     *,
     run: RunChild,
 ) -> Trial | None:
-    """Try one frame on a device, with a case that works in its kind's ``trials``; None if no case does."""
+    """Try one frame on a device, with a case that works in the ``trials`` of the device's kind; None without one."""
     known = {trial.case for trial in trials if trial.engine is engine and trial.works}
     cases = NVENC_CASES if engine is Engine.NVENC else [each for each in NVDEC_CASES if each.name in streams]
     sample = next((each for each in cases if each.case(_DIRECTION[engine]) in known), None)
@@ -144,7 +144,7 @@ def try_nvdec(
 ) -> Iterator[str | tuple[str, Trial]]:
     """Query and try decoder cases on CUDA's device 0, in a child process.
 
-    ``nvc`` is PyNvVideoCodec, or a substitute.
+    ``nvc`` is the PyNvVideoCodec module, or a substitute.
     """
     nvc = nvc or _package()
     ends_s = clock() + limit_s * _TRY_UNTIL
@@ -167,7 +167,7 @@ def _package() -> Any:
 
 
 def _attempt(action: Callable[[], Any]) -> tuple[Any, str]:
-    """Return the result of ``action`` and "", or an empty map and its error as text."""
+    """Return the result of ``action`` and ""; after an error, return an empty map and the error as text."""
     try:
         return action(), ""
     except Exception as error:  # noqa: BLE001 - the exception is the trial's result
@@ -186,11 +186,11 @@ def _decoder_caps(nvc: Any, sample: Sample) -> Any:
 def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
     decoder = nvc.CreateDecoder(gpuid=0, codec=nvc.cudaVideoCodec(_CUDA_CODEC[sample.codec]), usedevicememory=False)
     pictures: list[Luma] = []
-    for data in [*stream.packets, b""]:  # an empty packet is the flush
+    for data in [*stream.packets, b""]:  # an empty packet flushes the decoder
         held = np.frombuffer(data or b"\0", np.uint8)
         packet = nvc.PacketData()
         packet.bsl, packet.bsl_data = len(data), held.ctypes.data if data else 0
-        # Frames are copied, because the next call overwrites them.
+        # Frames are copied, because the next call overwrites the decoder's memory.
         pictures += [_luma(frame, sample.bit_depth) for frame in decoder.Decode(packet)]
     if len(pictures) != 1:
         return Fault(None, f"{len(pictures)} pictures came out instead of one", _WRONG_FIX)
@@ -202,7 +202,7 @@ def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
 
 
 def _luma(frame: Any, bit_depth: int) -> Luma:
-    """Copy a frame's luma; samples of more than 8 bits are in the high bits of 16."""
+    """Copy the luma of a frame. Samples of more than 8 bits are in the high bits of 16-bit words."""
     samples = np.from_dlpack(frame).reshape(-1)
     luma = samples[: TRIAL_WIDTH * TRIAL_HEIGHT].reshape(TRIAL_HEIGHT, TRIAL_WIDTH).astype(np.uint16)
     return luma >> np.uint16(_CONTAINER_BITS - bit_depth) if bit_depth > BYTE_BITS else luma
@@ -211,7 +211,7 @@ def _luma(frame: Any, bit_depth: int) -> Luma:
 def try_nvenc(
     names: Sequence[str], limit_s: float, *, nvc: Any = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str | tuple[str, Trial]]:
-    """Query and try encoder cases as ``try_nvdec`` does; software decodes the output.
+    """Query and try encoder cases in the manner of ``try_nvdec``; software decodes the output.
 
     A device without an encoder is queried only once.
     """
@@ -239,7 +239,7 @@ def try_nvenc(
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
-    """Encode the trial picture and decode it in software; return what is wrong, else ""."""
+    """Encode the trial picture and decode it in software; return what is wrong, "" if nothing."""
     usecpuinputbuffer = True
     encoder = nvc.CreateEncoder(
         TRIAL_WIDTH, TRIAL_HEIGHT, surface, usecpuinputbuffer, codec=sample.codec.value, gpu_id=0, bf=0
@@ -249,7 +249,7 @@ def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
 
 
 def trial_surface(sample: Sample) -> NDArray[np.uint8]:
-    """Return the trial picture in NVENC's input format; PyNvVideoCodec does not check its size."""
+    """Return the trial picture in NVENC's input format. PyNvVideoCodec does not check the size of the input."""
     shift = _CONTAINER_BITS - sample.bit_depth if sample.bit_depth > BYTE_BITS else 0
     grey = np.full((_CHROMA_ROWS[sample.chroma], TRIAL_WIDTH), 1 << (sample.bit_depth - 1), np.uint16)
     samples = np.concatenate([trial_luma(sample.bit_depth), grey]) << np.uint16(shift)

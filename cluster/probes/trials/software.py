@@ -1,4 +1,4 @@
-"""Tries PyAV's encoders and decoders with one picture for each case; NVDEC is tried with the same bitstreams."""
+"""Tries PyAV's encoders and decoders with one picture for each case. NVDEC is tried with the same bitstreams."""
 
 import time
 from base64 import b85decode
@@ -39,16 +39,16 @@ class TrialStream:
     """A one-frame bitstream."""
 
     packets: tuple[bytes, ...]
-    luma: bytes  #: the luma that software decodes from it: row by row, 16 bits a sample
+    luma: bytes  #: the luma as software decodes it: row by row, 16 bits for each sample
 
 
 @dataclass(frozen=True, slots=True)
 class SoftwareTrials:
-    """The results of the software codecs."""
+    """The results of trying the software codecs."""
 
     trials: tuple[Trial, ...]
     streams: Mapping[str, TrialStream]  #: by the sample's name
-    problems: tuple[str, ...]  #: what could not be tried
+    problems: tuple[str, ...]  #: the cases that could not be tried, and why
 
 
 def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> SoftwareTrials:
@@ -101,9 +101,9 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
 
 
 def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
-    """Try samples by name, in a child process: encode one frame if an encoder is known, then decode it.
+    """Try samples, given by name, in a child process: encode one frame if an encoder is known, then decode the frame.
 
-    A case's result is its trials and its ``TrialStream``, which is None unless both trials succeeded.
+    The result of a sample is the trials and the ``TrialStream``, which is None unless all trials succeeded.
     """
     ends_s = time.monotonic() + _TRY_UNTIL * limit_s
     for name in names:
@@ -125,7 +125,7 @@ def _tried(sample: Sample) -> tuple[list[Trial], TrialStream | None]:
 
 
 def _timed(action: Callable[[], Any]) -> tuple[Any, str, float]:
-    """Return the result of ``action`` (None if it failed), its error in one line, and how long it took."""
+    """Return the result of ``action`` (None if it failed), the error in one line, and the duration."""
     began_s = time.monotonic()
     try:
         value, fault = action(), ""
@@ -142,7 +142,7 @@ def _stream(sample: Sample) -> list[bytes] | None:
 
 @cache
 def ready_streams() -> dict[str, bytes]:
-    """Return one-frame bitstreams of formats that PyAV cannot encode, by the sample's name."""
+    """Return one-frame bitstreams of formats that PyAV cannot encode, by sample name."""
     return {name: b85decode(packet) for name, packet in read_tables("trial_streams.toml").items()}
 
 
@@ -160,13 +160,13 @@ def mean_difference(left: Luma, right: Luma, sample: Sample) -> float:
 
 
 def difference_fault(luma: Luma, sample: Sample) -> str:
-    """Return how far a decoded picture is from the trial picture; "" if it is close enough."""
+    """Return how a decoded picture differs from the trial picture; "" if it is close enough."""
     far = mean_difference(luma, trial_luma(sample.bit_depth), sample)
     return f"the picture came out wrong: {far:.1f} steps off on average" if far > _DIFFERENCE_MAX else ""
 
 
 def sample_type(bit_depth: int) -> "np.dtype[Any]":
-    """Return the NumPy type of samples: bytes, or 16 bits in little-endian order."""
+    """Return the NumPy type of samples: bytes, or little-endian 16-bit integers."""
     return np.dtype("<u2" if bit_depth > BYTE_BITS else np.uint8)
 
 
@@ -207,13 +207,16 @@ def _frame(sample: Sample) -> Any:
 
 
 def decode_luma(sample: Sample, packets: list[bytes]) -> Luma:
-    """Return the luma of a one-frame bitstream, decoded in software; ValueError: it is not one trial picture."""
+    """Return the luma of a one-frame bitstream, decoded in software.
+
+    Raises ValueError: the bitstream does not contain exactly one trial picture.
+    """
     av = _av()
     decoder = av.CodecContext.create(SOFTWARE_DECODERS[sample.codec], "r")
     decoder.thread_count = 1
     frames = []
     for data in packets:
-        packet = av.Packet(len(data))  # FFmpeg reads past the end of a packet made from bytes
+        packet = av.Packet(len(data))  # FFmpeg reads past the end of a packet made from ``bytes``
         packet.update(data)
         frames += decoder.decode(packet)
     frames += decoder.decode(None)

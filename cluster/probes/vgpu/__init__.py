@@ -1,1 +1,1 @@
-"""Queries vGPUs through NVML, on a host and in a guest."""
+"""Queries vGPUs through NVML, on the host and in the guest."""

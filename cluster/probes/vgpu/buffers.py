@@ -1,8 +1,9 @@
 """Calls vGPU functions for which the Python binding allocates wrong buffers.
 
-nvidia-ml-py 13.615 corrupts memory with four functions: it gives ``GetVmID`` 80 bytes and claims 128, ``GetFbUsage``
-four bytes for an ``unsigned long long``, and the two ``GetMetadata`` a structure of fixed size. ``GetAccountingPids``
-fails if there are no processes. So these are called here, through the binding's loader. A fake has no loader.
+nvidia-ml-py 13.615 corrupts memory with four functions. It gives ``GetVmID`` 80 bytes but claims 128. It gives
+``GetFbUsage`` four bytes for an ``unsigned long long``. It gives the two ``GetMetadata`` functions a structure of fixed
+size. ``GetAccountingPids`` fails if there are no processes. So this module calls the five functions through the
+binding's loader. A fake library has no loader.
 """
 
 import ctypes
@@ -12,11 +13,11 @@ from typing import Any
 from ..nvml.calls import NvmlLike, read_text
 
 INSUFFICIENT_SIZE = 7
-VM_ID_BYTES = 128  # the longest id of NVML, terminator included; twice as much memory is allocated
+VM_ID_BYTES = 128  # the longest id in NVML, terminator included; twice as much memory is allocated
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:
-    """Return the NVML library with safe versions of these vGPU calls."""
+    """Return the NVML library, with safe versions of these vGPU functions."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return nvml if find is None else _SafeVgpuCalls(nvml, find)
 
@@ -63,7 +64,7 @@ class _SafeVgpuCalls:
         code = call(target, None, ctypes.byref(wanted))
         if code != INSUFFICIENT_SIZE:
             self._check(code)
-        # from_buffer: the structure is a view of the larger memory, and keeps it alive.
+        # ``from_buffer``: the structure is a view of the larger memory, and keeps that memory alive.
         memory = bytearray(max(wanted.value, ctypes.sizeof(structure)))
         room = ctypes.c_uint(len(memory))
         view = structure.from_buffer(memory)

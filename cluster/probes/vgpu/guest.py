@@ -1,4 +1,4 @@
-"""Reports a GPU as its virtual machine sees it (vGPU Management SDK guide, chapter 3). Not measured."""
+"""Reports a GPU as a virtual machine sees it (vGPU Management SDK guide, chapter 3). Not measured."""
 
 from dataclasses import dataclass
 
@@ -29,13 +29,13 @@ LATER_NAMES: dict[str, str] = {
 
 
 def guest_absence(function_name: str) -> Unavailable | None:
-    """Return why an NVML function is meaningless on a vGPU; None if it is not (guide 3.3.2)."""
+    """Return why an NVML function is meaningless on a vGPU; None if it is meaningful (guide 3.3.2)."""
     return GUEST_ABSENCES.get(LATER_NAMES.get(function_name, function_name))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """The use of engines as a guest sees it (guide 3.2); ``hosted.py`` says what the percentages refer to."""
+    """How busy engines are, as a guest sees it (guide 3.2); ``hosted.py`` explains the percentages."""
 
     graphics_percent: Maybe[int]
     memory_controller_percent: Maybe[int]
@@ -45,7 +45,7 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuGuestReport:
-    """A GPU as its guest sees it."""
+    """A GPU as a guest sees it."""
 
     view: str  # one of ``GUEST_VIEWS``
     uuid: Maybe[str]
@@ -53,7 +53,7 @@ class VgpuGuestReport:
     pci_bus_id: Maybe[str]
     use: EngineUse
     licences: Maybe[LicensableFeatures]
-    does_not_apply: dict[str, Unavailable]  # why NVML functions were not called, by name
+    does_not_apply: dict[str, Unavailable]  # why NVML functions were not called, by function name
 
 
 def vgpu_guest_report(device: DeviceReport, questions: DeviceQuestions) -> VgpuGuestReport:

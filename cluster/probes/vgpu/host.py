@@ -1,6 +1,6 @@
-"""Reports a GPU that hosts vGPUs: its types, which of them can be created now, and its running vGPUs.
+"""Reports a GPU that hosts vGPUs: the vGPU types, which types can be created now, and the running vGPUs.
 
-From the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
+The source is the vGPU Management SDK guide, chapter 2. Not measured: no vGPU host was available.
 """
 
 import ctypes
@@ -49,12 +49,12 @@ class HostLoad:
 
     running: tuple[Maybe[int], ...] = ()  # the frame buffer of each running vGPU, in bytes
     gpu_instances: Maybe[dict[int, int]] | None = None  # the profile of each MIG GPU instance; None with MIG off
-    taken: frozenset[int] = frozenset()  # GPU instances on which a vGPU is running
+    taken: frozenset[int] = frozenset()  # GPU instances with a running vGPU
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """Whether a vGPU of a type can be created; ``reason`` is a sentence without a full stop."""
+    """Whether a vGPU of one type can be created; ``reason`` is a sentence without a full stop."""
 
     creatable: bool
     reason: str
@@ -65,18 +65,19 @@ class VgpuHostReport:
     """The vGPUs and vGPU types of one physical GPU."""
 
     supported: tuple[int, ...]  # ids of types
-    creatable: Maybe[tuple[int, ...]]  # ids of types that can be created now
+    creatable: Maybe[tuple[int, ...]]  # ids of vGPU types that can be created now
     types: tuple[VgpuType, ...]
-    why_creatable: dict[str, Creation]  # the guide's rule, overridden by the driver's list; by type id as text
+    # The result of the guide's rule, overridden by the driver's list; by type id as text.
+    why_creatable: dict[str, Creation]
     active: Maybe[tuple[VgpuInstance, ...]]  # running vGPUs
     metadata: Maybe[NvmlValues]  # the GPU's metadata, for migration
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
-    # Whether a running vGPU can move: by its instance as text, and by the UUID of another GPU of this host.
+    # Whether a running vGPU can move, by the vGPU's instance as text and by the UUID of another GPU of this host.
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
-        """Return the values to join with its guests' reports; ``node`` is its machine's name."""
+        """Return the values that are joined with the guests' reports; ``node`` is the name of the host's node."""
         most = {found.type_id: found.instances_max for found in self.types}
         vgpus = tuple(_load_of(vgpu, most) for vgpu in known(self.active, ()))
         return VgpuHost(node, scheduler_words(self.scheduler), vgpus)
@@ -100,7 +101,7 @@ def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return ``hosts`` with the other GPUs to which their vGPUs could move; maps are by GPU UUID."""
+    """Return ``hosts``, each with the other GPUs to which its vGPUs could move; maps are by GPU UUID."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}
@@ -147,7 +148,7 @@ def _ids(found: list[int]) -> tuple[int, ...]:
 
 
 def ask_scheduler(questions: DeviceQuestions) -> Maybe[Scheduler]:
-    """Query a vGPU host's scheduler (guide 3.2); only later drivers answer."""
+    """Query a vGPU host's scheduler (guide 3.2); older drivers do not answer."""
     return questions.ask("nvmlDeviceGetVgpuSchedulerState", read=lambda found: Scheduler(found.schedulerPolicy))
 
 
@@ -209,7 +210,7 @@ def _running(questions: DeviceQuestions, instance: int, samples: Mapping[int, Vg
 
 
 def creatable_vgpus(questions: DeviceQuestions, running: int) -> dict[str, int]:
-    """Return how many more vGPUs of each type can be created, by the type's name."""
+    """Return how many more vGPUs of each type can be created, by the name of the type."""
     found = {}
     for type_id in known(questions.ask("nvmlDeviceGetCreatableVgpus", read=_ids), ()):
         name: Maybe[str] = questions.ask_of(type_id, "nvmlVgpuTypeGetName", read=read_text)
@@ -220,7 +221,7 @@ def creatable_vgpus(questions: DeviceQuestions, running: int) -> dict[str, int]:
 
 
 def _read_device_id(pair: tuple[int, int]) -> NvmlValues:
-    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``: the low 16 bits of each are the vendor."""
+    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``; the low 16 bits of each number are the vendor."""
     (device, vendor), (subsystem, subvendor) = (divmod(number & 0xFFFFFFFF, 1 << 16) for number in pair)
     return {"vendor": vendor, "device": device, "subvendor": subvendor, "subsystem": subsystem}
 

@@ -1,7 +1,8 @@
-"""Joins a guest's vGPU with its host's report if both are in one cluster.
+"""Joins a guest's vGPU with the host's report, if guest and host are in one cluster.
 
-A guest cannot query its host's scheduler or its neighbours (vGPU Management SDK guide, 3 and 3.2). A vGPU's share
-of the engines follows the Virtual GPU Software User Guide, "Changing Scheduling Behavior for Time-Sliced vGPUs".
+A guest can query neither the host's scheduler nor the neighbouring vGPUs (vGPU Management SDK guide, 3 and 3.2). A
+vGPU's share of the engines follows the Virtual GPU Software User Guide, "Changing Scheduling Behavior for Time-Sliced
+vGPUs".
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
 
 @dataclass(frozen=True, slots=True)
 class VgpuHost:
-    """One GPU that hosts vGPUs, as its driver describes it."""
+    """One GPU that hosts vGPUs, as the driver describes it."""
 
     node: str  # its machine's name
     scheduler: Maybe[str]  # "best effort", "equal share", "fixed share"
@@ -32,19 +33,19 @@ class VgpuHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostedVgpu:
-    """A guest's vGPU as its host sees it."""
+    """A guest's vGPU as the host sees it."""
 
     host: str  # the host's name
     scheduler: Maybe[str]
-    share: float | None  # its own fraction of its GPU's engines, None if unknown
-    running: int  # vGPUs running on its GPU, including itself
+    share: float | None  # the vGPU's own fraction of the GPU's engines; None if unknown
+    running: int  # vGPUs that run on the same GPU, including this vGPU
     neighbours_decoder_percent: Maybe[int]  # of the whole engines
     neighbours_encoder_percent: Maybe[int]
     licensed: Maybe[bool]
 
     @property
     def sentence(self) -> str:
-        """One line about it, without a full stop."""
+        """One line about the vGPU, without a full stop."""
         scheduler = known(self.scheduler, "an unknown")
         part = "" if self.share is None else f", {self.share:.0%} of the engines"
         uses = (("NVDEC", self.neighbours_decoder_percent), ("NVENC", self.neighbours_encoder_percent))
@@ -54,10 +55,10 @@ class HostedVgpu:
 
 
 def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
-    """Return a guest's vGPU as its host sees it; None if its host is not among ``hosts``.
+    """Return a guest's vGPU as the host sees it; None if the host is not among ``hosts``.
 
-    ``uuid`` is the vGPU's UUID in the guest. If no host lists it, ``machine_uuid`` (the virtual machine's, "" if
-    unknown) is used, provided that the machine has only one vGPU.
+    ``uuid`` is the vGPU's UUID in the guest. If no host lists that UUID, ``machine_uuid`` (the virtual machine's UUID,
+    "" if unknown) is used, provided that the machine has only one vGPU.
     """
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
@@ -83,7 +84,7 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
     """Return a vGPU's fraction of the engines when all its neighbours are busy.
 
     A vGPU on a GPU instance has all the engines that its guest sees. Best effort and equal share divide the engines by
-    the number of running vGPUs, fixed share by the number of vGPUs of its type that fit.
+    the number of running vGPUs. Fixed share divides them by the number of vGPUs of this type that fit on the GPU.
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0
@@ -97,8 +98,8 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
     """Return the utilisation, 0 to 1, that a driver reports when the device uses its full ``share`` (guide 3.2).
 
-    A vGPU's percentages refer to the whole engine; under fixed share, to its share. If the scheduler is unknown, best
-    effort, NVIDIA's default, is assumed.
+    A vGPU's percentages refer to the whole engine; under fixed share they refer to the vGPU's share. If the scheduler
+    is unknown, NVIDIA's default (best effort) is assumed.
     """
     is_whole = kind.is_guest and scheduler != FIXED
     return share if is_whole else 1.0

@@ -1,6 +1,7 @@
 """Queries every property of a host's running vGPUs (vGPU Management SDK guide, 2.4).
 
-Fields and codes are those of the NVML API Reference Manual. A number with all bits set means no value.
+Fields and codes are explained in the NVML API Reference Manual. A number with all bits set means that there is no
+value.
 """
 
 from collections.abc import Iterable
@@ -36,15 +37,15 @@ EXPIRY_VALID = 2
 EXPIRY_WORDS: Final[dict[str, str]] = read_tables("nvml.toml")["expiry"]
 NOT_SAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
 _NO_INSTANCE: Final = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
-_FROM_US: Final = 0  # queries all samples that the driver has kept
+_FROM_US: Final = 0  # requests all samples that the driver has kept
 
 
 class HostSamples(NamedTuple):
-    """Values that NVML reports for all vGPUs of a GPU at once."""
+    """Values that NVML reports at once for all vGPUs of a GPU."""
 
     use: Maybe[dict[int, VgpuUse]]  # by instance
     processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # by instance
-    metadata: Any  # NVML's structure of the GPU
+    metadata: Any  # the GPU's metadata, as a structure of NVML
 
 
 def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
@@ -102,14 +103,14 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Return whether a vGPU could run on a GPU, from NVML's metadata of both; or why metadata is missing."""
+    """Return whether a vGPU could run on a GPU, by comparing NVML's metadata; or why metadata is missing."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
 
 
 def read_vm_id(answer: tuple[str, int]) -> VmId:
-    """Return a virtual machine's id and its kind."""
+    """Return the id of a virtual machine, and the kind of that id."""
     value, kind = answer
     return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
 
@@ -128,7 +129,7 @@ def _read_fbc_sessions(sessions: Iterable[Any]) -> tuple[NvmlValues, ...]:
 
 
 def _by_time(samples: Iterable[Any]) -> list[Any]:
-    # NVML returns all samples, in no guaranteed order.
+    # NVML returns all samples, in any order.
     return sorted(samples, key=lambda sample: int(sample.timeStamp))
 
 
@@ -149,8 +150,8 @@ def _use(sample: Any) -> VgpuUse:
 
 
 def _percent(value: Any) -> Maybe[int]:
-    # For a vGPU it is a union, for a process a number. The union is read as an unsigned int (documented, not measured),
-    # because the binding drops the union's type.
+    # The value is a union for a vGPU, and a number for a process. The union is read as an unsigned int (documented, not
+    # measured), because the binding drops the union's type.
     percent = int(getattr(value, "uiVal", value))
     if percent > PERCENT_MAX:
         return Unavailable(Absence.NOT_FOUND, "the driver has no sample of this engine")

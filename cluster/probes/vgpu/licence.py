@@ -1,6 +1,6 @@
-"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits it if not.
+"""Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed one.
 
-Source: vGPU Management SDK guide, 2.4 and 3.3.3; "Virtual GPU Client Licensing User Guide": an unlicensed vGPU is
+Sources: vGPU Management SDK guide, 2.4 and 3.3.3, and "Virtual GPU Client Licensing User Guide". An unlicensed vGPU is
 limited to 15 fps after 20 minutes and to 3 fps after a day; a passed-through GPU loses no speed. Not measured.
 """
 
@@ -41,7 +41,7 @@ class Licence:
 
     @property
     def sentence(self) -> str:
-        """A sentence about it, without a full stop."""
+        """A sentence about the licence, without a full stop."""
         if self.state is LicenceState.EXPIRED:
             return f"the licence for {self.product} expired at {self.expires_utc} UTC"
         if self.state is LicenceState.MISSING:
@@ -51,9 +51,9 @@ class Licence:
 
 
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
-    """Return a device's licence, or why licensing does not apply to it; without ``now_utc`` expiry is not checked.
+    """Return a device's licence, or why none applies to the device; expiry is checked if ``now_utc`` is given.
 
-    A licence past its end counts as expired even if the driver still reports it as valid, since drivers check rarely.
+    A licence past its end counts as expired even if the driver still reports it as valid, because drivers check rarely.
     """
     if isinstance(features, Unavailable):
         return features
@@ -70,7 +70,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
 
 
 def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
-    """Return the driver's limit in frames a second for a device of this kind and licence; None for no limit."""
+    """Return the limit in frames a second that the driver sets for this kind of device and licence, if any."""
     full_speed = not kind.is_guest or isinstance(licence, Unavailable) or licence.is_valid
     return None if full_speed else UNLICENSED_FPS
 

@@ -12,7 +12,7 @@ NvmlValues: TypeAlias = dict[str, str | int | float | bool]
 
 
 class Scheduler(Enum):
-    """How the host divides a GPU's engines among its vGPUs, by NVML's numbers."""
+    """How the host divides a GPU's engines among vGPUs, with NVML's numbers."""
 
     UNKNOWN = 0
     BEST_EFFORT = 1
@@ -33,8 +33,8 @@ class VgpuType:
     resolution_max: Maybe[tuple[int, int]]  # the most pixels of a display head
     licence: Maybe[str]
     frame_rate_limit_fps: Maybe[int]
-    instances_max: Maybe[int]  # how many fit on an empty GPU
-    gpu_instance_profile: Maybe[int]  # the MIG profile of the GPU instance that it needs
+    instances_max: Maybe[int]  # how many vGPUs of this type fit on an empty GPU
+    gpu_instance_profile: Maybe[int]  # the MIG profile of the GPU instance that the type needs
     nvlink_peer_to_peer: Maybe[bool]
     gpudirect: Maybe[bool]
 
@@ -49,7 +49,7 @@ class VmId:
 
 @dataclass(frozen=True, slots=True)
 class VgpuUse:
-    """A vGPU's use of the physical GPU's engines, in percent of the whole engine."""
+    """How much a vGPU uses the physical GPU's engines, in percent of the whole engine."""
 
     sm_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -59,7 +59,7 @@ class VgpuUse:
 
 @dataclass(frozen=True, slots=True)
 class VgpuProcess:
-    """A guest process's use of the physical GPU; the pid is the guest's own."""
+    """How much a guest process uses the physical GPU; the pid is valid in the guest."""
 
     pid: int
     name: str
@@ -71,7 +71,7 @@ NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuLoad:
-    """A running vGPU's use of the whole engines, and its ids (2.4)."""
+    """How much a running vGPU uses the whole engines, with the vGPU's ids (2.4)."""
 
     instance: int
     decoder_percent: Maybe[int]
@@ -79,20 +79,20 @@ class VgpuLoad:
     licensed: Maybe[bool]
     accounting: Maybe[bool]
     uuid: Maybe[str]
-    machine: Maybe[str]  # the UUID of its virtual machine, or the hypervisor's number for it
-    most: Maybe[int]  # how many of its type fit on its GPU
+    machine: Maybe[str]  # the UUID of the virtual machine, or the hypervisor's number for it
+    most: Maybe[int]  # how many vGPUs of this type fit on the GPU
     gpu_instance: Maybe[int]  # its MIG GPU instance
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
-    """A process's use of the GPU over its whole life."""
+    """How much a process used the GPU over its whole life."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
     memory_max_bytes: Maybe[int]
     active_ms: int
-    started_us: int  # when the process started, on the host's clock since its epoch
+    started_us: int  # when the process started, on the host's clock, since the clock's epoch
     is_running: bool
 
 
@@ -102,7 +102,7 @@ class VgpuAccounting:
 
     pids: tuple[int, ...]
     stats: dict[str, Maybe[AccountingStats]]  # by pid as text
-    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that it keeps; older ones are dropped
+    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that the accounting keeps; older processes are dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class LicensableFeature:
 
 @dataclass(frozen=True, slots=True)
 class LicensableFeatures:
-    """Whether licensing applies to a device at all, and the products that can be licensed on it."""
+    """Whether licensing applies to a device at all, and which products can be licensed on the device."""
 
     licensing_supported: bool
     features: tuple[LicensableFeature, ...]
@@ -127,7 +127,7 @@ class LicensableFeatures:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """The states of its virtual machine in which a vGPU can move to a GPU, and what limits that."""
+    """In which states of its virtual machine a vGPU can move to a GPU, and what limits the move."""
 
     states: tuple[str, ...]  # "cold", "hibernate", "sleep", "live"
     limits: tuple[str, ...]  # "host driver", "guest driver", "GPU", "other"
@@ -135,7 +135,7 @@ class VgpuCompatibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuInstance:
-    """A running vGPU of this host (guide 2.4)."""
+    """A vGPU that runs on this host (guide 2.4)."""
 
     instance: int  # NVML's handle
     type_id: Maybe[int]

@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 
 class NoAnswer(Exception):
-    """A call of a backend failed or took too long; its message is the reason in one line."""
+    """A call of a backend failed or took too long; the message is the reason in one line."""
 
 
 async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
     """Return a backend's answer.
 
-    Raises NoAnswer: the call failed, or took longer than ``limit_s``. ``late`` is the reason for a timeout.
+    Raises NoAnswer: the call failed, or took longer than ``limit_s``. ``late`` is the message after a timeout.
     """
     try:
         async with asyncio.timeout(limit_s):
@@ -44,7 +44,7 @@ async def in_time(call: Awaitable[T], limit_s: float, late: str = "") -> T:
 
 
 class ClusterBackend(ABC):
-    """Carries out effects. Methods may be called concurrently, and do not wrap errors.
+    """Carries out the core's effects. Methods may be called concurrently, and do not wrap errors.
 
     The defaults suit a single machine that no other program uses, where nothing outlives this process.
     """
@@ -55,10 +55,10 @@ class ClusterBackend(ABC):
         """Wait until ``look`` returns every GPU that can be found without a probe."""
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait, without a time limit, until a node's probe justifies starting Ray."""
+        """Wait, without a time limit, until a probe of the node is worth starting Ray for."""
 
     def want_gpus(self) -> None:
-        """Allow probes of GPUs to start, because a job may use GPUs."""
+        """Allow probes of GPUs to start; called once a job may use GPUs."""
 
     @abstractmethod
     async def look(self) -> tuple[RayNode, ...]:
@@ -70,30 +70,30 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Probe a node. ``again`` bypasses caches."""
+        """Probe a node; if ``again``, without caches."""
 
     @abstractmethod
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a bundle; return how many CPUs it has. Waits as long as Ray does, so the caller sets a limit."""
+        """Reserve a bundle; return how many CPUs the bundle has. Ray may wait long, so the caller sets a limit."""
 
     @abstractmethod
     async def start(self, order: Start) -> WorkerFacts:
-        """Start a worker process in its bundle and wait until it answers."""
+        """Start a worker process in the station's bundle, and wait until the process answers."""
 
     @abstractmethod
     async def death_of(self, worker: WorkerId) -> str:
-        """Wait until a worker is dead; return why."""
+        """Wait until a worker is dead; return the cause."""
 
     @abstractmethod
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return a worker's heartbeat. The call also renews the worker, so that it does not end itself.
+        """Return a worker's heartbeat. The call also renews the worker, which otherwise ends itself.
 
         Raises OldTerm: the worker obeys a newer supervisor.
         """
 
     @abstractmethod
     async def stop(self, worker: WorkerId) -> None:
-        """End a worker process, if there is one, and release its reservation. Idempotent."""
+        """End a worker's process, if any, and release the worker's reservation. Idempotent."""
 
     @abstractmethod
     async def abandon(self, worker: WorkerId, clients: GoneClients) -> None:
@@ -104,7 +104,7 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return the state of a node's GPUs, or why it is unknown. ``pids`` are our workers' processes there.
+        """Return the state of a node's GPUs, or why it is unknown. ``pids`` are our workers' processes on the node.
 
         A cancelled call leaves nothing behind.
         """
@@ -122,23 +122,23 @@ class ClusterBackend(ABC):
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     async def resize(self, order: Resize) -> None:
-        """Request these numbers of nodes, and end these nodes. Idempotent: an order may be repeated.
+        """Request and end the nodes in the order. Idempotent.
 
-        Raises FleetUnavailable: the autoscaler does not, or cannot, provide them.
+        Raises FleetUnavailable: the autoscaler cannot provide the nodes, or does not try.
         """
 
     async def keep(self, key: str, value: bytes) -> None:
-        """Store a value that outlives this supervisor."""
+        """Store a value under a key, for the next supervisor."""
 
     async def kept(self, key: str) -> bytes | None:
-        """Return the value that was stored last; None if there is none."""
+        """Return the value that was last stored under a key; None if there is none."""
         del key
         return None
 
     async def newest_term(self) -> int:
-        """Return the newest term that a supervisor has claimed; 0 if there can be only one supervisor."""
+        """Return the newest term that any supervisor has claimed; 0 if no second supervisor is possible."""
         return 0
 
     @abstractmethod
     def world_is_gone(self) -> str:
-        """Return why nothing can run any more, else "". Thread-safe."""
+        """Return why nothing can run any more; "" while work can run. Thread-safe."""

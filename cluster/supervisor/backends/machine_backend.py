@@ -35,7 +35,7 @@ class MachineBackend(ClusterBackend):
     Args:
         node: the machine, with one core for each slot; its id is ``HERE``.
         start_process: starts a worker's process.
-        start_ray: starts Ray and returns its backend, given a function that lists the machine's GPUs. Called once: if
+        start_ray: starts Ray and returns the Ray backend; gets a function that lists the GPUs. Called only once: if
             it fails, every GPU worker fails.
         gpus: returns a node's GPUs without a probe, and may block for seconds. None if the machine has no GPUs.
     """
@@ -47,7 +47,7 @@ class MachineBackend(ClusterBackend):
         start_ray: "Callable[[Callable[[], Awaitable[KnownGpus]]], Awaitable[ClusterBackend]]",
         gpus: "Callable[[NodeId], KnownGpus] | None",
     ) -> None:
-        self.polls = False  # False until Ray is up: its agents poll the GPUs
+        self.polls = False  # GPUs are polled by Ray's agents, once Ray is up
         self._node = node
         self._start_process = start_process
         self._start_ray = start_ray
@@ -65,7 +65,7 @@ class MachineBackend(ClusterBackend):
             await listing.wait()
 
     def _list_gpus(self) -> SharedCall | None:
-        """Return the only call that lists the GPUs through NVML; None on a machine without GPUs."""
+        """Return the call that lists the GPUs through NVML, started at most once; None on a machine without GPUs."""
         if self._listing is None and self._gpus is not None:
             self._listing = SharedCall(self._list(self._gpus), "listing of GPUs")
         return self._listing
@@ -87,7 +87,7 @@ class MachineBackend(ClusterBackend):
     async def look(self) -> tuple[RayNode, ...]:
         """Return this machine, with its GPUs once they are known.
 
-        Once Ray is up, its node is read too: Ray counts GPUs even without NVML, and may have lost the node.
+        Once Ray is up, Ray's view of the node is read too: Ray counts GPUs without NVML, and may have lost the node.
         """
         self._list_gpus()
         seen = () if self._ray is None else await self._ray.look()
@@ -102,7 +102,7 @@ class MachineBackend(ClusterBackend):
         return (replace(node, gpus=count, devices=known.devices, shown=known.shown, unlisted=unlisted),)
 
     async def when_to_probe(self, *, again: bool) -> None:
-        """Wait for a job that may use GPUs, if probing them requires Ray to start."""
+        """If probing the GPUs requires Ray, wait until a job may use GPUs."""
         if not again and await self._without_probe(again=False) is None:
             await self._gpus_are_wanted.wait()
 
@@ -110,18 +110,18 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the GPUs from the tables; if these do not list them all, or ``again``, start Ray to probe them."""
+        """Return the machine with the GPUs from the tables; if GPUs are missing there, or ``again``, probe with Ray."""
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 
     async def _without_probe(self, *, again: bool) -> Node | None:
-        """Return the machine as known without a probe, None if it needs one."""
+        """Return the machine as known without a probe; None if a probe is needed."""
         await self.know_gpus()
         (seen,) = await self.look()
         return seen.unprobed() if self._gpus is None or (not again and seen.knows_its_gpus) else None
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation; no other program competes for the cores."""
+        """Record the reservation; no other program competes for the CPU cores."""
         cores = min(order.cores, max(0, self._free_cores))
         self._reserved[order.worker] = replace(order, cores=cores)
         return cores
@@ -133,7 +133,8 @@ class MachineBackend(ClusterBackend):
     async def start(self, order: Start) -> WorkerFacts:
         reserved = self._reserved[order.worker]
         if not order.worker.station.has_device:
-            # Started on this thread, which never ends: a child ends with the thread that started it.
+            # This thread starts the child, because a child ends with the thread that started it, and this thread never
+            # ends.
             process = self._processes[order.worker] = ChildWorker(self._start_process())
             return await process.begin(order.slots, reserved.cores)
         ray = await self._with_ray()
@@ -186,7 +187,7 @@ class MachineBackend(ClusterBackend):
         return self._processes.get(worker) or self._on_ray(worker).handle(worker)
 
     def send(self, content: bytes) -> bytes:
-        return content  # Ray accepts plain bytes too
+        return content  # Ray's workers accept plain bytes too
 
     def world_is_gone(self) -> str:
         """Return why Ray is lost; "" while it runs or was never started."""

@@ -1,6 +1,6 @@
 """The backend of a private Ray.
 
-No other program reserves anything there, and its workers are ordinary actors, which end with this process.
+No other program uses this Ray, and the workers are ordinary actors, which end with this process.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class PrivateBackend(RayCalls):
 
     Args:
         slots: how many segments run at a time, whatever the number of cores; None for one on each core.
-        why_ended: returns why Ray is lost; "" while its processes run.
+        why_ended: returns why Ray is lost; "" while Ray runs.
         gpus: returns the machine's GPUs with their names and capabilities.
         dlas: how many of the machine's DLAs to use.
     """
@@ -59,7 +59,7 @@ class PrivateBackend(RayCalls):
     async def _described(self, node: dict[str, Any]) -> RayNode:
         self._ray_id = NodeId(node["NodeID"])
         cores = self._slots or int(node["Resources"].get("CPU", 0))
-        if self._known is None:  # asked once, before the first job, so that short jobs can use GPUs too
+        if self._known is None:  # listed once, before the first job, so that even short jobs can use GPUs
             has_any = node["Resources"].get("GPU", 0) > 0
             self._known = await self._gpus() if has_any else NO_GPUS
         return RayNode(
@@ -75,7 +75,7 @@ class PrivateBackend(RayCalls):
         )
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the GPUs from the tables, or probe them if the tables do not list them all."""
+        """Return the node with the GPUs from the tables; if the tables do not list all GPUs, probe them."""
         seen = next(seen for seen in await self.look() if seen.node == node)
         if not again and seen.knows_its_gpus:
             return seen.unprobed()
@@ -83,7 +83,7 @@ class PrivateBackend(RayCalls):
         return replace(seen, devices=probed.gpus, shown=probed.shown).unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Record the reservation: no other program could take it from Ray."""
+        """Record the reservation; no other program competes for it."""
         self._reserved[order.worker] = order
         return order.cores
 

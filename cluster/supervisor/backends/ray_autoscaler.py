@@ -1,4 +1,4 @@
-"""Requests nodes of each group from Ray's autoscaler, and ends idle ones.
+"""Requests nodes of each group from Ray's autoscaler, and ends idle nodes.
 
 A request stays in force until it is replaced, even after the supervisor ends. docs/autoscaling.md has measurements.
 """
@@ -16,11 +16,11 @@ from ...worker_names import NodeId
 from ..state.events import Resize
 
 REASON: Final = "codecfleet has no work for it"
-SILENT_S: Final = 60.0  # Ray's autoscaler looks every 5 s; if it has not looked for this long, it is dead
+SILENT_S: Final = 60.0  # Ray's autoscaler looks every 5 s; after this long without a look it counts as dead
 
 
 class RayAutoscaler:
-    """The autoscaler of this process's Ray; ``clock`` returns monotonic seconds. Its calls may block."""
+    """The autoscaler of this process's Ray. Calls may block; ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,11 +29,11 @@ class RayAutoscaler:
         self._looked_s = clock()
 
     def knows_labels(self) -> bool:
-        """Return whether Ray's second autoscaler is switched on; the first one ignores labels."""
+        """Return whether Ray's second autoscaler is switched on; the first autoscaler ignores labels."""
         return knows_labels()
 
     def report(self) -> AutoscalerReport | None:
-        """Return Ray's report on its autoscaler; None if unknown."""
+        """Return Ray's report on the autoscaler; None if unknown."""
         return autoscaler_report()
 
     def ask(self, wanted: Iterable[WantedNodes]) -> None:
@@ -46,9 +46,9 @@ class RayAutoscaler:
         end_idle_node(node, REASON)
 
     def resize(self, order: Resize) -> None:
-        """Request an order's nodes unless the last request was the same, and end the nodes that it names.
+        """Request the nodes of an order unless they equal the last request, and end the nodes that the order names.
 
-        Raises FleetUnavailable: Ray has no such autoscaler, or it has stopped, or refused the request.
+        Raises FleetUnavailable: Ray has no such autoscaler, or the autoscaler has stopped or refused the request.
         """
         if not self.knows_labels():
             raise FleetUnavailable("this Ray has no autoscaler that supports labels", _START_IT)
@@ -57,7 +57,7 @@ class RayAutoscaler:
         if standing != wanted:
             self.ask(order.wanted)
         self._asked = wanted
-        for node in order.ended:  # after the smaller request, so that Ray starts no replacement
+        for node in order.ended:  # after the smaller request, so that Ray does not replace the ended nodes
             self.end(node)
         if report is not None:
             self._check(report, is_known=standing == wanted)
@@ -73,7 +73,7 @@ class RayAutoscaler:
 
 
 def asked_by(wanted: Iterable[WantedNodes]) -> Asked:
-    """Return Ray's form of a request for these nodes: for each node, one bundle that fills it."""
+    """Return a request for these nodes in Ray's form: one bundle for each node, which fills the node."""
     asked: Asked = Counter()
     for group in wanted:
         asked[frozenset(group.resources.items()), frozenset(group.labels.items())] += group.count

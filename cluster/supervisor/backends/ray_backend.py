@@ -1,6 +1,6 @@
 """The backend of a Ray cluster: placement groups, named actors, the node table.
 
-Workers and reservations are detached and named by station and epoch, so that the next supervisor finds them.
+Workers and reservations are detached and named by station and epoch, so that the next supervisor can find them.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ NEVER_MS = 1 << 52
 
 
 class RayBackend(RayCalls):
-    """Acts for the supervisor of ``term`` on a shared cluster. A worker not renewed for ``fence_s`` ends itself."""
+    """Acts on a shared cluster for the supervisor of ``term``. A worker ends itself if not renewed for ``fence_s``."""
 
     def __init__(self, fence_s: float, term: int = 0) -> None:
         super().__init__(term)
@@ -48,7 +48,7 @@ class RayBackend(RayCalls):
         self._bundles: dict[WorkerId, Reservation] = {}
         self._shared = _GpuBundles()
         self._autoscaler = RayAutoscaler()
-        self._sizes: dict[WorkerId, tuple[int, float]] = {}  # cores, and share of a GPU
+        self._sizes: dict[WorkerId, tuple[int, float]] = {}  # CPU cores, and share of a GPU
         self._adopting = asyncio.Semaphore(ADOPTED_AT_ONCE)
 
     async def look(self) -> tuple[RayNode, ...]:
@@ -85,7 +85,7 @@ class RayBackend(RayCalls):
         return await probe_ray_node(node, again=again)
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve a detached bundle on the order's node; a GPU that several stations share has a separate bundle."""
+        """Reserve a detached bundle on the order's node; a GPU that stations share gets a separate bundle."""
         worker = order.worker
         self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.station.sharers))
         own_gpus = order.gpus if order.station.sharers == 1 else 0.0
@@ -148,7 +148,7 @@ class RayBackend(RayCalls):
         return max(await asyncio.to_thread(_claimed_terms), default=0)
 
     def world_is_gone(self) -> str:
-        return ""  # the supervisor ends with its cluster
+        return ""  # the supervisor's process ends with the cluster
 
 
 def claim_term() -> int:
@@ -169,7 +169,7 @@ def _live_workers() -> list[WorkerId]:
 
 def live_nodes() -> tuple[RayNode, ...]:
     """Return the live nodes of the cluster, with their unreserved CPUs."""
-    free = free_resources_by_node()  # nodes that Ray leaves out count as unused
+    free = free_resources_by_node()  # a node missing from Ray's answer counts as unused
     draining = draining_nodes()
     return tuple(
         RayNode(
@@ -190,7 +190,7 @@ def live_nodes() -> tuple[RayNode, ...]:
 
 
 def _end_of_notice(deadline_ms: int) -> float | None:
-    """Return when a node leaves; None if Ray gives no time, which it reports as 0 or as a huge number."""
+    """Return when a node leaves; None if Ray gives no time (reported as 0 or as a huge number)."""
     return deadline_ms / 1000 if 0 < deadline_ms < NEVER_MS else None
 
 
@@ -200,7 +200,7 @@ async def recall_orders() -> dict[NodeId, Order]:
 
 
 class _GpuBundles:
-    """Reservations of whole GPUs, each shared by the workers of its slices, by bundle name."""
+    """Whole GPUs that are reserved, by bundle name; the workers of a GPU's slices share the reservation."""
 
     def __init__(self) -> None:
         self._groups: dict[StationId, Reservation] = {}
@@ -218,13 +218,13 @@ class _GpuBundles:
         await self._groups[order.station.station.bundle].ready()
 
     async def give_back(self, worker: WorkerId, others: Iterable[WorkerId]) -> None:
-        """Release a worker's GPU, unless one of ``others`` shares it."""
+        """Release a worker's GPU, unless one of the workers in ``others`` shares it."""
         bundle = worker.station.bundle
         if bundle in self._groups and all(other.station.bundle != bundle for other in others):
             await self._remove(bundle)
 
     async def sweep(self, in_use: Iterable[WorkerId]) -> None:
-        """Adopt the shared reservations of workers in use, and release all others."""
+        """Adopt the shared reservations of workers in use, and release all other shared reservations."""
         bundles = {worker.station.bundle for worker in in_use}
         for bundle in map(StationId, await asyncio.to_thread(reservation_names, GPU_PREFIX)):
             if bundle not in self._groups:

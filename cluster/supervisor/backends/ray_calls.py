@@ -25,17 +25,17 @@ CONTROL_CALLS = 64
 
 
 def share_of_gpu(gpus: float, sharers: int) -> float:
-    """Return one worker's part of a shared GPU reservation, which Ray counts in ten-thousandths."""
+    """Return one worker's share of a GPU that several workers reserve together; Ray counts ten-thousandths."""
     return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
 
 
 def library_path(search_path: str | None) -> dict[str, Any]:
-    """Return the options of an actor with this LD_LIBRARY_PATH; Ray starts a separate process for it."""
+    """Return options that start an actor with this LD_LIBRARY_PATH, for which Ray uses a separate process."""
     return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
 
 
 class RayCalls(ClusterBackend):
-    """Calls workers and health agents, for the supervisor of ``term``; subclasses reserve and start them."""
+    """Calls workers and health agents for the supervisor of ``term``; subclasses reserve and start workers."""
 
     def __init__(self, term: int = 0) -> None:
         self._term = term
@@ -54,13 +54,13 @@ class RayCalls(ClusterBackend):
         self._actors[worker].cancel(replace(clients, term=self._term))
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Call the node's health agent, which is created for the first poll and after a failed one."""
+        """Call the node's health agent, creating it for the first poll and after a failed poll."""
         try:
             if node not in self._agents:
                 options = {**_AGENT, "scheduling_strategy": self.strategy(node)}
                 self._agents[node] = await asyncio.to_thread(make_actor, HealthAgent, options)
             found: Maybe[tuple[DeviceHealth, ...]] = await self._agents[node].poll.remote(pids)
-        except BaseException:  # an agent that hangs or is gone is replaced
+        except BaseException:  # an agent that hangs or is gone gets replaced
             await asyncio.shield(self.stop_polling(node))
             raise
         return found
@@ -81,7 +81,7 @@ class RayCalls(ClusterBackend):
         return put(content)
 
     async def facts(self, worker: WorkerId) -> WorkerFacts:
-        """Return a worker's facts. Raises VersionRefused: its node has another version of codecfleet."""
+        """Return a worker's facts. Raises VersionRefused: the worker's node has another version of codecfleet."""
         refuse_worker(await self._actors[worker].version(), VERSION)
         return (await self._actors[worker].heartbeat(self._term)).facts
 

@@ -1,1 +1,1 @@
-"""The supervisor's decisions: pure functions over its state."""
+"""The supervisor's decisions: functions over the state, without Ray, clock or I/O."""

@@ -1,4 +1,4 @@
-"""Answers clients' reports: immediately if their grants have changed, else once they change."""
+"""Answers clients' reports: at once if the client's grants have changed, otherwise as soon as they change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -18,12 +18,12 @@ PASS_WAIT_S = 5.0
 
 
 def due(state: SupervisorState, now_s: float) -> list[ClientBook]:
-    """Return the clients with an overdue call."""
+    """Return the clients that have waited long enough for an answer."""
     return [book for book in state.clients if any(now_s >= call.until_s for call in book.calls)]
 
 
 def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without_slots: bool) -> list[ClientBook]:
-    """Return the clients of jobs assigned to these stations; ``without_slots``: only of jobs that have no slot yet."""
+    """Return the clients of jobs assigned to these stations; ``without_slots`` skips jobs that have a slot."""
     keys = {key for station in stations for key in state.plans.targets.get(station, ())}
     jobs = [job for key in keys if (job := state.clients.jobs_by_key.get(key)) is not None]
     names = {client_of(job.key) for job in jobs if not (without_slots and job.promised)}
@@ -33,7 +33,7 @@ def clients_at(state: SupervisorState, stations: Iterable[StationId], *, without
 def answers(
     state: SupervisorState, books: Iterable[ClientBook], now_s: float, *, at_once: bool = False
 ) -> list[Effect]:
-    """Answer clients' calls. If a placement is due, answer only those that cannot wait; ``at_once`` answers all."""
+    """Answer clients' calls; before a placement that is due, only calls that cannot wait, unless ``at_once``."""
     effects: list[Effect] = []
     waits = state.is_dirty and not state.end and not at_once
     for book in books:
@@ -47,7 +47,7 @@ def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator
     grants, before = grants_for(state, book.client, now_s), book.sent
     is_news = before is None or replace(grants, number=before.number) != before
     ended = [call for call in book.calls if call.sequence < book.sequence or now_s >= call.until_s]
-    if is_news and not ended:  # without news the newest call stays open
+    if is_news and not ended:  # without news the newest call stays unanswered
         ended = [*book.calls]
     book.calls, book.is_owed = tuple(call for call in book.calls if call not in ended), False
     if is_news:
@@ -59,7 +59,7 @@ def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator
 
 
 def answer(state: SupervisorState, call: int, client: str, grants: Grants) -> AnswerReport:
-    """Return the answer to a client's call, which was event number ``call``."""
+    """Return the answer to a client's call; ``call`` is the number of the call's event."""
     state.granted += 1
     return AnswerReport(call, client, replace(grants, number=state.granted))
 
@@ -68,7 +68,7 @@ _Slots = Mapping[str, Mapping[WorkerId, int]]
 
 
 def _leases(client: str, before: _Slots, now: _Slots) -> Iterator[Note]:
-    """Yield a note for each job that got its first slots, lost its last ones, or ended."""
+    """Yield a note for each job that got its first slots, lost its last slots, or ended."""
     had = {job for job, slots in before.items() if slots}
     has = {job: slots for job, slots in now.items() if slots}
     for job in sorted(has.keys() - had):

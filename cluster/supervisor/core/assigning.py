@@ -24,10 +24,10 @@ def assign_slots(
     jobs: Mapping[str, JobBook],
     places: Mapping[NodeId, Mapping[str, Place]],
 ) -> dict[StationId, dict[str, int]]:
-    """Assign each lane's sessions to stations of its node that serve its device: {station: {job: slots}}.
+    """Assign each lane's sessions to stations that serve the lane's device on its node: {station: {job: slots}}.
 
-    Ready stations and those where the job holds slots come first. Sessions that fit no station are left out. ``places``
-    has each node's GPUs and slices with their places among Ray's GPUs; two nodes of one host may list the same GPU.
+    Ready stations, and stations where the job holds slots, come first. Sessions that fit no station are left out.
+    ``places`` maps each node's GPUs and slices to places among Ray's GPUs; two nodes of one host may list the same GPU.
     """
     books = list(stations)
     claims, groups, assigned = _Claims(books, places), _groups(books), defaultdict[StationId, dict[str, int]](dict)
@@ -60,7 +60,7 @@ def assign_slots(
 
 
 def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", StationId]]) -> dict["_Group", _Held]:
-    """Return a job's slots by group; ``at`` has the group of each worker and station, by name."""
+    """Return a job's slots by group; ``at`` maps the name of each worker and station to its group."""
     found: dict[_Group, _Held] = {}
     for worker, slots in held.items():
         if (place := at.get(worker) or at.get(worker.station)) is not None:
@@ -69,7 +69,7 @@ def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", Stat
 
 
 class _Group:
-    """The usable stations of one seat on one node."""
+    """The usable stations on one node with the same seat."""
 
     def __init__(self, kind: DeviceKind) -> None:
         self.kind = kind
@@ -77,7 +77,7 @@ class _Group:
         self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
 
     def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
-        """Return the stations in the order of use for a job that holds ``held``; some stations occur twice."""
+        """Return the stations in order of use for a job with the slots ``held``; a station may occur twice."""
         if not held and device not in self.on:
             return [*self.books.values()]
         first = [*self.on.get(device, ()), *(self.books[name] for name in held if name in self.books)]
@@ -105,7 +105,7 @@ def _order(device: str, held: _Held, book: StationBook) -> tuple[bool, bool, int
 
 
 class _Claims:
-    """The device of each station and the Ray GPU of each bundle, so that none is used twice."""
+    """Which device each station has, and which of Ray's GPUs each bundle has, so that none is assigned twice."""
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places
@@ -126,7 +126,7 @@ class _Claims:
             self._taken.add(place.unit)
 
     def can_get(self, book: StationBook, device: str) -> bool:
-        """Return whether a station has a device or may get it: Ray chooses the GPU of a new bundle."""
+        """Return whether a station has a device or may get it; Ray chooses the GPU of a new bundle."""
         if book.station.station in self._devices:
             return self._devices[book.station.station] == device
         if device in self._given:
@@ -150,7 +150,7 @@ def _slots(book: StationBook) -> int:
 
 
 def cores_for(book: StationBook, slots: Mapping[str, int], lanes: Sequence[Lane]) -> int:
-    """Return how many cores a station's process needs: one per slot, or its lanes' cores if it has a GPU.
+    """Return how many cores a station's process needs: one per slot, or with a GPU, the cores of the jobs' lanes.
 
     ``slots`` are the station's slots by job.
     """

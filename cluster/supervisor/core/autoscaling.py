@@ -1,4 +1,4 @@
-"""Resizes the cluster: gives ``cluster/autoscale`` the supervisor's state, and turns its decision into orders."""
+"""Resizes the cluster: passes the supervisor's state to ``cluster/autoscale``, and turns the decision into orders."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -46,7 +46,7 @@ def scale(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice | None:
-    """Choose the encoder of a new job, and the nodes that the cluster would then want; None without autoscaling."""
+    """Choose the encoder of a new job, and the nodes wanted with that encoder; None without autoscaling."""
     config, speeds = state.settings.autoscale, state.speeds
     if config is None or speeds is None:
         return None
@@ -56,7 +56,7 @@ def choice_for(state: SupervisorState, demand: Demand, now_s: float) -> Choice |
 
 
 def _scaled(state: SupervisorState) -> list[JobBook]:
-    """Return the jobs that nodes may be requested for: all except those that run networks."""
+    """Return the jobs for which nodes may be requested: all except jobs that run networks."""
     return [job for job in state.clients.jobs() if job.demand.segments and job.demand.dlas is None]
 
 
@@ -95,7 +95,7 @@ def _limited(state: SupervisorState, config: AutoscaleConfig, nodes: list[NodeSe
 
 
 def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> None:
-    """Use a group's first healthy node as the model of all its nodes."""
+    """Let a group's first healthy node stand for all nodes of the group."""
     group = config.group_of(book.ray.labels)
     if group is not None and book.probed is not None and book.state is DeviceState.OPEN:
         node = book.node
@@ -104,7 +104,7 @@ def _note_machine(config: AutoscaleConfig, speeds: Speeds, book: NodeBook) -> No
 
 
 def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
-    """Return the order for Ray, which must count nodes that still exist but take no work."""
+    """Return the order for Ray. Nodes that still exist but take no work are added, because Ray counts them."""
     leaving = [book for book in state.nodes if _is_leaving(book) and not book.ray.draining]
     used = {book.station.node for book in state.stations.values() if book.state in IN_USE}
     ended = {book.ray.node for book in leaving if book.ending} - used
@@ -122,7 +122,7 @@ def _order(state: SupervisorState, config: AutoscaleConfig) -> Resize:
 
 
 def _is_leaving(book: NodeBook) -> bool:
-    """Return whether a node takes no more work; a surplus node may still get some."""
+    """Return whether a node gets no more work; a surplus node may still get some."""
     is_surplus = book.state is DeviceState.CORDONED and book.order is Order.UNCORDON
     return book.state is not DeviceState.OPEN and not is_surplus
 
@@ -136,7 +136,7 @@ def _leases(state: SupervisorState, stations: Iterable[StationBook]) -> int:
 
 
 def _keep_work_away(state: SupervisorState, decision: Decision) -> Iterator[Effect]:
-    """Keep new work from surplus nodes, and close ending nodes for good."""
+    """Keep new work away from surplus nodes, and close ending nodes for good."""
     surplus, ending = ({order.node: order.reason for order in orders} for orders in (decision.surplus, decision.drain))
     for book in state.nodes:
         before = book.state

@@ -19,7 +19,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     report = event.report
     is_new = state.clients.get(report.client) is None
     renewal = state.clients.renew(report, now_s)
-    # Started work changes no placement, but a worker that became unused may end.
+    # Started work changes no placement, but workers that are no longer used may end.
     is_let_go = any(worker.station not in state.plans.targets for worker in renewal.left)
     if renewal.is_wanted or is_let_go or (renewal.is_held and state.is_recovering(now_s)):
         state.is_dirty = True
@@ -68,7 +68,7 @@ def expire_clients(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def _end(state: SupervisorState, book: ClientBook, now_s: float) -> tuple[list[Abandon], list[AnswerReport]]:
-    """Cancel the work of a client that is gone, since nobody waits for its results, and answer all its calls."""
+    """Cancel the work of a client that is gone, because nobody waits for the results; answer all its calls."""
     workers = sorted({worker for job in book.jobs.values() for worker in (*job.held, *job.promised)})
     grants = grants_for(state, book.client, now_s)
     return (
@@ -78,7 +78,7 @@ def _end(state: SupervisorState, book: ClientBook, now_s: float) -> tuple[list[A
 
 
 def drop_orphans(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Cancel, once after a restart, the work of clients that died while no supervisor ran."""
+    """Once after a restart, cancel the work of clients that died while no supervisor ran."""
     if state.orphans_due_s is None or now_s < state.orphans_due_s:
         return []
     state.orphans_due_s = None

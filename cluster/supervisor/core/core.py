@@ -1,7 +1,7 @@
 """The supervisor's decisions: a state machine without Ray, clock or I/O.
 
-Only ``Core.decide`` changes the state, so the same events lead to the same state. An event records a fact; the next
-tick places everything from scratch, so neither the order of facts nor duplicates matter.
+Only ``Core.decide`` changes the state, so the same events lead to the same state. An event only records a fact, and the
+next tick places everything from scratch: neither the order of events nor duplicates matter.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ _QUIET = (
 
 
 class Core:
-    """A supervisor's decisions. ``first_epoch`` is larger than any epoch of an earlier supervisor."""
+    """A supervisor's decisions. ``first_epoch`` is larger than all epochs of earlier supervisors."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy, first_epoch: int, now_s: float) -> None:
         planner, autoscale = Planner(policy), settings.autoscale
@@ -92,7 +92,7 @@ def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> 
         return []
     devices = {device.device: device for device in state.node_of(book).node.devices}
     processor = devices.get(processor_name(book.station.node))
-    # A GPU's worker decodes in software until its sessions are open.
+    # Until its sessions are open, a GPU's worker decodes in software.
     device = devices.get(book.device) if event.on_device else processor
     # Use by other programs, or a missing licence, would make the device itself look slow.
     if device is not None and processor is not None and not device.busy and device.fps_max is None:

@@ -1,4 +1,4 @@
-"""The usable inventory: what probes found, limited to what Ray can assign."""
+"""The usable inventory: the devices that probes found, limited to what Ray can assign."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -13,9 +13,10 @@ NO_STATION = "Ray gives workers other GPUs of its node"
 
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
-    """Yield each node with its usable CPU slots, and with its quarantined devices marked.
+    """Yield each node with its usable CPU slots; quarantined devices are marked.
 
-    Workers count with their slots, empty stations with free cores. Before the first worker starts, all cores count.
+    A worker counts with its slots, an empty station with the free cores. Before the first worker starts, all cores
+    count.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
     for node in nodes:
@@ -31,7 +32,7 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
 
 
 def stations_by_node(stations: Mapping[StationId, StationBook]) -> dict[NodeId, list[StationBook]]:
-    """Return the stations of each node that has any."""
+    """Return the stations of each node; nodes without stations are left out."""
     found: dict[NodeId, list[StationBook]] = {}
     for book in stations.values():
         found.setdefault(book.station.node, []).append(book)
@@ -39,7 +40,7 @@ def stations_by_node(stations: Mapping[StationId, StationBook]) -> dict[NodeId, 
 
 
 def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> Inventory:
-    """Return the devices on which work could begin now: processors, and GPUs with a ready worker."""
+    """Return the devices on which work could begin at once: processors, and GPUs with a ready worker."""
     ready = {book.device for book in stations if book.state is StationState.READY}
     there = (
         tuple(each for each in node.devices if each.kind.is_processor or each.device in ready)
@@ -49,7 +50,7 @@ def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> 
 
 
 def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
-    """Yield a node's devices; close those that no worker can get.
+    """Yield a node's devices; devices that no worker can get are closed.
 
     Ray chooses a worker's GPU, so the worker's report counts. A station that never had a GPU may get any free one.
     """
@@ -94,7 +95,7 @@ def _effective(device: Device, broken: list[StationBook], cpu_slots: int) -> Dev
 
 
 def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
-    """Return a node's CPU slots: those of its CPU stations, and the cores that GPU workers hold for encoding."""
+    """Return a node's CPU slots: the slots of CPU stations, and the cores that GPU workers hold for encoding."""
     slots = 0
     for book in stations:
         if book.station.kind.takes_gpu:
@@ -115,9 +116,9 @@ def _cpu_slots(stations: list[StationBook], free_cores: int) -> int:
 
 
 def reservable_cores(book: StationBook, wanted: int, free_cores: dict[NodeId, int]) -> int:
-    """Return how many cores a station should reserve (``wanted``, or as many as are free), and deduct them.
+    """Return how many cores a station should reserve (at most ``wanted``), and deduct them from the free cores.
 
-    A worker that reserves none shares the cores of others. A CPU station waits for a free core; others do not.
+    A CPU station waits for a free core. Any other station starts without one, and shares the cores of other workers.
     """
     if book.unreserved_next:
         return 0

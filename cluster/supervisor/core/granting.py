@@ -1,4 +1,4 @@
-"""The grants sent to clients: which slots they may use, or why they have none."""
+"""The grants sent to clients: which slots each job may use, or why it has none."""
 
 from collections.abc import Callable, Iterable
 from math import ceil
@@ -52,8 +52,8 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
 def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerId, int]:
     """Return a job's slots by worker.
 
-    A slot is not promised while another job holds it, or has not acknowledged that it was revoked. So no late message
-    makes jobs exceed a worker's slots.
+    A slot is not promised while another job holds it, or has not acknowledged that it was revoked. Jobs therefore never
+    use more slots than a worker has, however late messages arrive.
     """
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
@@ -69,7 +69,7 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
 
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]) -> None:
-    """Withhold new slots while the job's ending sessions on other workers of the node still use the cores."""
+    """Withhold new slots on a node while the job's ending sessions on the node's other workers still use cores."""
     leaving: dict[NodeId, float] = {}
     fewer = {worker: slots - promised.get(worker, 0) for worker, slots in job.occupied.items()}
     for worker in sorted(worker for worker, left in fewer.items() if left > 0 and state.is_live(worker)):
@@ -88,7 +88,7 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
-    """Return how many cores a session of a job uses: as placed, else one if it encodes in software."""
+    """Return how many cores a session of a job uses: as placed, or if not placed, one to encode in software."""
     device = processor_name(book.station.node) if book.station.kind.is_processor else book.device
     for lane in state.plans.of(job.key).lanes_at.get(book.station.node, ()):
         if lane.device == device:
@@ -123,21 +123,21 @@ def _stations_of(state: SupervisorState, plan: JobPlan) -> list[StationBook]:
 
 
 def _why_refused(state: SupervisorState, job: JobBook) -> str:
-    """Return why a job that runs a network can never start: every node was probed, and none has a DLA for it."""
+    """Return why a job that runs a network can never start: every node was probed, and no suitable DLA was found."""
     if job.demand.dlas is None or not state.nodes or not all(node.has_answered for node in state.nodes):
         return ""
     return no_dla_for(job.demand, Inventory(tuple(node.node for node in state.nodes)))
 
 
 def _why_too_large(state: SupervisorState, job: JobBook) -> str:
-    """Return why a job could not start even on an idle cluster: no machine has the memory for one segment."""
+    """Return why a job cannot start even on an idle cluster: one segment needs more memory than any machine has."""
     if state.scaling.may_serve(job.key):
         return ""
     return next((refusal.reason for refusal in state.plans.of(job.key).refusals if refusal.is_too_large), "")
 
 
 def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
-    """Return why a job cannot get the GPU or DLA that it needs: all are quarantined, or none became available."""
+    """Return why a job cannot get the GPU or DLA that it needs: all are quarantined, or none appeared in time."""
     dlas, books = job.demand.dlas, state.stations.values()
     if dlas is not None:
         usable = (book for book in books if book.station.dla is not None and (not dlas or book.station.dla in dlas))
@@ -149,7 +149,7 @@ def _why_broken(state: SupervisorState, job: JobBook, now_s: float) -> str:
 
 
 def _why_no_gpu_left(state: SupervisorState) -> str:
-    """Return why no GPU is left: all usable ones were quarantined while working; else ""."""
+    """Return why no GPU is left: every usable GPU was quarantined; "" if one is left."""
     nodes = [node for node in state.nodes if node.ray.gpus]
     devices = [(node, device) for node in nodes for device in node.node.gpus]
     if any(device.state is DeviceState.OPEN for _, device in devices) or not all(node.is_known for node in nodes):
@@ -162,7 +162,7 @@ def _why_no_gpu_left(state: SupervisorState) -> str:
 
 
 def _why_all_died(books: Iterable[StationBook], whose: str) -> str:
-    """Return why all processes of some stations are quarantined; "" if one is not."""
+    """Return why the processes of all these stations are quarantined; "" if one process is not."""
     reasons = []
     for book in books:
         if book.state is not StationState.QUARANTINED:
@@ -177,7 +177,7 @@ def _all_died(whose: str, reason: str) -> str:
 
 
 def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
-    """Return why no worker can ever start, and the remedy; "" if one may."""
+    """Return why no worker can ever start, and the remedy; "" if a worker may start."""
     has_processor = any(node.ray.cores for node in state.nodes) or state.may_grow
     if not has_processor and now_s - state.processor_seen_s > state.settings.node_wait_s:
         return "the Ray cluster has no node with a CPU", _ADD_A_NODE
@@ -187,7 +187,7 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 
 
 def note_stranded(state: SupervisorState, now_s: float) -> None:
-    """Update the jobs that wait for GPUs which may never appear; jobs that only wait for other jobs are left out."""
+    """Update the jobs that wait for GPUs which may never appear; jobs that only wait for other jobs do not count."""
     before, state.stranded = state.stranded, {}
     for job in filter(needs_gpus, state.clients.jobs()):
         if not job.held and (reason := _why_no_gpu(state, job)):
@@ -215,7 +215,7 @@ def _why_no_gpu(state: SupervisorState, job: JobBook) -> str:
     plan = state.plans.of(job.key)
     if any(book.state not in NOT_STARTED for book in _stations_of(state, plan)):
         return ""
-    # A station that waits after a failed reservation belongs to no job at the moment.
+    # After a failed reservation the station waits, and belongs to no job meanwhile.
     gpus = [
         book for book in state.stations.values() if book.station.kind.takes_gpu and book.station.node in plan.lanes_at
     ]

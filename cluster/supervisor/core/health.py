@@ -1,4 +1,4 @@
-"""Applies polls and heartbeats: conditions of devices, Xids, caps of encoder sessions."""
+"""Applies polls and heartbeats to conditions of devices, Xids, and caps of encoder sessions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ _GRAVE = (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE)
 
 
 def health_seen(state: SupervisorState, event: HealthSeen, now_s: float) -> list[Effect]:
-    """Apply a poll of a node."""
+    """Apply the result of polling a node's GPUs."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -69,7 +69,7 @@ def _device_seen(
 
 
 def health_unseen(state: SupervisorState, event: HealthUnseen, _now_s: float) -> list[Effect]:
-    """Apply a failed poll; after several in a row, others' use of the node is unknown."""
+    """Apply a failed poll; after several in a row, the use of the node by other programs counts as unknown."""
     book = state.nodes.get(event.node)
     if book is None:
         return []
@@ -82,7 +82,7 @@ def health_unseen(state: SupervisorState, event: HealthUnseen, _now_s: float) ->
 
 
 def forget_xids(book: NodeBook) -> bool:
-    """Trust a node's devices again after a user reset them; return whether any was distrusted."""
+    """Trust a node's devices again, because a user reset them; return whether any device was distrusted."""
     had_any = bool(book.lost) or any(each.xids for each in book.conditions.values())
     book.lost = ""
     book.conditions = {name: replace(each, xids=()) for name, each in book.conditions.items()}
@@ -90,7 +90,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Probe a node again, once, if a poll lists other devices than the probe: a GPU was repartitioned."""
+    """Probe a node once more if a poll lists other devices than the probe, because a GPU was repartitioned."""
     if book.is_probing(now_s):
         return []
     found = {device.device: _found(polled, device) for device in book.gpus}
@@ -101,7 +101,7 @@ def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: floa
 
 
 def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | None:
-    """Return the polled device with the same name as an inventory device (``gpu_identity``)."""
+    """Return the polled device that is this device of the inventory; ``gpu_identity`` compares the names."""
     for seen in devices:
         names = [seen.uuid] if seen.is_slice else [seen.uuid, seen.pci_bus_id, str(seen.index)]
         if device.device in {on_node(device.node, name) for name in names if isinstance(name, str)}:
@@ -112,11 +112,11 @@ def _found(devices: tuple[DeviceHealth, ...], device: Device) -> DeviceHealth | 
 def _heed_xids(
     state: SupervisorState, book: NodeBook, device: Device, xids: tuple[int, ...], stations: list[StationBook]
 ) -> list[Effect]:
-    """Apply the rules of new Xids to node and workers; the condition already has the device's quarantine."""
+    """Apply the rules for new Xids to the node and its workers; the device's condition already includes the Xids."""
     if not xids:
         return []
     rules = [xid_rule(xid) for xid in dict.fromkeys(xids)]
-    # The only node of a cluster is not drained: its work could go nowhere else. The device itself is in quarantine.
+    # The only node of a cluster is not drained, because work could go nowhere else. The device is in quarantine anyway.
     if worst_action(xids) is XidAction.DRAIN_NODE and not book.lost and len(state.nodes) > 1:
         draining = next(rule.xid for rule in rules if rule.action is XidAction.DRAIN_NODE)
         book.lost = f"{device.name} raised Xid {draining}"
@@ -152,7 +152,7 @@ def _own_load(
 
 
 def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effect]:
-    """Apply a worker's number of encoder sessions, and its driver's refusal to open another."""
+    """Apply a worker's number of encoder sessions, and the refusal if the driver refused another session."""
     book = state.station(event.worker, StationState.READY)
     if book is None:
         return []
@@ -174,7 +174,7 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
             system_wide=node.node.system_encoder_sessions_max is not None,
         )
         state.caps = record_cap(state.caps, refused, now_s)
-    # Last, because the refusal may be old: an adopted worker repeats it, and may have more sessions now.
+    # Last, because the refusal may be old: an adopted worker repeats its last refusal, and may have more sessions now.
     seen = SessionsOpen(
         device=device.device,
         node=device.node,
@@ -200,7 +200,7 @@ def retry_caps(state: SupervisorState, now_s: float) -> None:
 
 
 def learn_refusals(state: SupervisorState, node: NodeId, now_s: float) -> list[Effect]:
-    """Apply refusals that were reported before the first probe of a node listed its devices."""
+    """Apply refusals that workers reported before a node's first probe listed the devices."""
     effects: list[Effect] = []
     for book in state.stations.values():
         if book.station.node == node and book.refused_at is not None:

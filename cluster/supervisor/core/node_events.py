@@ -1,4 +1,4 @@
-"""Handles nodes that join, leave, are probed, cordoned or drained."""
+"""Handles nodes: joining, leaving, probed, cordoned or drained."""
 
 from ...logs.actions import LogAction
 from ...placement.model.policy import with_policy
@@ -15,7 +15,7 @@ HAND_BACK_S = 3.0
 
 
 def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update the live nodes; new ones are probed."""
+    """Update the live nodes, and probe new nodes."""
     came, went, is_changed = state.nodes.see(event.nodes)
     if any(node.cores for node in event.nodes):
         state.processor_seen_s = now_s
@@ -34,7 +34,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
 
 
 def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update when draining nodes end, because of a spot notice, an eviction or a scale-down."""
+    """Update when draining nodes end; the cause is a spot notice, an eviction or a scale-down."""
     effects: list[Effect] = []
     for book in state.nodes:
         ends_s = book.ray.leaves_utc_s
@@ -47,7 +47,7 @@ def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float)
 
 
 def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
-    """End the workers of nodes that are about to end: their clients learn of it at once, and run the work elsewhere."""
+    """End the workers of nodes that are about to end; clients learn of it at once, and run the work elsewhere."""
     leaving = [(book.ray.node, book.leaves_s) for book in state.nodes if book.leaves_s is not None]
     ending = {node for node, leaves_s in leaving if now_s >= leaves_s - HAND_BACK_S}
     effects: list[Effect] = []
@@ -74,7 +74,7 @@ def probed(state: SupervisorState, event: events.Probed, now_s: float) -> list[E
 
 
 def probe_failed(state: SupervisorState, event: events.ProbeFailed, now_s: float) -> list[Effect]:
-    """Apply a failed probe. The node's processor is used anyway, so its quarantined CPU stations may try again."""
+    """Apply a failed probe. The processor is used anyway, so quarantined CPU stations of the node may try again."""
     book = state.nodes.get(event.node)
     if book is None:
         return []

@@ -23,12 +23,12 @@ PLACING_SHARE = 0.2
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
-    """Return when everything may be placed again, after a pass that took ``pass_s``."""
+    """Return when the next placement may run, after one that took ``pass_s``."""
     return 0.0 if state.placed_s is None else state.placed_s + pass_s / PLACING_SHARE
 
 
 def usable_inventory(state: SupervisorState) -> Inventory:
-    """Return the inventory for placement."""
+    """Return the inventory on which jobs are placed."""
     return with_caps(Inventory(tuple(effective_nodes(state.nodes, state.stations))), state.caps)
 
 
@@ -53,14 +53,14 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def update_stations(state: SupervisorState, node: NodeBook) -> None:
-    """Add a node's new stations, and mark its workers that should be replaced."""
+    """Add a node's new stations, and mark workers of the node that should be replaced."""
     for station in node.stations:
         book = state.stations.get(station.station)
         if book is None:
             book = state.stations[station.station] = StationBook(station)
         elif book.state is StationState.EMPTY:
             book.station = station
-        # Once Ray has free cores, a worker that reserves them replaces one that shares others' cores.
+        # Once Ray has free cores, a worker that reserves cores replaces a worker that shares the cores of others.
         shares = book.state is StationState.READY and book.reserved_cores == 0 and station.kind.is_processor
         has_free = node.ray.free_cores >= min(station.slots, node.ray.cores)
         book.outgoing = (shares and has_free) or bool(book.recycle_due)
@@ -69,7 +69,7 @@ def update_stations(state: SupervisorState, node: NodeBook) -> None:
 def place_or_refuse(
     planner: Planner, demands: tuple[Demand, ...], inventory: Inventory
 ) -> tuple[Placement, list[Effect]]:
-    """Place every demand; refuse a demand that makes the planner fail, without affecting the others."""
+    """Place every demand. If the planner fails on a demand, refuse only that demand."""
     try:
         return planner.place(demands, inventory, in_full=False), []
     except Exception as defect:  # noqa: BLE001 - a defect must affect only the job that triggers it
@@ -85,7 +85,7 @@ def place_or_refuse(
             Note(LogAction.DEFECT, f"defect: job {refusal.job}: {refusal.reason}", LogIds(job=job_of(refusal.job)))
             for refusal in refused
         ]
-        if not refused:  # each can be placed alone, so only their combination fails
+        if not refused:  # every demand can be placed alone, so only the combination fails
             line = f"defect: the jobs cannot be placed together: {type(defect).__name__}: {defect}"
             notes = [Note(LogAction.DEFECT, line)]
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
@@ -97,7 +97,7 @@ def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, d
 
 
 def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, str]:
-    """Return why jobs that need GPUs could not be placed even if no other ran: {job: reason}; equal jobs share it."""
+    """Return {job: reason} for jobs that need GPUs and could not be placed even alone; equal jobs share a reason."""
     reasons: dict[str, str] = {}
     found: dict[Demand, str] = {}
     for job in filter(needs_gpus, state.clients.jobs()):

@@ -1,4 +1,4 @@
-"""Where a demand would be placed beside current work."""
+"""Finds out where a demand would be placed beside current work."""
 
 from dataclasses import replace
 from math import inf, isinf
@@ -51,7 +51,7 @@ def _grown(choice: Choice) -> PlacementPreview:
 
 
 def growth(state: SupervisorState, demand: Demand) -> str:
-    """Return which nodes would be requested for a job, beside existing and pending ones; "" without autoscaling."""
+    """Return which nodes would be requested for a job, besides existing and pending nodes; "" without autoscaling."""
     if state.scaling.trouble:
         return f"no node can be requested: {state.scaling.trouble}"
     choice = choice_for(state, demand, state.ticked_s)
@@ -59,7 +59,7 @@ def growth(state: SupervisorState, demand: Demand) -> str:
 
 
 def _wall_s(demand: Demand, others: list[Demand], inventory: Inventory, planner: Planner) -> float:
-    """Return how many seconds a demand takes beside the others; infinite if it cannot be placed."""
+    """Return how many seconds a demand takes beside other demands; infinite if it cannot be placed."""
     wall_s = predict(demand, planner.place((*others, demand), inventory)).wall_s
     return inf if wall_s is None else wall_s
 

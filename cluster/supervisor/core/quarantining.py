@@ -1,4 +1,4 @@
-"""Quarantines: of devices by identity, and of stations whose processes keep dying before their device is known."""
+"""Quarantines of devices, and of stations whose processes keep dying before their device is known."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -36,7 +36,7 @@ from ..state.stations import StationBook, StationState
 
 
 def quarantine(state: SupervisorState, book: NodeBook, device: Device, found: Quarantine) -> list[Effect]:
-    """Give a device no more work until it passes a trial; replace its process, whose CUDA state may be unusable."""
+    """Give a device no work until it passes a trial; replace its process, whose CUDA state may be unusable."""
     before = book.record_of(device.device)
     after = put_away(before, found, device, state.settings.quarantine_s)
     if after == before:
@@ -61,7 +61,7 @@ def begin_trials(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effect]:
-    """Apply the trials of a node's probe: devices that passed leave quarantine, others wait longer."""
+    """Apply the trials of a node's probe: a device that passed leaves quarantine, any other waits longer."""
     effects: list[Effect] = []
     for device in book.gpus:
         record = book.record_of(device.device)
@@ -81,7 +81,7 @@ def take_trials(state: SupervisorState, book: NodeBook, now_s: float) -> list[Ef
 
 
 def miss_trials(state: SupervisorState, book: NodeBook, reason: str, now_s: float) -> list[Effect]:
-    """Apply a probe that did not answer: the trials of the node's quarantined devices have failed."""
+    """Apply a probe without an answer: it counts as a failed trial of each quarantined device of the node."""
     tried = [device for device in book.gpus if _may_be_tried(state, book, device, now_s)]
     return [effect for device in tried for effect in _failed(state, book, device, reason, now_s)]
 
@@ -94,7 +94,7 @@ def end_rests(state: SupervisorState, book: NodeBook, now_s: float) -> list[Effe
 
 
 def take_faults(state: SupervisorState, faults: Iterable[DeviceFault], now_s: float) -> list[Effect]:
-    """Count clients' reports of device faults; failures on several files put the device into quarantine."""
+    """Count device faults that clients report; faults on several files put the device into quarantine."""
     effects: list[Effect] = []
     for fault in faults:
         station = state.stations.get(fault.worker.station)
@@ -115,7 +115,7 @@ def _take_fault(state: SupervisorState, book: NodeBook, device: Device, fault: D
 
 
 def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: DeviceFailure) -> list[Effect]:
-    """Order a trial of a device with doubtful results for several files: a trial tells a bad device from odd files."""
+    """Order a trial of a device with doubtful results for several files, to tell a bad device from odd files."""
     record = with_doubt(book.record_of(device.device), doubt)
     reason = "" if book.is_probing(doubt.at_s) else why_suspect(record)
     if not reason:
@@ -127,7 +127,7 @@ def _take_doubt(state: SupervisorState, book: NodeBook, device: Device, doubt: D
 
 
 def resolved(book: NodeBook, identity: str) -> str:
-    """Return the inventory's name of a lost GPU, which its worker knew only by number or bus id."""
+    """Return the inventory's name of a lost GPU; the worker reported only a number or bus id."""
     shown = book.known.shown
     for gpu in () if shown is None else shown.gpus:
         if identity in {f"{book.ray.node}/{gpu.index}", f"{book.ray.node}/{gpu.bus_id}"} and not gpu.is_cut:
@@ -150,7 +150,7 @@ def _noted(state: SupervisorState, action: LogAction, device: Device, what: str)
 
 
 def _may_be_tried(state: SupervisorState, book: NodeBook, device: Device, now_s: float) -> bool:
-    """Return whether a device's wait is over, it seems well, and the process that failed on it has ended."""
+    """Return whether a device has waited long enough, seems well, and no longer runs the process that failed."""
     condition = book.conditions.get(device.device)
     if not is_due(book.record_of(device.device), now_s) or (condition is not None and condition.trouble):
         return False
@@ -179,7 +179,7 @@ def _changed(state: SupervisorState, book: NodeBook, device: Device, after: Devi
 
 
 def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bool) -> None:
-    """Replace a device's processes once idle: those that only hold it if ``holding``, else those that use it."""
+    """Replace a device's processes once idle: if ``holding``, those that only keep it, else those that use it."""
     for station in state.stations.values():
         if station.device == device.device and station.state is StationState.READY and station.is_holding is holding:
             station.recycle_due = station.recycle_due or reason
@@ -187,7 +187,7 @@ def _recycle(state: SupervisorState, device: Device, reason: str, *, holding: bo
 
 
 def recalled(state: SupervisorState, event: QuarantinesRecalled, _now_s: float) -> list[Effect]:
-    """Apply the quarantines of an earlier supervisor."""
+    """Apply the quarantines that an earlier supervisor stored."""
     state.nodes.quarantines.update(event.records)
     for book in state.nodes:
         for device in book.gpus:
@@ -198,7 +198,7 @@ def recalled(state: SupervisorState, event: QuarantinesRecalled, _now_s: float) 
 
 
 def quarantine_dying(state: SupervisorState, book: StationBook, reason: str, now_s: float) -> list[Effect]:
-    """Quarantine the device of a station whose processes keep dying, or the station if its device is unknown."""
+    """Quarantine the device of a station whose processes keep dying; if the device is unknown, the station."""
     why = f"its processes died {book.deaths_in_a_row} times in a row: {reason}"
     node = state.node_of(book)
     device = node.gpu(book.device)
@@ -233,7 +233,7 @@ def probe_quarantined(state: SupervisorState, book: StationBook, now_s: float) -
 
 
 def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_report: bool) -> list[Effect]:
-    """Bring back a node's stations that have waited long enough; after a failed probe, only CPU stations."""
+    """Bring back the stations of a node that have waited long enough; only CPU stations after a failed probe."""
     effects: list[Effect] = []
     for book in state.stations.values():
         if book.station.node != node or book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:

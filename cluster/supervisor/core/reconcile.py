@@ -1,4 +1,4 @@
-"""Reserves the workers that the placement needs, and releases unused ones."""
+"""Reserves workers for the stations that the placement needs, and releases unused workers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from .effective import reservable_cores, stations_by_node
 
 
 def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
-    """Reserve empty stations where jobs have slots; end workers that have been unused for a while."""
+    """Reserve empty stations where jobs have slots; end workers that are unused for too long."""
     if state.end or state.is_recovering(now_s):
         return []
     unused = list(_unused(state))
@@ -32,7 +32,7 @@ def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
 
 
 def reserve_missing(state: SupervisorState, books: Iterable[StationBook], now_s: float) -> list[Effect]:
-    """Reserve each of these stations that is empty and has slots for jobs."""
+    """Reserve the stations, among these, that are empty and have slots for jobs."""
     if state.end or state.is_recovering(now_s):
         return []
     effects: list[Effect] = []
@@ -70,7 +70,7 @@ def _keeps_a_sick_gpu(state: SupervisorState, book: StationBook, beside: Sequenc
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
-    """Return how long a worker may stay unused: not at all if a CPU worker waits for its cores."""
+    """Return how long a worker may stay unused; 0 if a CPU worker waits for the cores."""
     is_draining = state.node_of(book).state is DeviceState.DRAINING
     has_cores = book.station.kind.takes_gpu and book.reserved_cores
     is_wanted = has_cores and any(each.station.kind.is_processor and each.state in NOT_STARTED for each in beside)

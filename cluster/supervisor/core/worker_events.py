@@ -1,4 +1,4 @@
-"""Handles workers that were reserved, started, stopped, found, or died."""
+"""Handles workers that were reserved, started, stopped, found, or lost."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
     book.unreserved_next, book.unreserved = False, ""
     station, node = book.station, state.node_of(book)
     slots = event.cores if event.cores and station.kind.is_processor else station.slots
-    # GPUs that failed in the probe or later
+    # GPUs that failed, in the probe or later
     avoided = frozenset(
         gpu.device
         for gpu in (node.gpus if station.kind.takes_gpu else ())
@@ -45,7 +45,7 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
-    """Retry soon; while no worker runs, a CPU worker starts without a reservation."""
+    """Retry soon; if no worker runs at all, a CPU worker starts without a reservation."""
     book = state.station(event.worker, StationState.RESERVING)
     if book is None:
         return [Stop(event.worker)]
@@ -58,7 +58,7 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
 
 
 def started(state: SupervisorState, event: events.Started, now_s: float) -> list[Effect]:
-    """Use the process, unless its device is in quarantine."""
+    """Use the started process, unless its device is in quarantine."""
     book = state.station(event.worker, StationState.STARTING)
     if book is None:
         return [Stop(event.worker)]
@@ -66,19 +66,19 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     book.occupy(event.facts)
     effects = _check_device(state, book, now_s) if book.station.kind.takes_gpu else []
     if book.is_holding and book.facts is not None:
-        # The worker keeps that GPU for a while, so that Ray gives the next worker another one.
+        # The worker keeps the quarantined GPU for a while, so that Ray gives the next worker another GPU.
         book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
         return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
     took = f" on {event.facts.device}" if event.facts.device else ""
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
-    # Jobs of a dead process get their slots back, and waiting jobs their first ones, without another placement.
+    # Jobs of a dead process get slots again, and waiting jobs get first slots, without another placement.
     clients = clients_at(state, [book.station.station], without_slots=not book.deaths_in_a_row)
     return effects + answers(state, clients, now_s, at_once=True)
 
 
 def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
-    """Compare a worker's device with the quarantines, which may have changed while the worker started."""
+    """Compare a worker's device with the current quarantines, which may be newer than the worker's start."""
     if book.facts is None:
         return []
     node, trouble = state.node_of(book), book.facts.trouble
@@ -91,7 +91,7 @@ def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> li
 
 
 def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effect]:
-    """Replace a dead process: after the first death at once; after too many, quarantine its device or station."""
+    """Replace a dead process: the first time at once; after too many deaths, quarantine the device or station."""
     book = state.station(event.worker, StationState.STARTING, StationState.READY)
     if book is None:
         return []
@@ -103,7 +103,7 @@ def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effec
     book.rest_until_s = now_s + RESTS.wait_s(book.deaths_in_a_row - 1)
     note = state.note(LogAction.WORKER_LOST, book, f"died and is replaced: {event.reason}")
     wake(state, book, now_s)
-    # Its replacement does not wait for the next placement.
+    # The replacement does not wait for the next placement.
     return [Stop(event.worker), note, *reserve_missing(state, (book,), now_s)]
 
 
@@ -117,7 +117,7 @@ def stopped(state: SupervisorState, event: events.Stopped, now_s: float) -> list
 
 
 def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float) -> list[Effect]:
-    """Replace the process once it is idle."""
+    """Mark the process for replacement once it is idle."""
     book = state.station(event.worker, StationState.READY)
     if book is None or book.recycle_due:
         return []
@@ -127,7 +127,7 @@ def recycle_due(state: SupervisorState, event: events.RecycleDue, _now_s: float)
 
 
 def found(state: SupervisorState, event: events.Found, now_s: float) -> list[Effect]:
-    """Adopt an earlier supervisor's workers; clients get time to report what they hold."""
+    """Adopt the workers of an earlier supervisor; clients get time to report which slots they hold."""
     for node in state.nodes:
         update_stations(state, node)
     effects = [effect for worker in event.workers for effect in _adopt(state, worker, now_s)]

@@ -1,1 +1,1 @@
-"""Metrics: their table, and samples of the supervisor's state and events."""
+"""Metrics: the table of all metrics, and samples of the supervisor's state and events."""

@@ -1,4 +1,4 @@
-"""Every metric, with its labels and their possible values. Ray puts ``ray_`` before each name.
+"""Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
 Labels never name a job, file, node or device, so the number of series is bounded.
 """
@@ -29,9 +29,9 @@ class LossCause(Enum):
     """How a worker process was lost."""
 
     START = "start"  #: it did not start
-    DIED = "died"  #: it ended, or does not answer
-    HUNG = "hung"  #: a driver reports that its work makes no progress
-    NODE = "node"  #: its node leaves or is gone; workers of a crashed node mostly count as ``DIED``
+    DIED = "died"  #: the process ended, or does not answer
+    HUNG = "hung"  #: a driver reports that the worker's work makes no progress
+    NODE = "node"  #: the node leaves or is gone; workers of a crashed node mostly count as ``DIED``
 
 
 class FaultVerdict(Enum):
@@ -39,7 +39,7 @@ class FaultVerdict(Enum):
 
     FAILED = "failed"  #: a session failed
     WRONG = "wrong"  #: its results contradict themselves
-    DOUBTFUL = "doubtful"  #: the file, or other work on the device, may be the cause instead
+    DOUBTFUL = "doubtful"  #: the cause may also be the file, or other work on the device
 
 
 class DemandPhase(Enum):
@@ -60,11 +60,11 @@ class NodeUse(Enum):
     """Whether work runs on a node that costs money."""
 
     BUSY = "busy"  #: work runs on it
-    IDLE = "idle"  #: no work runs: it starts, waits, or ends
+    IDLE = "idle"  #: the node runs no work: it starts, waits, or ends
 
 
-SEVERAL = "several"  # value of ``codec`` if a worker's jobs encode to several codecs
-NONE = "none"  # value of ``codec`` if the work encodes no video
+SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
+NONE = "none"  # the value of the label ``codec`` if the work encodes no video
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Metric:
 
     @property
     def kind(self) -> MetricKind:
-        """Its type: only counters end in ``_total``, and only histograms have bounds."""
+        """The metric's type: only counters end in ``_total``, and only histograms have bounds."""
         if self.bounds:
             return MetricKind.HISTOGRAM
         return MetricKind.COUNTER if self.name.endswith("_total") else MetricKind.GAUGE
@@ -86,7 +86,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """A gauge's value, a counter's increment, or one observation of a histogram; ``labels`` in the metric's order."""
+    """A gauge's value, a counter's increment, or an observation of a histogram; ``labels`` in the metric's order."""
 
     metric: Metric
     value: float

@@ -32,7 +32,7 @@ _NOTHING_DONE = Heartbeat(0, ())
 
 
 class Metering:
-    """Passes samples on to ``take``, if any. A defect is logged once and ends only the metering."""
+    """Passes samples to ``take``, if set. A defect is logged once, and ends only the metrics."""
 
     def __init__(self, take: TakeSamples | None) -> None:
         self._take = take
@@ -57,13 +57,13 @@ class MetricTally:
         self._looked_s = self._gauges_at_s = now_s
         self._jobs: set[str] = set()  # at the last look
         self._waiting_since_s: dict[str, float] = {}  # since when each job has been without a slot
-        # Quarantines already counted. None before the first look: an earlier supervisor counted the ones found then.
+        # Quarantines already counted. None before the first look, whose quarantines an earlier supervisor has counted.
         self._quarantined: dict[str, float] | None = None
         self._codecs: dict[WorkerId, str] = {}  # by worker
         self._new: set[WorkerId] = set()  # workers started here, before their first heartbeat
 
     def count(self, event: SupervisorEvent, now_s: float) -> Iterator[MetricSample]:
-        """Yield an event's samples; call it before the core decides, and exhaust it."""
+        """Yield an event's samples. Call it before the core handles the event, and take every sample."""
         match event:
             case events.Started(worker):
                 if station := self._station(worker, StationState.STARTING):
@@ -83,7 +83,7 @@ class MetricTally:
                 self._remember(self._jobs_of(client).values())
 
     def compare(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
-        """Yield the frames and finished work between two heartbeats of a process, or since the start of a new one."""
+        """Yield the frames and work done between two heartbeats of a process, or before its first heartbeat."""
         station = self._station(worker, StationState.READY)
         if station is None:
             return
@@ -99,7 +99,7 @@ class MetricTally:
                 yield MetricSample(table.WORK_ENDED, more, (engine, ending.value))
 
     def look(self, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
-        """Yield samples of time passed, and every gauge when it is due; speeds are in source frames a second."""
+        """Yield the time passed, and the gauges when they are due; speeds are in source frames a second."""
         yield from self._waits(now_s)
         if now_s >= self._gauges_at_s:
             self._gauges_at_s = now_s + GAUGES_S
@@ -149,7 +149,7 @@ class MetricTally:
         return {} if found is None else found.jobs
 
     def _remember(self, jobs: Iterable[JobBook]) -> None:
-        """Keep the codecs of jobs' workers, because frames may be counted after the job has ended."""
+        """Keep the codecs of the jobs' workers, because frames may be counted after a job has ended."""
         for job in jobs:
             for worker in job.held:
                 self._codecs[worker] = _codec_of((job,))
@@ -158,7 +158,8 @@ class MetricTally:
         jobs = self._state.clients.jobs_by_key
         since_s = {key: self._waiting_since_s.get(key, now_s) for key, job in jobs.items() if _is_waiting(job)}
         for key in jobs.keys() - since_s.keys():
-            # A new job that got its slot since the last look has waited too; one of an earlier supervisor has not.
+            # A new job that got a slot since the last look counts as a wait too, but not a job of an earlier
+            # supervisor.
             is_new = key not in self._jobs and not self._state.is_recovering(now_s)
             if is_new or key in self._waiting_since_s:
                 yield MetricSample(table.JOB_WAIT, now_s - self._waiting_since_s.get(key, now_s))
@@ -199,7 +200,7 @@ class MetricTally:
 
 
 def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
-    """Yield a sample for each series of each gauge except the queue's age; zeros too, so that no old value stays."""
+    """Yield a sample for each series of each gauge except the queue's age; zeros too, which replace old values."""
     nodes = [each.node for each in state.nodes]
     devices = [device for node in nodes for device in node.gpus]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
@@ -256,7 +257,7 @@ def _known(values: Iterable[Maybe[T]]) -> list[T]:
 
 
 def _is_waiting(job: JobBook) -> bool:
-    """Return whether a job has segments left, and neither a slot nor running work."""
+    """Return whether a job has segments left, but no slot and no running work."""
     return bool(job.demand.segments) and not any(job.promised.values()) and not any(job.held.values())
 
 
@@ -271,7 +272,7 @@ def _kind_of(fault: DeviceFault) -> FaultVerdict:
 
 
 def _codec_of(jobs: Iterable[JobBook]) -> str:
-    """Return the codec that jobs encode to, "" without a job."""
+    """Return the codec to which jobs encode; "" without jobs."""
     found = [job.demand.renditions for job in jobs]
     codecs = {rendition.case.codec.value for renditions in found for rendition in renditions}
     if not codecs:

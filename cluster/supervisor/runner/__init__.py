@@ -1,1 +1,1 @@
-"""The supervisor's process: carries decisions out."""
+"""The supervisor's process, which carries out decisions."""

@@ -1,4 +1,6 @@
-"""The cluster's supervisor in Ray: one named, detached actor, which Ray restarts when it dies; and its client.
+"""The cluster's supervisor in Ray, and the client to it.
+
+The supervisor is one named, detached actor, which Ray restarts if it dies.
 
 A restarted supervisor learns its state from workers and clients.
 """
@@ -36,26 +38,27 @@ from ..status.status import Status
 from .client import SupervisorClient
 from .runner import SupervisorRunner
 
-SUPERVISOR: Final = "codecfleet-supervisor"  # its name in our namespace
+SUPERVISOR: Final = "codecfleet-supervisor"  # the actor's name in our namespace
 RETIRE_LOOK_S = 1.0
 FAILED_CODE = 75
-CALLS_AT_ONCE: Final = 10_000  # every client keeps one call waiting for changes
+CALLS_AT_ONCE: Final = 10_000  # every client keeps one call open that waits for changes
 
 
 class SupervisorActor:
-    """A cluster's supervisor; its methods call ``SupervisorRunner``. Clients may call any method at any time."""
+    """A cluster's supervisor; methods call ``SupervisorRunner``. Clients may call any method at any time."""
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        gc.set_threshold(100_000)  # placements create many values without cycles; the default costs 10 %
-        # Ray calls this on the event loop's thread, so a restarted supervisor needs no client's call to start.
+        # Placements create many values without cycles; with the default threshold, collection takes 10 % of the time.
+        gc.set_threshold(100_000)
+        # Ray calls this on the event loop's thread, so a restarted supervisor starts without a client's call.
         self._tasks = Background(_end_for_restart)
         self._opening: asyncio.Task[SupervisorRunner] = self._tasks.spawn(
             "start of the supervisor", self._open(settings, policy)
         )
 
     async def _open(self, settings: SupervisorSettings, policy: Policy) -> SupervisorRunner:
-        # Imported here, because clients import this module and need none of these.
+        # Imported here, because clients import this module but not these modules.
         from ..backends.ray_backend import RayBackend, claim_term
         from ..metrics.ray_metrics import ray_metrics
 
@@ -77,7 +80,7 @@ class SupervisorActor:
     async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
         """Take a client's report; return its grants as soon as they change, or after ``wait_s``.
 
-        Raises VersionRefused: the client's ``version`` differs, because it found this supervisor's predecessor.
+        Raises VersionRefused: the client's ``version`` differs; the client connected to this supervisor's predecessor.
         """
         refuse_client(version, VERSION)
         return await (await self._runner()).renew(report, wait_s)
@@ -108,7 +111,7 @@ class SupervisorActor:
 
 
 def _end_for_restart(what: str, error: BaseException) -> None:
-    """End the process of a supervisor that cannot start or watch itself: Ray starts the next one."""
+    """End the process of a supervisor that cannot start or watch itself; Ray then starts another process."""
     log(LogAction.DEFECT, f"the supervisor's task failed: {what}", error=error)
     os._exit(FAILED_CODE)
 
@@ -127,7 +130,7 @@ async def _retire_when_idle(runner: SupervisorRunner, settings: SupervisorSettin
 
 
 class ActorClient(SupervisorClient):
-    """Connects to the cluster's supervisor, which is created if there is none."""
+    """Connects to the cluster's supervisor, and creates the supervisor if there is none."""
 
     what_next = "Look at `ray status` and at the log of the supervisor's node."
 
@@ -139,7 +142,7 @@ class ActorClient(SupervisorClient):
         self._starting_files = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find the supervisor, or create one. Raises VersionRefused: it has another version of codecfleet."""
+        """Find or create the supervisor. Raises VersionRefused: the supervisor has another version of codecfleet."""
         self._actor = await asyncio.to_thread(_find_or_make, self._settings, self._policy)
         await refuse_others(self._actor)
 
@@ -160,7 +163,7 @@ class ActorClient(SupervisorClient):
         return files_address(client)
 
     async def serve_files(self, client: str) -> None:
-        """On the first call, start the server of this node's files."""
+        """Start the server of this node's files, once."""
         async with self._starting_files:
             if self._files is None:
                 self._files = await asyncio.to_thread(serve_files, client)
@@ -170,12 +173,12 @@ class ActorClient(SupervisorClient):
         return preview
 
     async def close(self) -> None:
-        """Close the file server; the supervisor keeps running, since others use it too."""
+        """Close the file server; the supervisor keeps running for other clients."""
         self._files = None
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Check a supervisor's version of codecfleet. Raises VersionRefused: it differs from ours."""
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: the version differs from ours."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 

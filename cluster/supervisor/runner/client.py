@@ -1,4 +1,4 @@
-"""The interface to a supervisor in this process (``SupervisorRunner``) or to a cluster's (``ActorClient``)."""
+"""The interface to a supervisor in this process (``SupervisorRunner``) or in a cluster (``ActorClient``)."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -13,17 +13,17 @@ from ..status.status import Status
 
 
 class SupervisorClient(ABC):
-    """Carries reports to a supervisor and grants back; errors are not wrapped."""
+    """Passes reports to a supervisor, and grants back; errors are not wrapped."""
 
-    what_next: ClassVar[str]  # what to do if it cannot be reached
+    what_next: ClassVar[str]  # what to do if the supervisor cannot be reached
 
     @abstractmethod
     async def open(self) -> None:
-        """Reach the supervisor, creating it if needed. May be called again after a failure."""
+        """Connect to the supervisor, creating it if needed. May be called again after a failure."""
 
     @abstractmethod
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Report a client's demands and held slots; return its grants once they change, or after ``wait_s``."""
+        """Report a client's demands and held slots; return its grants when they change, or after ``wait_s``."""
 
     @abstractmethod
     async def depart(self, client: str) -> None:
@@ -42,25 +42,28 @@ class SupervisorClient(ABC):
         """Return where a demand would be placed."""
 
     def status(self) -> Status | None:
-        """Return the status of a supervisor in this process; None for one elsewhere."""
+        """Return the status of a supervisor in this process; None if the supervisor is elsewhere."""
         return None
 
     def history(self, stations: tuple[StationId, ...]) -> History:
-        """Return the recent work of stations; nothing from a supervisor elsewhere."""
+        """Return the recent work of stations; nothing if the supervisor is elsewhere."""
         del stations
         return History()
 
     def files_address(self, client: str) -> str:
-        """Return the address where ``serve_files`` serves this machine's files to workers on other machines, or ""."""
+        """Return the address at which ``serve_files`` serves this machine's files to workers elsewhere, or ""."""
         del client
         return ""
 
     async def serve_files(self, client: str) -> None:
-        """Let workers elsewhere read this machine's files. Idempotent. Raises FleetUnavailable: no server starts."""
+        """Let workers elsewhere read this machine's files. Idempotent. Raises FleetUnavailable: no server can start."""
         del client
 
     def world_is_gone(self) -> str:
-        """Return why the Ray that this client started is lost; "" while it runs or if it started none. Thread-safe."""
+        """Return why the Ray that this client started is lost; "" while that Ray runs, or if none was started.
+
+        Thread-safe.
+        """
         return ""
 
     @abstractmethod

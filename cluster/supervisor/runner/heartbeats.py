@@ -15,13 +15,13 @@ from ...worker_names import WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
-SUSPENDED_S = 0.25  # if a timeout fires this much too early by our clock, this process was suspended
+SUSPENDED_S = 0.25  # a timeout that fires this much too early by our clock means that this process was suspended
 _NOTHING_DONE = Heartbeat(0, ())
 
 
 @dataclass(slots=True, kw_only=True)
 class Heartbeats:
-    """The last heartbeat of each worker, and its speed. A worker that is silent for ``limit_s`` is reported dead."""
+    """Each worker's last heartbeat and speed. A worker without a heartbeat for ``limit_s`` is reported dead."""
 
     backend: ClusterBackend
     limit_s: float
@@ -31,7 +31,8 @@ class Heartbeats:
     superseded: Callable[[], None]  # called if a worker obeys a newer supervisor
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
     _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # time and last heartbeat
-    _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's maximum since it was last taken
+    # Each worker's maximum speed since the last ``take``.
+    _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)
 
     def forget(self, worker: WorkerId) -> None:
         """Drop a worker that is gone."""
@@ -39,11 +40,11 @@ class Heartbeats:
             kept.pop(worker, None)
 
     def take_decoding_fps(self, worker: WorkerId) -> float:
-        """Return a worker's highest speed while its device decoded, since the last call."""
+        """Return a worker's highest speed since the last call, while the worker's device decoded."""
         return self._decoding_fps.pop(worker, 0.0)
 
     async def read(self, worker: WorkerId) -> None:
-        """Read a worker's heartbeat, which renews it."""
+        """Read a worker's heartbeat; the call renews the worker."""
         asked_s = self.clock()
         try:
             heartbeat = await asyncio.wait_for(self.backend.heartbeat(worker), self.limit_s)
@@ -63,7 +64,7 @@ class Heartbeats:
         if heartbeat.recycle_due:
             self.feed(RecycleDue(worker, heartbeat.recycle_due))
         now_s = self.clock()
-        # The first heartbeat may be an adopted worker's, whose sessions and refusals are new to this supervisor.
+        # The first heartbeat may come from an adopted worker, whose sessions and refusals are new to this supervisor.
         _, known = self._last.get(worker, (now_s, _NOTHING_DONE))
         before_s, before = self._last.get(worker, (now_s, heartbeat))
         self._last[worker] = (now_s, heartbeat)

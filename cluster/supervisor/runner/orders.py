@@ -1,4 +1,4 @@
-"""Checks whether a supervisor may still give orders, and carries out its orders for workers and nodes."""
+"""Checks whether a supervisor may still give orders, and carries out orders for workers and nodes."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -18,12 +18,12 @@ from ..state.terms import Standing, Tenure, after_look
 
 RETRY_S: Final = 1.0
 LOOK_LIMIT_S: Final = 5.0
-RESIZE_LIMIT_S: Final = 30.0  # how long an order for nodes may take; the next one tries again
+RESIZE_LIMIT_S: Final = 30.0  # how long an order for nodes may take; after that, the next order tries again
 
 
 @dataclass(slots=True)
 class Leading:
-    """Checks whether a supervisor is still the newest: before each order, and once a second."""
+    """Checks whether a supervisor is still the newest, before each order and once a second."""
 
     backend: ClusterBackend
     tenure: Tenure
@@ -38,7 +38,7 @@ class Leading:
         return self.tenure.standing.value if self.tenure.is_over else ""
 
     async def leads(self) -> bool:
-        """Wait until it is known whether this is the newest supervisor; return whether it is."""
+        """Wait until it is known whether this supervisor is the newest; return the result."""
         await self.look()
         while self.tenure.standing is Standing.UNSURE:
             await self.sleep(RETRY_S)
@@ -71,12 +71,12 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrders:
-    """Gives orders to the backend, and feeds back their results."""
+    """Gives orders to the backend, and passes the results back to the core."""
 
     backend: ClusterBackend
     settings: SupervisorSettings
     feed: Callable[[SupervisorEvent], None]
-    forget: Callable[[WorkerId], None]  # called with a worker that is gone
+    forget: Callable[[WorkerId], None]  # called with each worker that is gone
 
     async def reserve(self, effect: Reserve) -> None:
         """Reserve a worker's resources."""
@@ -105,21 +105,24 @@ class WorkerOrders:
         self.feed(events.Died(worker, await self.backend.death_of(worker)))
 
     async def stop(self, effect: Stop) -> None:
-        """End a worker, and release its reservation."""
-        with suppress(Exception):  # an unreachable worker fences itself; the sweep releases its bundle
+        """End a worker, and release the worker's reservation."""
+        with suppress(Exception):  # an unreachable worker ends itself, and the sweep releases the bundle
             await self.backend.stop(effect.worker)
         self.forget(effect.worker)
         self.feed(events.Stopped(effect.worker))
 
     async def abandon(self, effect: Abandon) -> None:
-        """Make a worker cancel what it runs for clients that are gone."""
+        """Make a worker cancel the work of clients that are gone."""
         with suppress(Exception):  # a worker that is gone runs nothing
             await self.backend.abandon(effect.worker, effect.clients)
 
 
 @dataclass(slots=True)
 class Resizing:
-    """Resizes the cluster while the supervisor leads; of orders that arrive meanwhile, only the newest counts."""
+    """Resizes the cluster while the supervisor leads.
+
+    Of the orders that arrive during a call, only the newest counts.
+    """
 
     backend: ClusterBackend
     leading: Leading
@@ -141,7 +144,7 @@ class Resizing:
             self._is_busy = False
 
     async def withdraw(self) -> None:
-        """Withdraw the request for nodes, which would otherwise stay in force for ever."""
+        """Withdraw the request for nodes, which Ray would otherwise keep for ever."""
         if trouble := await self._trouble_with(Resize(())):
             log(LogAction.NODES_REFUSED, f"the request for nodes could not be withdrawn, and stays in force: {trouble}")
 

@@ -1,4 +1,4 @@
-"""Polls every node's GPUs periodically, and feeds the results to the core."""
+"""Polls every node's GPUs periodically, and passes the results to the core."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from ..state.settings import SupervisorSettings
 from ..state.state import SupervisorState
 from .heartbeats import Heartbeats
 
-RETRY_INTERVALS = (2, 60)  # a node whose GPUs cannot be polled is tried again after 2, 4, 8 ... intervals, at most 60
+RETRY_INTERVALS = (2, 60)  # after failed polls, a node is polled again after 2, 4, 8 ... intervals, at most 60
 
 
 @dataclass(slots=True, kw_only=True)
 class Polling:
-    """Polls the nodes of ``state``."""
+    """Polls the GPUs of the nodes in ``state``."""
 
     backend: ClusterBackend
     state: SupervisorState
@@ -41,7 +41,7 @@ class Polling:
                 if not known.is_polled:
                     self.spawn(f"end of polls of {node}", self.backend.stop_polling(node))
                 elif self.clock() >= self._next_s.get(node, 0.0):
-                    self._next_s[node] = inf  # no other poll until this one has ended
+                    self._next_s[node] = inf  # no other poll of this node until this one has ended
                     self.spawn(f"poll of {node}", self._poll(node))
 
     async def _poll(self, node: NodeId) -> None:

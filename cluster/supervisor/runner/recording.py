@@ -1,4 +1,4 @@
-"""Records a supervisor's decisions in files, so that they can be replayed, even if its process was killed."""
+"""Records a supervisor's decisions in files, so that they can be replayed even after the process was killed."""
 
 import os
 import pickle
@@ -10,14 +10,14 @@ from ..core.core import Core
 from ..state.events import Effect, SupervisorEvent
 
 SUFFIX: Final = ".events"
-KEPT: Final = 10_000  # the fewest events kept; the most is twice as many
+KEPT: Final = 10_000  # the fewest events kept; at most twice as many are kept
 COPIED_EVERY: Final = 500
 """After this number of events a copy of the core follows, which a replay compares with its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One event, the time of its decision, and the resulting orders."""
+    """One event, when the core decided on it, and the resulting orders."""
 
     now_s: float
     event: SupervisorEvent
@@ -26,7 +26,7 @@ class Decided:
 
 
 class Recording:
-    """The newest decisions of a core, in two files: pickles of ``Decided`` and of the core."""
+    """The newest decisions of a core, in two files with pickles of ``Decided`` and of the core."""
 
     def __init__(self, core: Core, folder: Path, kept: int = KEPT) -> None:
         self._core = core
@@ -59,8 +59,8 @@ class Recording:
 
 
 def decide(core: Core, event: SupervisorEvent, now_s: float) -> Decided:
-    """Return a core's decision; an error loses only this decision."""
+    """Record a core's decision; if that fails, only this decision is lost."""
     try:
         return Decided(now_s, event, tuple(core.decide(event, now_s)))
-    except Exception as error:  # noqa: BLE001 - it must not end the supervisor
+    except Exception as error:  # noqa: BLE001 - a failed record must not end the supervisor
         return Decided(now_s, event, (), f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Carries out the core's effects and feeds back their results: the async shell around ``core.Core``.
+"""Carries out the effects of ``core.Core``, and passes the results back to the core.
 
 Everything runs on one event loop, in the cluster's supervisor actor or in a process with an embedded Ray.
 """
@@ -50,15 +50,16 @@ from .recording import Recording, decide
 EffectT = TypeVar("EffectT", bound=Effect)
 
 TICK_S = 0.25
-GAP_MAX_S = 5.0  # a longer gap between two ticks means that this process was suspended, not that others were silent
+# A longer gap between two ticks means that this process was suspended; silence of clients then does not count.
+GAP_MAX_S = 5.0
 LOOK_S = 1.0  # how often the node table is read; that costs 0.4 ms
 HEARTBEAT_S = 2.0
 PROBE_LIMIT_S = 150.0
 SWEEP_LOOKS = 60
-SHUTDOWN_GRACE_S = 5.0  # how long stopping the workers may take on close
-PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; less than clients wait for an answer
+SHUTDOWN_GRACE_S = 5.0  # how long ``close`` may take to stop the workers
+PROBE_WAIT_S = 10.0  # how long a preview waits for the first probe of GPUs; shorter than the clients' timeout
 PROBE_LOOK_S = 0.1
-FRESH_S = 3.0  # slots are granted only if this was known to be the newest supervisor within this time
+FRESH_S = 3.0  # slots are granted only if this supervisor was known to be the newest within this time
 READY = frozenset({StationState.READY})
 STOPPING = "stop"  # the name of the tasks that stop workers
 _STILL_PROBING = PlacementPreview(unknown="the fleet's GPUs are still being probed", is_probing=True)
@@ -129,7 +130,7 @@ class SupervisorRunner(SupervisorClient):
         self._idle_since_s = clock()
 
     async def open(self) -> None:
-        """Look at the cluster, adopt an earlier supervisor's workers, and run. Idempotent."""
+        """Look at the cluster, adopt the workers of an earlier supervisor, and start. Idempotent."""
         if self._is_open:
             return
         self._is_open = True
@@ -166,7 +167,7 @@ class SupervisorRunner(SupervisorClient):
                 await self._backend.keep(key, value)
 
     async def _keep_past(self) -> None:
-        with suppress(Exception):  # the next one tries again
+        with suppress(Exception):  # the next call stores the value
             nodes = {each.ray.node: self._core.state.nodes.title(each.ray.node) for each in self._core.state.nodes}
             await self._past.keep(self._keep, self._clock(), self._utc_offset_s(), nodes)
 
@@ -181,7 +182,7 @@ class SupervisorRunner(SupervisorClient):
         await self._tasks.end(awaited=STOPPING, grace_s=SHUTDOWN_GRACE_S)
 
     def feed(self, event: SupervisorEvent) -> None:
-        """Pass an event to the core, and carry out its effects; a tick follows if placement is due."""
+        """Pass an event to the core, and carry out the effects; a tick follows if placement is due."""
         if isinstance(event, events.Died) and (gone := self._backend.world_is_gone()):
             event = events.Ended(gone)
         now_s, state = self._clock(), self._core.state
@@ -206,7 +207,7 @@ class SupervisorRunner(SupervisorClient):
         self.feed(events.Ticked(self._pass_s))
 
     async def renew(self, report: ClientReport, wait_s: float = 0.0) -> Grants:
-        """Take a report; return the client's grants when they change, a newer report comes, or ``wait_s`` is over.
+        """Take a report; return the client's grants when they change, when a newer report comes, or after ``wait_s``.
 
         Raises OldTerm: another supervisor grants slots now.
         """
@@ -222,18 +223,21 @@ class SupervisorRunner(SupervisorClient):
         return grants
 
     def recorded(self) -> bytes:
-        """Return the newest events and decisions; b"" if none are recorded."""
+        """Return the newest events and decisions; b"" if nothing is recorded."""
         return b"" if self._recording is None else self._recording.packed()
 
     def world_is_gone(self) -> str:
         return self._backend.world_is_gone()
 
     def growth(self, demand: Demand) -> str:
-        """Return which nodes would be requested for such a job, and why; "" if the cluster does not grow."""
+        """Return which nodes would be requested for a job with this demand, and why; "" if the cluster cannot grow."""
         return growth(self._core.state, demand)
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a demand would be placed on this machine; one that needs a GPU waits for its probe."""
+        """Return where a demand would be placed on this machine.
+
+        A demand that needs a GPU waits for the GPU's probe.
+        """
         until_s = self._clock() + PROBE_WAIT_S
         if demand.may_use_gpu:
             await self._backend.know_gpus()
@@ -245,13 +249,13 @@ class SupervisorRunner(SupervisorClient):
         return preview(self._core.state, demand, nodes_may_join=False)
 
     async def probed_preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a demand would be placed on a cluster; one that may use NVENC waits for GPUs to be probed."""
+        """Return where a demand would be placed on a cluster. A demand that may use NVENC waits for probes of GPUs."""
         if demand.chooses_encoder and not await self._are_probed(self._clock() + PROBE_WAIT_S):
             return _STILL_PROBING
         return preview(self._core.state, demand, nodes_may_join=True)
 
     async def _are_probed(self, until_s: float) -> bool:
-        """Wait until every GPU has been probed; return False if ``until_s`` comes first."""
+        """Wait until every GPU has been probed; return False if this is not so by ``until_s``."""
         while not all(node.is_known for node in self._core.state.nodes):
             if self._clock() >= until_s:
                 return False
@@ -263,13 +267,13 @@ class SupervisorRunner(SupervisorClient):
         self.feed(events.Departed(client))
 
     def ask(self, order: Order, node: NodeId) -> bool:
-        """Cordon, drain or uncordon a node for a user; False if no node, or several, match the name."""
+        """Cordon, drain or uncordon a node for a user; return False unless exactly one node matches the name."""
         known = self._core.state.nodes.find(node) is not None
         self.feed(events.Asked(order, node))
         return known
 
     def is_left(self, node: NodeId) -> bool:
-        """Return whether a node is leaving the cluster while another one stays."""
+        """Return whether a node is leaving the cluster while another node stays."""
         return self._core.state.nodes.is_left(node)
 
     def status(self) -> Status:
@@ -277,7 +281,7 @@ class SupervisorRunner(SupervisorClient):
         return status_of(self._core.state, dict(self._heartbeats.fps), self._past.events, self._clock())
 
     def history(self, stations: Iterable[StationId]) -> History:
-        """Return the recent work of these stations and of lost workers, and the speed of all workers together."""
+        """Return the recent work of these stations and of lost workers, and the total speed of all workers."""
         return self._history.of(stations, self._core.state.is_live, self._clock())
 
     def _note_heartbeats(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> None:
@@ -292,7 +296,7 @@ class SupervisorRunner(SupervisorClient):
 
     @property
     def idle_s(self) -> float:
-        """How long there has been no client and no worker."""
+        """How long there has been neither a client nor a worker."""
         return self._clock() - self._idle_since_s if self._core.state.is_idle else 0.0
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
@@ -328,12 +332,12 @@ class SupervisorRunner(SupervisorClient):
                 raise AssertionError(effect)
 
     async def _if_leading(self, give: Callable[[EffectT], Coroutine[Any, Any, None]], order: EffectT) -> None:
-        """Give an order, unless this supervisor was deposed."""
+        """Give an order, unless another supervisor has replaced this one."""
         if await self.leading.leads():
             await give(order)
 
     def _fail(self, task: str, error: BaseException) -> None:
-        """End the supervisor when its first task fails; another supervisor takes over."""
+        """End the supervisor after the first failure of a task; another supervisor takes over."""
         if self.failure:
             return
         self._tasks.stop()
@@ -350,12 +354,12 @@ class SupervisorRunner(SupervisorClient):
             self.feed(events.ProbeFailed(effect.node, str(reason)))
         else:
             known = self._core.state.nodes.get(node.node)
-            if known is not None and known.ray.unlisted:  # the probe listed its GPUs, and jobs need the list
+            if known is not None and known.ray.unlisted:  # the probe has listed the node's GPUs, and jobs need the list
                 await self._see_nodes()
             self.feed(events.Probed(node))
 
     async def _see_nodes(self) -> None:
-        with suppress(Exception):  # the last view stays valid while the node table cannot be read
+        with suppress(Exception):  # the last view stays valid if the node table cannot be read
             self.feed(events.NodesSeen(await self._backend.look(), time.time()))
 
     async def _run_ticks(self) -> None:

@@ -17,7 +17,7 @@ EXACT_BITS = 4
 class Renewal:
     """The changes in a client's report."""
 
-    is_wanted: bool = False  # whether jobs changed, or their rounded demands
+    is_wanted: bool = False  # whether jobs changed, or the rounded demands of jobs
     is_held: bool = False  # whether the slots in use changed
     left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses
     moved: frozenset[WorkerId] = frozenset()  # workers whose occupied slots changed
@@ -27,7 +27,7 @@ class Renewal:
 class Call:
     """A client's report that waits for an answer."""
 
-    event: int  # the number of the event that brought it
+    event: int  # the number of the event with the report
     sequence: int  # of the report
     until_s: float  # when to answer even if nothing has changed
     latest_s: float  # when to answer even if a placement is due
@@ -39,18 +39,19 @@ class JobBook:
 
     key: str  # unique among all clients
     said: JobReport  # its client's last report
-    demand: Demand  # its ``job`` is the key
-    promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to its client, by worker
-    revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots that it may use until it acknowledges
-    occupied: dict[WorkerId, int] = field(default_factory=dict)  # slots it may be using, as counted by ``Clients``
+    demand: Demand  # ``demand.job`` is the job's key
+    promised: dict[WorkerId, int] = field(default_factory=dict)  # the slots last sent to the client, by worker
+    revoked: dict[WorkerId, int] = field(default_factory=dict)  # revoked slots, in use until the client acknowledges
+    # Slots that the job may be using, counted by ``Clients``.
+    occupied: dict[WorkerId, int] = field(default_factory=dict)
 
     @property
     def held(self) -> dict[WorkerId, int]:
-        """The slots that it uses, by worker."""
+        """The slots that the job uses, by worker."""
         return self.said.held
 
     def occupies(self) -> dict[WorkerId, int]:
-        """Return the slots that it may be using: held, promised, or not known to be revoked."""
+        """Return the slots that the job may be using: held, promised, or not known to be revoked."""
         found = {worker: slots for worker, slots in self.held.items() if slots}
         for more in (self.promised, self.revoked):
             for worker, slots in more.items():
@@ -64,15 +65,15 @@ class ClientBook:
     """One client."""
 
     client: str  # its unique name
-    where: str  # its host and process, to display
+    where: str  # the client's host and process, as text for display
     sequence: int  # of its newest report
     seen_s: float  # when it last reported
     sent: Grants | None = None  # its last grants
-    faults_seen: int = 0  # the number of the newest fault that was counted
+    faults_seen: int = 0  # the number of the newest counted fault
     jobs: dict[str, JobBook] = field(default_factory=dict)  # by its own names
     later: tuple[Demand, ...] = ()  # its later demands
-    calls: tuple[Call, ...] = ()  # its reports that wait for an answer
-    is_owed: bool = False  # it had no open call when there was urgent news, so its next one is answered at once
+    calls: tuple[Call, ...] = ()  # the client's reports that wait for an answer
+    is_owed: bool = False  # urgent news came while no call was open, so the next call is answered at once
 
 
 class Clients:
@@ -92,15 +93,15 @@ class Clients:
         return iter(self._clients.values())
 
     def get(self, client: str) -> ClientBook | None:
-        """Return a client, None if it is unknown or expired."""
+        """Return a client; None if the client is unknown or expired."""
         return self._clients.get(client)
 
     def jobs(self) -> list[JobBook]:
-        """Return every job, in order of its key."""
+        """Return every job, in order of the keys."""
         return [self.jobs_by_key[key] for key in sorted(self.jobs_by_key)]
 
     def at(self, worker: WorkerId) -> list[JobBook]:
-        """Return the jobs that occupy slots of a worker, in order of their keys."""
+        """Return the jobs that occupy slots of a worker, in order of the keys."""
         return [self.jobs_by_key[key] for key in sorted(self._slots_at.get(worker, ()))]
 
     def uses(self, worker: WorkerId) -> bool:
@@ -108,12 +109,12 @@ class Clients:
         return worker in self._slots_at
 
     def occupied(self, worker: WorkerId, *, but_by: str = "") -> int:
-        """Return how many slots of a worker all jobs occupy, except the job with the key ``but_by``."""
+        """Return how many slots of a worker the jobs occupy together, without the job with the key ``but_by``."""
         slots = self._slots_at.get(worker, {})
         return sum(slots.values()) - slots.get(but_by, 0)
 
     def promise(self, job: JobBook, promised: dict[WorkerId, int]) -> None:
-        """Change a job's slots; revoked ones stay occupied until its client acknowledges."""
+        """Change a job's slots; revoked slots stay occupied until the client acknowledges."""
         if promised == job.promised:
             return
         for worker, slots in job.promised.items():
@@ -123,7 +124,7 @@ class Clients:
         self._count(job)
 
     def _count(self, job: JobBook, *, is_over: bool = False) -> set[WorkerId]:
-        """Count a job's occupied slots; return the workers where the number has changed."""
+        """Count a job's occupied slots; return the workers on which the number has changed."""
         now = {} if is_over else job.occupies()
         moved = {worker for worker in {*job.occupied, *now} if job.occupied.get(worker) != now.get(worker)}
         for worker in moved:
@@ -137,7 +138,10 @@ class Clients:
         return moved
 
     def renew(self, report: ClientReport, now_s: float) -> Renewal:
-        """Apply a report, unless a newer one is known or its client has left; jobs missing from it have ended."""
+        """Apply a report, unless a newer report is known or the client has left.
+
+        Jobs missing from the report have ended.
+        """
         if report.client in self._departed:
             return Renewal()
         book = self._clients.get(report.client)
@@ -166,7 +170,7 @@ class Clients:
         )
 
     def _acknowledge(self, book: ClientBook) -> set[WorkerId]:
-        """Free a client's revoked slots, which it has acknowledged; return their workers."""
+        """Free a client's revoked slots after the client's acknowledgement; return the workers of these slots."""
         moved: set[WorkerId] = set()
         for job in book.jobs.values():
             if job.revoked:
@@ -191,19 +195,19 @@ class Clients:
         return self._count(job, is_over=True)
 
     def depart(self, client: str) -> ClientBook | None:
-        """Remove a client that left, and return it; a late report does not bring it back."""
+        """Remove and return a client that left; a late report does not bring the client back."""
         self._departed.append(client)
         return self.forget(client)
 
     def forget(self, client: str) -> ClientBook | None:
-        """Remove and return a client, with all its jobs; its next report brings it back."""
+        """Remove and return a client with all jobs; the client's next report brings the client back."""
         book = self._clients.pop(client, None)
         for job in () if book is None else book.jobs.values():
             self._end(job)
         return book
 
     def excuse(self, seconds: float) -> None:
-        """Do not count ``seconds`` of silence against any client."""
+        """Add ``seconds`` to every client's deadline for a report."""
         for book in self:
             book.seen_s += seconds
 
@@ -217,7 +221,7 @@ def _asked(said: JobReport | None) -> Demand | None:
 
 
 def job_of(key: str) -> str:
-    """Return a job's own name, as its client calls it."""
+    """Return the client's own name for a job."""
     return key.partition("/")[2]
 
 
@@ -227,7 +231,7 @@ def client_of(key: str) -> str:
 
 
 def about(demand: Demand) -> Demand:
-    """Return a demand with its segments counted roughly, because not every finished segment is worth a placement."""
+    """Return a demand with a rounded number of segments, so that not every finished segment causes a placement."""
     count = len(demand.segments)
     step = 1 << max(0, count.bit_length() - EXACT_BITS)
     return replace(demand, segments=(count // step * step, step))

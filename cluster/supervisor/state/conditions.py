@@ -1,4 +1,4 @@
-"""Derives from polls how much of a device others use, and whether it may get work.
+"""Derives from polls how much of a device other programs use, and whether the device may get work.
 
 A change counts once two polls in a row show it. A rise counts at once while none of our work runs, because our own
 share is only an estimate.
@@ -31,7 +31,7 @@ OWN_MARGIN: Final = 1.25
 
 
 class LoadBasis(Enum):
-    """How others' use is separated from codecfleet's."""
+    """How other programs' use is told apart from codecfleet's."""
 
     ALL_OTHERS = "all use is by others: codecfleet runs nothing on it"
     PROCESS = "use is reported by process"
@@ -40,15 +40,15 @@ class LoadBasis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How much of an engine or a memory others use, as placement counts it; it changes after several polls."""
+    """The part of an engine or memory that other programs use, as placement counts it; follows several polls."""
 
     part: float = 0.0
-    away: int = 0  # polls in a row that saw another fraction: positive for more, negative for less
+    away: int = 0  # how many polls in a row saw more (positive) or less (negative) than ``part``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnLoad:
-    """Our own use of a device."""
+    """codecfleet's own use of a device."""
 
     has_worker: bool = False
     is_working: bool = False
@@ -59,20 +59,20 @@ class OwnLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A device after its last poll."""
+    """A device's condition after the last poll."""
 
     seen: DeviceHealth
     seen_s: float
     basis: LoadBasis
-    others: Mapping[Engine, Level]  # the fractions of its engines that others use
+    others: Mapping[Engine, Level]  # the fractions of the device's engines that other programs use
     memory_others: Level
     memory_others_bytes: int | None = None  # None if unknown
     encoder_sessions_others: int = 0
-    xids: tuple[int, ...] = ()  # Xids that keep it from work until a user uncordons its node
+    xids: tuple[int, ...] = ()  # Xids that keep the device from work until a user uncordons the node
 
     @property
     def trouble(self) -> str:
-        """Why its last poll rules out work, or ""; this does not include its quarantine."""
+        """Why the last poll rules out work on the device, or ""; a quarantine does not count here."""
         return why_unplaceable(replace(self.seen.health, xids=self.xids))
 
 
@@ -98,7 +98,8 @@ def next_condition(
 ) -> Condition:
     """Return a device's condition after one more poll.
 
-    ``xids`` are all Xids that keep it from work. Polled percentages refer to an engine of which it has ``part``.
+    ``xids`` are all Xids that keep the device from work. The device has ``part`` of the engine to which the polled
+    percentages refer.
     """
     seen = _of_its_own(seen, part)
     basis = _basis(seen, own)
@@ -120,7 +121,7 @@ def next_condition(
 
 
 def _of_its_own(seen: DeviceHealth, part: float) -> DeviceHealth:
-    """Return a poll whose percentages refer to the device's own part; they are at most 100."""
+    """Return a poll with percentages of the device's own part of the engine, at most 100."""
     if part >= 1:
         return seen
     ours = seen.ours
@@ -136,12 +137,12 @@ def _scaled(percent: Maybe[int], part: float) -> Maybe[int]:
 
 
 def unseen(before: Condition) -> Condition:
-    """Return the condition of a device that was not polled for a while: its load is dropped, its state kept."""
+    """Return the condition of a device without a recent poll: the load is dropped, the state kept."""
     return replace(before, others={}, memory_others=Level(), memory_others_bytes=None, encoder_sessions_others=0)
 
 
 def use_of(seen: DeviceHealth, engine: Engine) -> Maybe[int]:
-    """Return how busy a device's engines of a kind are, in percent."""
+    """Return how busy a device's engines of this kind are, in percent."""
     return seen.decoder_percent if engine is Engine.NVDEC else seen.encoder_percent
 
 
@@ -160,7 +161,7 @@ def _engine_others(
     if isinstance(percent, Unavailable):  # one missing answer does not prove that the load is gone
         return next_level(was, 0.0, 1)
     part = percent / FULL_PERCENT - _own_part(seen, own, engine, basis)
-    # Rounded, so that GPUs under similar load look alike to placement.
+    # Rounded, so that GPUs under similar load are equal for placement.
     polls = 1 if basis is LoadBasis.ALL_OTHERS else POLLS_TO_BELIEVE
     return next_level(was, round(part * STEPS) / STEPS, polls)
 
@@ -176,7 +177,7 @@ def _own_part(seen: DeviceHealth, own: OwnLoad, engine: Engine, basis: LoadBasis
 
 
 def _memory_others(before: Condition | None, seen: DeviceHealth, own: OwnLoad) -> int | None:
-    """Return others' memory use: the total less ours; unchanged while ours is unknown."""
+    """Return other programs' memory use: the total less ours. It stays unchanged while ours is unknown."""
     if isinstance(seen.memory, Unavailable):
         return None
     if not own.has_worker:
@@ -196,14 +197,14 @@ def _sessions_others(seen: DeviceHealth, own: OwnLoad) -> int:
 
 
 def with_hosted(device: Device, hosted: HostedVgpu) -> Device:
-    """Return a vGPU with the share and licence that its host reports."""
+    """Return a vGPU with the share and licence that the vGPU's host reports."""
     if known(hosted.licensed, otherwise=True) is False:
         device = replace(device, fps_max=UNLICENSED_FPS)
     return device if hosted.share is None else replace(device, share=hosted.share, share_unknown="")
 
 
 def with_condition(device: Device, condition: Condition) -> Device:
-    """Return a device as placement should see it after its last poll."""
+    """Return a device as placement should see it after the last poll."""
     busy = {engine: level.part for engine, level in condition.others.items() if level.part}
     counted = replace(device, busy=busy, encoder_sessions_others=condition.encoder_sessions_others)
     if not isinstance(condition.seen.licence, Unavailable):

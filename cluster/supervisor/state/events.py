@@ -1,4 +1,4 @@
-"""The input and output of ``core.Core``: events, and the effects that they cause.
+"""The input and output of ``core.Core``: events, and the resulting effects.
 
 ``worker`` names a station and the epoch of its process (``StationBook.worker``).
 """
@@ -37,7 +37,7 @@ class SupervisorEvent:
 class Effect:
     """An action for the runner."""
 
-    event: int = field(default=0, compare=False)  # the number of the event that caused it
+    event: int = field(default=0, compare=False)  # the number of the event that caused the action
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _WorkerEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NodesSeen(SupervisorEvent):
-    """All live nodes at a moment of UTC."""
+    """All live nodes at a moment (in UTC)."""
 
     nodes: tuple[RayNode, ...]
     utc_s: float = 0.0
@@ -82,7 +82,7 @@ class Reserved(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class NotReserved(_WorkerEvent):
-    """Ray did not reserve the station's bundle in time, or never will."""
+    """Ray did not reserve the station's bundle in time, or never can."""
 
     reason: str
 
@@ -96,14 +96,14 @@ class Started(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class Died(_WorkerEvent):
-    """The station's process ended, did not start, or no longer answers."""
+    """The station's process ended, did not start, or stopped answering."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped(_WorkerEvent):
-    """The station's process and reservation are gone, as ordered by ``Stop``."""
+    """The station's process and reservation are gone, as ``Stop`` ordered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Found(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Renewed(SupervisorEvent):
-    """A client sent a report; AnswerReport follows."""
+    """A client sent a report; ``AnswerReport`` follows."""
 
     report: ClientReport
     wait_s: float = 0.0  # how long the answer may wait for a change
@@ -134,7 +134,7 @@ class Asked(SupervisorEvent):
 
     order: Order
     node: NodeId
-    is_recalled: bool = False  # the order was given to an earlier supervisor
+    is_recalled: bool = False  # whether the order was given to an earlier supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +148,14 @@ class QuarantinesRecalled(SupervisorEvent):
 class Ticked(SupervisorEvent):
     """Time passed: handle what is due, and place everything again if something has changed."""
 
-    pass_s: float = 0.0  # how long the last placement took; the next one waits five times as long
+    pass_s: float = 0.0  # how long the last placement took; the next placement waits five times as long
 
 
 @dataclass(frozen=True, slots=True)
 class Measured(_WorkerEvent):
     """A worker's sessions, all for one job, ran at ``fps`` together."""
 
-    job: str  # the job's name in its driver
+    job: str  # the job's name in the driver
     sessions: int
     fps: float
     on_device: bool = False  # whether the worker's device decoded
@@ -170,7 +170,7 @@ class RecycleDue(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class Encoding(_WorkerEvent):
-    """A worker's open encoder sessions, and how many were open when its driver refused another, if it did."""
+    """A worker's open encoder sessions, and the number at which the driver refused another session, if it did."""
 
     sessions: int
     refused_at: int | None = None
@@ -182,7 +182,7 @@ class HealthSeen(SupervisorEvent):
 
     node: NodeId
     devices: tuple[DeviceHealth, ...]
-    # {worker: source frames a second}: the maximum since the last poll while its device decoded
+    # {worker: source frames a second}: the highest speed since the last poll while the device decoded
     fps: dict[WorkerId, float] = field(default_factory=dict)
 
 
@@ -203,14 +203,14 @@ class Ended(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Resized(SupervisorEvent):
-    """The result of a ``Resize``; ``trouble`` says why it was not carried out, "" if it was."""
+    """The result of a ``Resize``; ``trouble`` is why the order was not carried out, or ""."""
 
     trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe(Effect):
-    """Probe a node; Probed or ProbeFailed follows."""
+    """Probe a node; ``Probed`` or ``ProbeFailed`` follows."""
 
     node: NodeId
     again: bool = False  # bypasses caches
@@ -218,26 +218,27 @@ class Probe(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Reserve(_WorkerEffect):
-    """Reserve a station's bundle on its node; Reserved or NotReserved follows."""
+    """Reserve a station's bundle on the station's node; ``Reserved`` or ``NotReserved`` follows."""
 
     station: Station
     cores: int
-    gpus: float  # booked once for all stations that share the bundle
+    gpus: float  # reserved once for all stations that share the bundle
 
 
 @dataclass(frozen=True, slots=True)
 class Start(_WorkerEffect):
-    """Start the station's process in its bundle; Started or Died follows."""
+    """Start the station's process in the bundle; ``Started`` or ``Died`` follows."""
 
     station: Station
     slots: int
-    avoided: frozenset[str] = frozenset()  # quarantined devices: a process that gets one only holds it
-    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for its node's
+    # Quarantined devices: a process on one of them does no work, and only holds the device.
+    avoided: frozenset[str] = frozenset()
+    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's own
 
 
 @dataclass(frozen=True, slots=True)
 class Stop(_WorkerEffect):
-    """End the station's process, if there is one, and release its reservation; Stopped follows."""
+    """End the station's process, if any, and release the reservation; ``Stopped`` follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,25 +250,25 @@ class Abandon(_WorkerEffect):
 
 @dataclass(frozen=True, slots=True)
 class Resize(Effect):
-    """Request these numbers of nodes from Ray's autoscaler, and end nodes that run nothing; Resized follows.
+    """Request numbers of nodes from Ray's autoscaler, and end nodes that run nothing; ``Resized`` follows.
 
     The order is repeated even if nothing has changed, because an order may get lost.
     """
 
     wanted: tuple[WantedNodes, ...]
-    ended: tuple[NodeId, ...] = ()  # each order repeats them until they are gone
+    ended: tuple[NodeId, ...] = ()  # nodes to end, repeated in each order until they are gone
 
 
 @dataclass(frozen=True, slots=True)
 class Remember(Effect):
-    """Store users' orders for the next supervisor: {node: order}, without open nodes."""
+    """Store users' orders for the next supervisor as {node: order}; open nodes are left out."""
 
     orders: dict[NodeId, Order]
 
 
 @dataclass(frozen=True, slots=True)
 class KeepQuarantines(Effect):
-    """Store which devices are in quarantine for the next supervisor."""
+    """Store for the next supervisor which devices are in quarantine."""
 
     records: dict[str, DeviceRecord]
 
@@ -276,16 +277,16 @@ class KeepQuarantines(Effect):
 class AnswerReport(Effect):
     """Answer a client's report with its grants."""
 
-    asked: int  # the number of the event that brought the report
+    asked: int  # the number of the event with the report
     client: str
     grants: Grants
 
 
 @dataclass(frozen=True, slots=True)
 class Note(Effect):
-    """Write a line to the event log, with the ids that it concerns."""
+    """Write a line to the event log, with the ids of the workers, nodes or devices concerned."""
 
     action: LogAction
     line: str
     ids: LogIds = NO_IDS
-    is_shown: bool = True  # whether the supervisor's status shows it too
+    is_shown: bool = True  # whether the supervisor's status shows the line too

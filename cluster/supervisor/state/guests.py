@@ -1,4 +1,4 @@
-"""Joins guests' vGPUs with their hosts' polls, if both are nodes of the cluster."""
+"""Joins the polls of guests' vGPUs and of their hosts, if both are nodes of the cluster."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .state import SupervisorState
 
 
 def join_guests(state: SupervisorState, polled: NodeBook) -> None:
-    """Update the hosts' data on vGPUs after a poll of a guest or host; the policy's share overrides the hosts'."""
+    """Update what hosts report about vGPUs, after a poll of a guest or host; a share in the policy takes precedence."""
     if not (_guests(polled) or any(condition.seen.vgpus for condition in polled.conditions.values())):
         return
     hosts = [host for book in state.nodes for host in _hosts_of(state, book)]
@@ -30,7 +30,7 @@ def join_guests(state: SupervisorState, polled: NodeBook) -> None:
 
 
 def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
-    """Return how many more vGPUs the cluster's hosts can create, by type; None without a host."""
+    """Return how many more vGPUs of each type the cluster's hosts can create; None without a host."""
     polled = [condition.seen for book in state.nodes for condition in book.conditions.values()]
     if not any(seen.vgpus or seen.creatable for seen in polled):
         return None
@@ -41,7 +41,7 @@ def vgpu_rooms(state: SupervisorState) -> dict[str, int] | None:
 
 
 def percent_part(book: NodeBook, device: Device) -> float:
-    """Return which part of the whole engine a device uses at 100 percent (vGPU Management SDK guide, 3.2)."""
+    """Return the fraction of the whole engine that a device uses at 100 percent (vGPU Management SDK guide, 3.2)."""
     hosted = book.hosted.get(device.device)
     if hosted is None:
         return own_part(device.kind, device.share, "")

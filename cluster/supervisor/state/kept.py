@@ -1,4 +1,4 @@
-"""Packs users' orders and quarantined devices for a supervisor's successor, with times in UTC."""
+"""Packs users' orders and quarantined devices for the next supervisor, with times in UTC."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ QUARANTINES_KEY: Final = "codecfleet/quarantines"
 
 
 def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[str, bytes]:
-    """Return the key and the bytes to keep; ``utc_offset_s`` plus the supervisor's clock is UTC."""
+    """Return the key and the bytes to store; ``utc_offset_s`` plus the supervisor's clock is UTC."""
     if isinstance(effect, Remember):
         return ORDERS_KEY, msgpack.packb({node: order.value for node, order in effect.orders.items()})
     found = ((key, record.quarantine, record.times) for key, record in effect.records.items())
@@ -23,7 +23,7 @@ def pack_kept(effect: Remember | KeepQuarantines, utc_offset_s: float) -> tuple[
 
 
 def unpack_orders(packed: bytes | None) -> dict[NodeId, Order]:
-    """Return orders by node; {} for None."""
+    """Return the stored orders by node; {} for None."""
     kept = {} if packed is None else msgpack.unpackb(packed)
     known = {order.value for order in Order}
     # An unknown order keeps work off the node too.
@@ -43,7 +43,7 @@ def _packed(found: Quarantine, times: int, utc_offset_s: float) -> dict[str, Any
 
 
 def unpack_quarantines(packed: bytes | None, utc_offset_s: float) -> dict[str, DeviceRecord]:
-    """Return records on a clock that is ``utc_offset_s`` behind UTC; {} for None."""
+    """Return the stored records, on a clock that is ``utc_offset_s`` behind UTC; {} for None."""
     found = {} if packed is None else msgpack.unpackb(packed)
     return {key: _unpacked(values, utc_offset_s) for key, values in found.items()}
 

@@ -1,6 +1,7 @@
 """Messages between clients and the supervisor, and facts about the cluster: frozen, picklable values.
 
-Each report is complete, so a lost one costs a second, and a restarted supervisor learns everything from the next.
+Each report is complete: a lost report costs a second, and a restarted supervisor learns everything from the next
+report.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from ...worker_names import NodeId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """One job: its remaining demand, and how many of its segments run on each worker."""
+    """One job: the remaining demand, and how many of its segments run on each worker."""
 
     demand: Demand
     held: dict[WorkerId, int] = field(default_factory=dict)
@@ -29,7 +30,7 @@ class DeviceFault:
     file: str
     is_wrong: bool
     reason: str
-    is_doubtful: bool = False  # the file, or other work on the device, may be the cause instead
+    is_doubtful: bool = False  # the cause may also be the file, or other work on the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +38,35 @@ class ClientReport:
     """A client's report."""
 
     client: str  # its unique name
-    where: str  # its host and process, to display
-    sequence: int  # grows with each report, so that late ones are recognised
+    where: str  # the client's host and process, as text for display
+    sequence: int  # grows with each report, which shows late reports
     jobs: tuple[JobReport, ...]
-    proven: tuple[WorkerId, ...] = ()  # workers that completed work, so their earlier deaths were no crash loop
-    acknowledged: int = 0  # the number of the newest grants that it received
-    faults: tuple[DeviceFault, ...] = ()  # repeated for a while, and counted once
-    written_off: dict[WorkerId, str] = field(default_factory=dict)  # workers in which its work hung: {worker: reason}
-    # The waiting jobs of batches, which get no slots: ``frames_total`` counts all their frames, ``segments`` has the
-    # length of one segment, and ``workers_max`` is how many could run at once.
+    # Workers that completed work, so their earlier deaths do not count as a crash loop.
+    proven: tuple[WorkerId, ...] = ()
+    acknowledged: int = 0  # the number of the newest grants that the client received
+    faults: tuple[DeviceFault, ...] = ()  # each fault is repeated for a while, and counted once
+    # Workers in which the client's work hung: {worker: reason}.
+    written_off: dict[WorkerId, str] = field(default_factory=dict)
+    # The waiting jobs of batches, which get no slots. ``frames_total`` counts the frames of all these jobs,
+    # ``segments`` has the length of one segment, and ``workers_max`` is how many segments could run at once.
     later: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Slots that a client may use until the next grants; jobs go by the client's own names."""
+    """Slots that a client may use until the next grants; jobs have the client's own names."""
 
     slots: dict[str, dict[WorkerId, int]]  # {job: {worker: slots}}
-    number: int = 0  # grows with every answer, across supervisors
-    dead: frozenset[WorkerId] = frozenset()  # workers of the client that are gone
-    capacity_slots: int = 0  # the most slots that one job could get if no other ran
-    waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots
-    refused: dict[str, str] = field(default_factory=dict)  # why these machines can never give a job slots
-    too_large: dict[str, str] = field(default_factory=dict)  # why no machine has the memory for a job
-    broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost
-    leaving: dict[WorkerId, float] = field(default_factory=dict)  # when the nodes of its workers end, in seconds of UTC
-    unrecoverable: str = ""  # why there will never be any slots, "" while there may be
+    number: int = 0  # grows with every answer, even across supervisors
+    dead: frozenset[WorkerId] = frozenset()  # the client's workers that are gone
+    capacity_slots: int = 0  # the most slots of one job on an otherwise idle cluster
+    waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots, by job
+    refused: dict[str, str] = field(default_factory=dict)  # why these machines can never run a job, by job
+    too_large: dict[str, str] = field(default_factory=dict)  # why no machine has enough memory for a job, by job
+    broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
+    # When the nodes of the client's workers end, in seconds of UTC.
+    leaving: dict[WorkerId, float] = field(default_factory=dict)
+    unrecoverable: str = ""  # why there will never be a slot; "" while there may be one
     what_next: str = ""  # the remedy
 
 
@@ -75,23 +79,23 @@ class RayNode:
     cores: int
     free_cores: int  # not reserved by anything
     gpus: int = 0
-    preemptible: bool = False  # whether its cloud may take it away at any moment
+    preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None  # when a draining node leaves, None if Ray names no time
+    leaves_utc_s: float | None = None  # when a draining node leaves; None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
-    shown: ShownGpus | None = None  # the names of its GPUs
+    shown: ShownGpus | None = None  # the names of the node's GPUs
     dlas: int = 0
     memory_bytes: int | None = None  # memory for workers, without the object store
-    unlisted: str = ""  # why ``gpus`` may be too low, "" if it is not
+    unlisted: str = ""  # why ``gpus`` may be too low; "" if it is right
     labels: dict[str, str] = field(default_factory=dict)  # its labels in Ray
 
     @property
     def knows_its_gpus(self) -> bool:
-        """Whether the tables list all its GPUs, so no probe is needed."""
+        """Whether the tables list all the node's GPUs, so that no probe is needed."""
         return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:
-        """Return the node before any probe: its CPU with all our software codecs, and its known GPUs."""
+        """Return the node before any probe: the CPU with all our software codecs, and the known GPUs."""
         plain = processor_of(self.node, self.name, self.cores, self.memory_bytes)
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)
@@ -104,4 +108,4 @@ class FoundWorker:
 
     worker: WorkerId
     facts: WorkerFacts
-    is_reserved: bool = True  # whether it has a bundle
+    is_reserved: bool = True  # whether the worker has a bundle

@@ -1,4 +1,4 @@
-"""A cluster's live nodes: their devices, and whether they take work."""
+"""A cluster's live nodes: devices of each node, and whether the node takes work."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -36,25 +36,28 @@ class NodeBook:
     """One live node."""
 
     ray: RayNode
-    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)  # shared by all nodes, by ``key_of``
+    # Records of devices by ``key_of``, shared by all nodes.
+    quarantines: dict[str, DeviceRecord] = field(default_factory=dict)
     probed: Node | None = None
-    surplus: str = ""  # why the autoscaler keeps new work away, "" if it does not
-    ending: str = ""  # why the autoscaler ends it, "" if it does not
+    surplus: str = ""  # why the autoscaler keeps new work off the node; "" if it does not
+    ending: str = ""  # why the autoscaler ends the node; "" if it does not
     order: Order = Order.UNCORDON
     probing_since_s: float | None = None
-    has_answered: bool = False  # whether a probe of it has ended, successfully or not
-    conditions: dict[str, Condition] = field(default_factory=dict)  # its GPUs after their last polls, by device
+    has_answered: bool = False  # whether a probe of the node has ended, successfully or not
+    # The conditions of GPUs after the last polls, by device.
+    conditions: dict[str, Condition] = field(default_factory=dict)
     hosted: dict[str, HostedVgpu] = field(default_factory=dict)  # vGPUs whose host is in the cluster, by device
-    lost: str = ""  # the Xid that makes it drain, "" for none
+    lost: str = ""  # the Xid because of which the node drains; "" for none
     unseen_polls: int = 0  # failed polls in a row
     unseen_reason: str = ""  # why the last poll failed
-    unmatched: frozenset[str] = frozenset()  # devices that only the last probe or only the last poll listed
-    leaves_s: float | None = None  # when it ends, None if it stays
+    # Devices that the last probe listed and the last poll did not, or the reverse.
+    unmatched: frozenset[str] = frozenset()
+    leaves_s: float | None = None  # when the node ends; None if the node stays
     units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
-    stations: list[Station] = field(default_factory=list)  # its places for worker processes
+    stations: list[Station] = field(default_factory=list)  # the node's places for worker processes
 
     def __post_init__(self) -> None:
-        """List its stations."""
+        """List the node's stations."""
         self._list_stations()
 
     def update(self, ray: RayNode) -> bool:
@@ -76,46 +79,46 @@ class NodeBook:
 
     @property
     def ids(self) -> LogIds:
-        """Its ids, for the log."""
+        """The node's ids, for the log."""
         return LogIds(node=self.ray.node)
 
     def record_of(self, device: str) -> DeviceRecord:
-        """Return the record of one of its devices."""
+        """Return the record of one of the node's devices."""
         return self.quarantines.get(key_of(device, self.ray.node, self.ray.name), CLEAN)
 
     def set_record(self, device: str, record: DeviceRecord) -> None:
-        """Change the record of one of its devices."""
+        """Change the record of one of the node's devices."""
         self.quarantines[key_of(device, self.ray.node, self.ray.name)] = record
 
     def quarantine_of(self, device: str) -> Quarantine | None:
-        """Return the quarantine that one of its devices is in."""
+        """Return the quarantine of one of the node's devices; None if the device is not in quarantine."""
         return self.record_of(device).quarantine
 
     @property
     def known(self) -> Node:
-        """Its probes' report, or what is known without one."""
+        """The node as probed, or as known without a probe."""
         return self.probed or self.ray.unprobed()
 
     @property
     def is_known(self) -> bool:
-        """Whether all its GPUs are listed, and were probed."""
+        """Whether all GPUs of the node are listed, and were probed."""
         return self.has_answered or not (self.ray.gpus or self.ray.unlisted)
 
     def is_probing(self, now_s: float) -> bool:
-        """Whether a probe is under way."""
+        """Whether a probe of the node is under way."""
         return self.probing_since_s is not None and now_s - self.probing_since_s < PROBE_AGAIN_S
 
     def probe_again(self, now_s: float, *, from_scratch: bool = True) -> Probe:
-        """Return the order for another probe, and note that it is under way.
+        """Return the order for another probe, and note that this probe is under way.
 
-        ``from_scratch`` bypasses caches; without it each GPU only decodes one frame, and no NVENC session opens.
+        ``from_scratch`` bypasses caches; otherwise each GPU only decodes one frame, and no NVENC session opens.
         """
         self.probing_since_s = now_s
         return Probe(self.ray.node, again=from_scratch)
 
     @property
     def state(self) -> DeviceState:
-        """Whether it takes new work; Ray's own drain counts."""
+        """Whether the node takes new work; a drain by Ray counts too."""
         if self.ray.draining or self.lost or self.ending:
             return DeviceState.DRAINING
         is_surplus = self.surplus and self.order is Order.UNCORDON
@@ -123,21 +126,21 @@ class NodeBook:
 
     @property
     def gpus(self) -> tuple[Device, ...]:
-        """All its GPUs and slices, as probed."""
+        """All GPUs and slices of the node, as probed."""
         return self.known.gpus
 
     def gpu(self, device: str) -> Device | None:
-        """Return one of its GPUs and slices, as probed."""
+        """Return a GPU or slice of the node, as probed."""
         return next((each for each in self.gpus if each.device == device), None)
 
     @property
     def is_polled(self) -> bool:
-        """Whether its GPUs are polled: not while it drains, since a watched GPU cannot be reset."""
+        """Whether the node's GPUs are polled: not while the node drains, because a watched GPU cannot be reset."""
         return bool(self.gpus) and self.state is not DeviceState.DRAINING
 
     @property
     def node(self) -> Node:
-        """Its inventory, within Ray's limits on CPUs, memory and GPUs; only the CPU until it was probed."""
+        """The node's inventory within Ray's limits on CPUs, memory and GPUs; only the CPU before the first probe."""
         known = self.known
         state = self.state
         surplus = self.surplus if state is DeviceState.CORDONED else ""
@@ -173,21 +176,21 @@ class NodeBook:
 
     @property
     def summary(self) -> str:
-        """Its devices in a few words."""
+        """The node's devices in a few words."""
         dlas = len(self.node.dlas)
         return ", ".join([*map(_words, self.node.devices), *([f"{dlas} DLA"] if dlas else [])])
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device's place among Ray's GPUs: which unit, and which part of it."""
+    """A device's place among Ray's GPUs: which unit, and which part of the unit."""
 
     unit: str
     part: int = 0
 
 
 def places_of(node: NodeBook) -> dict[str, Place]:
-    """Return the place of every GPU and slice of a node; hidden ones, which a worker may hold, have their own."""
+    """Return the place of every GPU and slice of a node; a hidden device, which a worker may hold, has its own unit."""
     offered = {
         name: Place(f"{node.ray.node}#{number}", part)
         for number, unit in enumerate(node.units.units)
@@ -197,7 +200,7 @@ def places_of(node: NodeBook) -> dict[str, Place]:
 
 
 def _shown_by(node: Node) -> ShownGpus:
-    """Return a node's GPUs, derived from its devices if NVML gave no names."""
+    """Return a node's GPUs; if NVML gave no names, derive the GPUs from the node's devices."""
     devices = node.gpus
     gpus = []
     for index, gpu in enumerate(dict.fromkeys(device.parent or device.device for device in devices)):
@@ -240,18 +243,18 @@ class Nodes:
         return self._books[node]
 
     def get(self, node: NodeId) -> NodeBook | None:
-        """Return a live node by its id."""
+        """Return the live node with this id."""
         return self._books.get(node)
 
     def title(self, node: NodeId) -> str:
-        """Return a node's display name: its host name, with the id if several nodes share a host."""
+        """Return a node's display name: the host name, with the node's id if several nodes share the host."""
         book = self._books.get(node)
         if book is None:
             return node
         return book.ray.name if self._named[book.ray.name] == 1 else f"{book.ray.name}[{node[:8]}]"
 
     def find(self, wanted: str) -> NodeBook | None:
-        """Return the node that a user names by id, id prefix, host name or title; None if none or several match."""
+        """Return the only node with this id, id prefix, host name or title; None if no node or several match."""
         if (named := self._books.get(NodeId(wanted))) is not None:
             return named
         found = [book for name, book in self._books.items() if wanted in (book.ray.name, self.title(name))]
@@ -259,12 +262,12 @@ class Nodes:
         return found[0] if len(found) == 1 else None
 
     def is_left(self, node: NodeId) -> bool:
-        """Return whether Ray drains a node while another one stays."""
+        """Return whether Ray drains a node while another node stays."""
         leaving = {book.ray.node for book in self if book.ray.draining}
         return node in leaving and len(leaving) < len(self)
 
     def see(self, nodes: Iterable[RayNode]) -> tuple[list[NodeBook], list[NodeBook], bool]:
-        """Update the live nodes; return which came, which went, and whether anything changed."""
+        """Update the live nodes; return the new nodes, the lost nodes, and whether anything changed."""
         alive = {node.node: node for node in nodes}
         went = [self._books.pop(name) for name in list(self._books) if name not in alive]
         came = []

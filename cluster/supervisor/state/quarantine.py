@@ -1,6 +1,6 @@
 """Devices in quarantine: why, since when, and when the next trial may bring one back.
 
-Records go by the device's identity, so they outlive workers, stations and the node's membership in Ray.
+Records have the device's identity as key, and so outlive workers, stations and the node's membership in Ray.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ class Cause(Enum):
 
     POLL = "poll"  #: what its driver reports
     DEATHS = "deaths"  #: its worker processes died
-    FAULTS = "faults"  #: its sessions failed, or gave wrong results, on different files
+    FAULTS = "faults"  #: sessions on the device failed, or gave wrong results, for different files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ class DeviceFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """Why and since when a device gets no work."""
+    """Why and since when a device is in quarantine."""
 
     cause: Cause
     reason: str
     since_s: float
     rest_until_s: float = 0.0  # no trial happens earlier
-    until_uncordon: bool = False  # no trial can clear it: a user must
-    engines: frozenset[Engine] = frozenset()  # engines that must work in a trial: those that failed or worked before
+    until_uncordon: bool = False  # no trial can end the quarantine: a user must
+    engines: frozenset[Engine] = frozenset()  # engines that must work in a trial: engines that failed or worked before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,8 @@ class DeviceRecord:
     times: int = 0  # quarantines and failed trials in a row
     returned_s: float | None = None  # when the last quarantine ended
     faults: tuple[DeviceFailure, ...] = ()
-    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial that they caused
-    suspicion: str = ""  # the doubts that caused a trial, until the trial ends
+    doubts: tuple[DeviceFailure, ...] = ()  # doubts since the last trial that doubts caused
+    suspicion: str = ""  # the doubts that caused the current trial; "" without one
     tried_s: float | None = None  # when doubts last caused a trial
 
 
@@ -73,18 +73,18 @@ CLEAN: Final = DeviceRecord()
 
 
 def suspects(records: Iterable[DeviceRecord]) -> frozenset[str]:
-    """Return the files that failed on several devices: such a file is itself to blame, and counts against no device."""
+    """Return the files that failed on several devices: the file is to blame, and the fault counts against no device."""
     devices = Counter(file for record in records for file in {fault.file for fault in record.faults})
     return frozenset(file for file, count in devices.items() if count > 1)
 
 
 def key_of(device: str, node: NodeId, host: str) -> str:
-    """Return a device's key in records; a name unique only on its node is prefixed with the host's name."""
+    """Return a device's key in records; a name that is unique only on the node is prefixed with the host's name."""
     return f"{host}/{device.removeprefix(f'{node}/')}" if device.startswith(f"{node}/") else device
 
 
 def put_away(record: DeviceRecord, found: Quarantine, device: Device, rest_s: float) -> DeviceRecord:
-    """Return the record of a device that enters quarantine, or is in it; ``rest_s`` is the first wait for a trial."""
+    """Return the record of a device that enters or is in quarantine; ``rest_s`` is the wait before the first trial."""
     before = record.quarantine
     if before is not None:
         stays = before.until_uncordon or found.until_uncordon
@@ -97,12 +97,12 @@ def put_away(record: DeviceRecord, found: Quarantine, device: Device, rest_s: fl
 
 
 def rests_of(rest_s: float) -> Backoff:
-    """Return how long to wait before each trial; ``rest_s`` is the first wait."""
+    """Return how long to wait before each trial; ``rest_s`` is the wait before the first trial."""
     return Backoff(rest_s, REST_MAX_S)
 
 
 def trial_failed(record: DeviceRecord, reason: str, now_s: float, rest_s: float) -> DeviceRecord:
-    """Return the record of a quarantined device whose trial failed: the next wait is twice as long."""
+    """Return the record of a quarantined device after a failed trial: the next wait is twice as long."""
     if record.quarantine is None:
         return record
     times = record.times + 1
@@ -116,20 +116,20 @@ def trial_passed(record: DeviceRecord, now_s: float) -> DeviceRecord:
 
 
 def due_now(record: DeviceRecord, now_s: float) -> DeviceRecord:
-    """Return the record of a device that a user wants back: the next trial decides."""
+    """Return the record of a device that a user wants back: the next trial decides whether it works."""
     if record.quarantine is None:
         return record
     return replace(record, quarantine=replace(record.quarantine, rest_until_s=now_s, until_uncordon=False))
 
 
 def is_due(record: DeviceRecord, now_s: float) -> bool:
-    """Return whether a trial may bring a device back now."""
+    """Return whether a quarantined device's next trial is due."""
     found = record.quarantine
     return found is not None and not found.until_uncordon and now_s >= found.rest_until_s
 
 
 def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more fault, but without old ones and those of the same file and kind."""
+    """Return the record with one more fault, but without old faults and those of the same file and kind."""
     kept = tuple(
         each
         for each in record.faults
@@ -139,7 +139,7 @@ def with_fault(record: DeviceRecord, fault: DeviceFailure) -> DeviceRecord:
 
 
 def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
-    """Return the record with one more doubt; for a while after a trial that cleared the device, doubts do not count."""
+    """Return the record with one more doubt; for a while after a trial cleared the device, doubts do not count."""
     if record.tried_s is not None and doubt.at_s - record.tried_s < FAULT_KEPT_S:
         return record
     kept = tuple(each for each in record.doubts if doubt.at_s - each.at_s < FAULT_KEPT_S and each.file != doubt.file)
@@ -147,7 +147,7 @@ def with_doubt(record: DeviceRecord, doubt: DeviceFailure) -> DeviceRecord:
 
 
 def why_suspect(record: DeviceRecord) -> str:
-    """Return why a device should be tried, or ""."""
+    """Return why a device should be tried; "" if it need not be tried."""
     if len(record.doubts) < FILES_DOUBTFUL:
         return ""
     return f"software had to take over for {len(record.doubts)} different files, last: {record.doubts[-1].reason}"
@@ -162,7 +162,7 @@ def why_guilty(record: DeviceRecord, probed: Device) -> str:
 
 
 def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str:
-    """Return why faults show that the device is to blame, "" while the files may be; ``suspects`` do not count."""
+    """Return why faults show that the device is to blame, "" while files may be; files in ``suspects`` do not count."""
     counted = [fault for fault in faults if fault.file not in suspects]
     wrong = [fault for fault in counted if fault.is_wrong]
     if (files := len({fault.file for fault in wrong})) >= FILES_WRONG:
@@ -173,12 +173,12 @@ def why_faulty(faults: Iterable[DeviceFailure], suspects: frozenset[str]) -> str
 
 
 def working_engines(device: Device) -> frozenset[Engine]:
-    """Return which of NVDEC and NVENC a trial found working."""
+    """Return which engines (NVDEC, NVENC) worked in a trial."""
     return frozenset(trial.engine for trial in device.trials if trial.works and trial.engine in MEDIA_ENGINES)
 
 
 def why_not_passed(quarantine: Quarantine, probed: Device | None) -> str:
-    """Return why a probe does not bring a device back; "" if it decoded, and encoded if it has an encoder."""
+    """Return why the device stays in quarantine after a probe; "" if it decoded, and encoded if it has an encoder."""
     if probed is None:
         return "the probe of its node does not list it"
     if probed.state is DeviceState.QUARANTINED:

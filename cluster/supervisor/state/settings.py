@@ -1,4 +1,4 @@
-"""A supervisor's timeouts and policy, with the environment's changes."""
+"""A supervisor's timeouts and policy; environment variables can change them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,28 +10,33 @@ from ...placement.model.policy import Policy, load_policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorSettings:
-    """The supervisor's timeouts in seconds, and its options; the defaults suit a cluster."""
+    """The supervisor's timeouts in seconds, and other options; the defaults suit a cluster."""
 
-    idle_release_s: float | None = 30.0  # how long an unused worker keeps its process and reservation; None: for ever
+    idle_release_s: float | None = 30.0  # how long an unused worker keeps its process and reservation; for ever if None
     client_expiry_s: float = 10.0  # a client without a report for this long loses its slots
-    recovery_s: float = 3.0  # after a restart clients have this long to report their slots, which do not change
+    # How long clients have after a restart to report their slots; until then slots do not change.
+    recovery_s: float = 3.0
     node_wait_s: float = 30.0  # how long jobs wait for the first node with a CPU while a cluster starts
-    device_wait_s: float = 30.0  # how long a job that only GPUs can serve waits for one
-    reserve_limit_s: float = 10.0  # how long Ray may take for a reservation; the next attempt takes what is free
-    start_limit_s: float = 60.0  # how long a worker process may take to answer; a cold node needs some seconds
-    ping_limit_s: float = 20.0  # a worker without an answer for this long is dead: Ray needs 65 s for a frozen node
-    quarantine_s: float = 30.0  # how long a device waits for its first trial; doubles each time
+    device_wait_s: float = 30.0  # how long a job that needs a GPU waits for one
+    reserve_limit_s: float = 10.0  # how long Ray may take for a reservation; the next attempt reserves what is free
+    # How long a worker process may take to answer after its start; some seconds are usual on a cold node.
+    start_limit_s: float = 60.0
+    # A worker without an answer for this long counts as dead; Ray itself needs 65 s to notice a frozen node.
+    ping_limit_s: float = 20.0
+    # How long a quarantined device waits for the first trial; doubles with each failed trial.
+    quarantine_s: float = 30.0
     fence_s: float = 60.0  # a worker that is not renewed for this long ends itself
     health_s: float = 10.0  # how often every node's GPUs are polled
-    health_limit_s: float = 30.0  # how long a poll may take; then the polling process is replaced
+    health_limit_s: float = 30.0  # how long a poll may take; after that, the polling process is replaced
     retire_s: float = 600.0  # a supervisor without clients and workers ends itself after this long
-    bridges: bool = False  # until the workers of a job's GPUs have started, it may use processors instead
-    gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start; the choice of an encoder allows for it
-    autoscale: AutoscaleConfig | None = None  # groups of nodes that it resizes; None: others resize the cluster
+    bridges: bool = False  # how long a job waits for workers of GPUs to start before it may use processors instead
+    gpu_start_s: float = 0.0  # how long the first GPU's worker takes to start, as assumed when an encoder is chosen
+    # The node groups that the supervisor resizes; None if something else resizes the cluster.
+    autoscale: AutoscaleConfig | None = None
 
 
 def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
-    """Return a cluster's settings with the environment's changes. Raises UsageError: a variable is invalid."""
+    """Return a cluster's settings, changed by environment variables. Raises UsageError: a variable is invalid."""
     settings, idle_s, autoscale = SupervisorSettings(), idle_release_s(environment), environment.get(AUTOSCALE, "")
     if idle_s is not None:
         settings = replace(settings, idle_release_s=idle_s)
@@ -39,6 +44,6 @@ def settings_from(environment: Mapping[str, str]) -> SupervisorSettings:
 
 
 def policy_from(environment: Mapping[str, str]) -> Policy:
-    """Return the policy that the environment names, or the default. Raises UsageError: its file is invalid."""
+    """Return the policy that the environment names, or the default. Raises UsageError: the policy's file is invalid."""
     path = environment.get(POLICY, "")
     return load_policy(path) if path else Policy()

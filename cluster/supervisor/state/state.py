@@ -1,4 +1,4 @@
-"""The supervisor's whole state, and simple queries of it."""
+"""The supervisor's whole state, with simple queries."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Targets = Mapping[StationId, Mapping[str, int]]
 
 
 class Planner:
-    """Places demands by documented rates, which workers' measurements update."""
+    """Places demands by documented rates, which measurements of workers update."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -52,7 +52,7 @@ class JobPlan:
     """Where one job runs."""
 
     lanes_at: defaultdict[NodeId, list[Lane]] = field(default_factory=lambda: defaultdict(list))  # by node
-    refusals: list[Refusal] = field(default_factory=list)  # why the job is on no device, or not on some
+    refusals: list[Refusal] = field(default_factory=list)  # why the job is not on any device, or not on some devices
     slots: dict[StationId, int] = field(default_factory=dict)  # by station
 
     @property
@@ -86,28 +86,28 @@ class Plans:
 
 @dataclass(slots=True)
 class Scaling:
-    """The last decision on the number of nodes, and the inputs of the next."""
+    """The last decision on the number of nodes, and the inputs for the next decision."""
 
     decision: Decision = field(default_factory=Decision)
-    since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by its key
-    idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when a node has had no lease
-    able: frozenset[str] = frozenset()  # jobs that some group can do
+    since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by the job's key
+    idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when each node has had no lease
+    able: frozenset[str] = frozenset()  # jobs that at least one group can do
     sent: Resize | None = None  # the last order
     sent_s: float = 0.0  # when it was given
-    trouble: str = ""  # why Ray refuses orders, "" if it does not
+    trouble: str = ""  # why Ray refuses orders; "" if it does not
 
     def may_serve(self, job: str) -> bool:
-        """Return whether nodes that can do a job may join."""
+        """Return whether nodes may join that can do a job."""
         return not self.trouble and job in self.able
 
     def expected(self) -> str:
-        """Return which nodes are pending, "" for none."""
+        """Return which nodes are pending; "" if none are."""
         coming = [(size.wanted - size.there, size.group) for size in self.decision.sizes if size.wanted > size.there]
         return ", ".join(f"{count} of {group}" for count, group in coming)
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether nodes are requested or ending, so the supervisor must stay."""
+        """Whether nodes are requested or ending, so that the supervisor must stay."""
         return bool(self.sent and (self.sent.ended or any(each.count for each in self.sent.wanted)))
 
 
@@ -124,26 +124,26 @@ class SupervisorState:
     """The supervisor's knowledge. Only ``Core.decide`` changes it."""
 
     settings: SupervisorSettings
-    planner: Planner  # the policy, and rates with workers' measurements
+    planner: Planner  # the policy, and rates updated by workers' measurements
     speeds: Speeds | None  # how fast the nodes of each group are; None if the cluster is not resized
-    epoch: int  # number of the newest process; grows by one with each start
-    recovering_until_s: float  # until then clients keep the slots that they report, and no others are granted
+    epoch: int  # the number of the newest process; each start adds one
+    recovering_until_s: float  # until then clients keep the slots that they report, and no new slots are granted
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
-    granted: int  # number of the newest grants
-    event: int = 0  # number of the current event, or of the last one; from 1
-    is_dirty: bool = False  # something has changed since everything was placed; a tick places it again
+    granted: int  # the number of the newest grants
+    event: int = 0  # the number of the current or last event, from 1
+    is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
     placed_s: float | None = None  # when everything was last placed
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
     clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls
     plans: Plans = field(default_factory=Plans)  # where jobs run, and why not elsewhere
-    capacity_slots: int = 0  # the cores of open nodes: the most slots of one job if no other ran
-    unservable: dict[str, str] = field(default_factory=dict)  # by job, why even an idle cluster cannot run it
+    capacity_slots: int = 0  # the cores of open nodes: the most slots of one job on an otherwise idle cluster
+    unservable: dict[str, str] = field(default_factory=dict)  # why even an idle cluster cannot run a job, by job
     stranded: dict[str, Stranded] = field(default_factory=dict)  # jobs that wait for GPUs that may never appear, by key
     caps: KnownCaps = field(default_factory=dict)  # caps on encoder sessions, learnt from refusals
     scaling: Scaling = field(default_factory=Scaling)  # how many nodes there should be
-    orphans_due_s: float | None = None  # when adopted workers drop the work of clients that have not reported
+    orphans_due_s: float | None = None  # when adopted workers cancel the work of clients that have not reported
     end: str = ""  # why the supervisor has ended; "" while it runs
 
     @property
@@ -155,24 +155,24 @@ class SupervisorState:
 
     @property
     def may_grow(self) -> bool:
-        """Whether nodes may come because the supervisor asks for them."""
+        """Whether nodes may join at the supervisor's request."""
         return self.speeds is not None and not self.scaling.trouble
 
     def is_recovering(self, now_s: float) -> bool:
-        """Return whether, after a restart, clients still keep the slots that they report to hold."""
+        """Return whether clients still keep, after a restart, the slots that they report."""
         return now_s < self.recovering_until_s
 
     def station(self, worker: WorkerId, *states: StationState) -> StationBook | None:
-        """Return the station whose current process has this name, epoch included, if it is in one of ``states``."""
+        """Return the station whose current process has this name (with the epoch), if it is in one of ``states``."""
         book = self.stations.get(worker.station)
         return book if book is not None and book.worker == worker and book.state in states else None
 
     def is_live(self, worker: WorkerId) -> bool:
-        """Return whether a worker of this name, epoch included, is up."""
+        """Return whether the worker with this name (with the epoch) is up."""
         return self.station(worker, StationState.READY) is not None
 
     def node_of(self, book: StationBook) -> NodeBook:
-        """Return a station's node, which exists as long as the station."""
+        """Return a station's node; it exists as long as the station."""
         return self.nodes[book.station.node]
 
     def note(self, action: LogAction, book: StationBook, what: str) -> Note:

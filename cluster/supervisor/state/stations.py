@@ -1,4 +1,4 @@
-"""A station: the place of a worker process, and its states."""
+"""A station: the place of a worker process, with the states of that process."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -41,78 +41,78 @@ IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.
 EDGES: dict[StationState, frozenset[StationState]] = {
     # A job wants the station's device, or an earlier supervisor's worker was found in the station.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),
-    # Ray reserved its bundle, or did not.
+    # Ray reserved the station's bundle, or did not.
     StationState.RESERVING: frozenset({StationState.STARTING, StationState.RESTING}),
-    # Its process answered, died, or did not start.
+    # The station's process answered, died, or did not start.
     StationState.STARTING: frozenset({StationState.READY, StationState.RESTING, StationState.QUARANTINED}),
-    # It was unused, or its process died.
+    # The station was unused, or its process died.
     StationState.READY: frozenset({StationState.LEAVING, StationState.RESTING, StationState.QUARANTINED}),
-    # Its process and reservation are gone.
+    # The station's process and reservation are gone.
     StationState.LEAVING: frozenset({StationState.EMPTY}),
-    # It has waited after a death.
+    # The station has waited after a death.
     StationState.RESTING: frozenset({StationState.EMPTY}),
-    # Its device passed a probe.
+    # The station's device passed a probe.
     StationState.QUARANTINED: frozenset({StationState.EMPTY}),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. Ray chooses its GPU; stations for slices of one GPU share it."""
+    """The place of one worker process. Ray chooses the station's GPU; stations for slices of one GPU share the GPU."""
 
-    station: StationId  # its name: node, seat and number
+    station: StationId  # the station's name: node, seat and number
     slots: int
-    sharers: int = 1  # the number of stations per GPU
+    sharers: int = 1  # how many stations each GPU has
     counts_slices: bool = False  # whether Ray counts each slice as a GPU
 
     @property
     def node(self) -> NodeId:
-        """Its node."""
+        """The node of the station."""
         return self.station.node
 
     @property
     def kind(self) -> DeviceKind:
-        """The kind of device that it serves."""
+        """The kind of device that the station serves."""
         return self.station.kind
 
     @property
     def dla(self) -> int | None:
-        """The number of its DLA, if it has one."""
+        """The number of the station's DLA; None without one."""
         return self.station.number if self.kind.runs_networks else None
 
 
 @dataclass(slots=True)
 class StationBook:
-    """A station's state; messages about any process but the current one are ignored."""
+    """A station's state; only messages about the current process count."""
 
     station: Station
     state: StationState = StationState.EMPTY
     epoch: int = 0  # of its current process
     worker: WorkerId = NO_WORKER  # its current process
-    since_s: float = 0.0  # when it changed to ``state``
+    since_s: float = 0.0  # when the station changed to ``state``
     facts: WorkerFacts | None = None  # reported by its process
-    device: str = ""  # its current or last GPU
+    device: str = ""  # the station's current or last GPU
     reserved_cores: int = 0
-    unreserved_next: bool = False  # its next process shares cores that other Ray work has reserved
+    unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
-    outgoing: bool = False  # its process gets no more work and ends once idle, because it will be replaced
+    outgoing: bool = False  # the process is to be replaced: it gets no more work, and ends once idle
     deaths_in_a_row: int = 0
     quarantines: int = 0
     rest_until_s: float = 0.0
     unused_since_s: float | None = None
     reason: str = ""  # of its last change
-    recycle_due: str = ""  # why its process will be replaced once idle
+    recycle_due: str = ""  # why the process will be replaced once idle
     encoding: int = 0  # its encoder sessions
-    refused_at: int | None = None  # sessions open at a refusal, until its device is known
-    story: list[str] = field(default_factory=list)  # its last changes, for error messages
-    took: dict[int, str] = field(default_factory=dict)  # the devices of its last processes, by epoch
+    refused_at: int | None = None  # how many sessions were open at a refusal; kept until the device is known
+    story: list[str] = field(default_factory=list)  # the last changes of state, for error messages
+    took: dict[int, str] = field(default_factory=dict)  # the devices of the station's last processes, by epoch
 
     def begin(self, epoch: int) -> None:
-        """Give its next process a name."""
+        """Give the station's next process a name."""
         self.epoch, self.worker = epoch, WorkerId.of(self.station.station, epoch)
 
     def to(self, state: StationState, now_s: float, reason: str = "") -> None:
-        """Change to ``state``. Raises ValueError: no such edge; the message lists the station's last transitions."""
+        """Change to ``state``. Raises ValueError: the change is not allowed; the message lists the last changes."""
         if state not in EDGES[self.state]:
             name = self.station.station
             raise ValueError(f"station {name} cannot go from {self.state.value} to {state.value}: {self.story}")
@@ -129,32 +129,32 @@ class StationBook:
 
     @property
     def is_holding(self) -> bool:
-        """Whether its process cannot work, and only keeps its GPU so that Ray assigns others to other workers."""
+        """Whether the process cannot work, and only keeps the GPU so that Ray assigns other GPUs to other workers."""
         return (
             self.facts is not None and self.station.kind.takes_gpu and bool(self.facts.trouble or not self.facts.device)
         )
 
     @property
     def ids(self) -> LogIds:
-        """The ids of its process, for the log."""
+        """The ids of the station's process, for the log."""
         return LogIds(node=self.station.node, device=self.device, worker=self.worker)
 
     @property
     def could_transcode(self) -> bool:
-        """Whether a transcoding worker is up here, or starts without a reservation."""
+        """Whether a transcoding worker is up in the station, or starts without a reservation."""
         is_up = self.state in (StationState.READY, StationState.STARTING)
         return not self.station.kind.runs_networks and (is_up or self.unreserved_next)
 
     @property
     def ready_slots(self) -> int:
-        """The slots it offers now."""
+        """The slots that the station offers now."""
         return 0 if self.facts is None else self.facts.slots
 
 
 def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
-    """Return the stations of a node: one per 8 cores, per GPU or slice that Ray gives out, and per DLA.
+    """Return the stations of a node: one per 8 cores, one per DLA, and one per GPU or slice that Ray assigns.
 
-    Ray chooses a bundle's GPU, so every GPU has as many stations as the one with the most slices.
+    Ray chooses a bundle's GPU, so every GPU has as many stations as the GPU with the most slices.
     """
     cores = [sum(device.engines.values()) for device in node.devices if device.kind.is_processor]
     processors = [
@@ -171,7 +171,7 @@ def stations_of(node: Node, gpus: int, units: Units) -> list[Station]:
 
 
 def unseen_station(station: StationId) -> Station | None:
-    """Return the station of a DLA or slice by its name: its worker may be found before its node was probed."""
+    """Return the DLA or slice station with this name; the worker may be found before the node is probed."""
     if station.kind.runs_networks:
         return Station(station, SESSIONS_PER_DLA)
     return Station(station, GPU_SLOTS) if station.part else None

@@ -1,7 +1,7 @@
 """Terms: numbers that grow with each supervisor of a cluster.
 
-A supervisor that was frozen or cut off sees its successor's term before it gives an order, and ends; workers refuse
-its orders too.
+A supervisor that was frozen or cut off reads the term of its successor before the next order, and ends. Workers refuse
+orders of an older term too.
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ class Standing(Enum):
     """Whether a supervisor may give orders."""
 
     LEADS = "leads"
-    UNSURE = "unsure"  #: it could not read which terms were claimed
-    SUPERSEDED = "superseded"  #: a newer term was claimed: its process ends
-    CUT_OFF = "cut off"  #: it could not read them for too long: its process ends
+    UNSURE = "unsure"  #: the supervisor could not read which terms were claimed
+    SUPERSEDED = "superseded"  #: a newer term was claimed, so the process ends
+    CUT_OFF = "cut off"  #: the supervisor could not read the terms for too long, so the process ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class Tenure:
     """A supervisor's own standing."""
 
     term: int
-    seen_s: float  # when it last read the terms
+    seen_s: float  # when the supervisor last read the terms
     standing: Standing = Standing.LEADS
 
     @property
     def is_over(self) -> bool:
-        """Whether it may never give an order again."""
+        """Whether the supervisor may never give an order again."""
         return self.standing in (Standing.SUPERSEDED, Standing.CUT_OFF)
 
 
 def after_look(tenure: Tenure, newest: int | None, now_s: float, limit_s: float) -> Tenure:
-    """Return the tenure after reading the newest term; it is cut off if that was None, unreadable, for ``limit_s``."""
+    """Return the tenure after a reading of the newest term; cut off after ``limit_s`` of readings that fail (None)."""
     if tenure.is_over:
         return tenure
     if newest is None:

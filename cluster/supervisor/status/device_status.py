@@ -1,4 +1,4 @@
-"""A device in ``codecfleet status``: plain values, each with a reason if it is missing."""
+"""A device in ``codecfleet status``: plain values, with a reason for each missing value."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ NOT_POLLED = "it has not been polled yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
-    """A GPU, slice or vGPU. Values that it does not report are None, and ``unknown`` has the reasons by name."""
+    """A GPU, slice or vGPU. Values that are not reported are None; ``unknown`` has the reasons by name."""
 
     node: str
     device: str
@@ -28,9 +28,9 @@ class DeviceStatus:
     # {} unless it is in quarantine: "cause" (poll, deaths, faults), "since" (in UTC), "for_s", "times" (quarantines in
     # a row), and "trial_in_s" (when a trial may end it; None if only ``uncordon`` does).
     quarantine: dict[str, Any] = field(default_factory=dict)
-    seen_s: float | None = None  # how long ago it was polled; None if it was not
-    told_by: str = ""  # how others' use is separated from codecfleet's
-    # By engine: "percent" is how busy it is, "others_percent" what placement counts as others' use.
+    seen_s: float | None = None  # how long ago the device was polled; None if it was not
+    told_by: str = ""  # how other programs' use is told apart from codecfleet's
+    # By engine: "percent" is how busy the engine is, "others_percent" is what placement counts as use by others.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"
     encoder_sessions: dict[str, int | None] = field(default_factory=dict)  # "open" and "others"
@@ -46,18 +46,18 @@ class DeviceStatus:
 
     @property
     def memory_used(self) -> str:
-        """Its memory in use as ``3.0 of 24.0`` GiB; "" if unknown."""
+        """The device's memory in use as ``3.0 of 24.0`` GiB; "" if unknown."""
         total, used = self.memory.get("total_bytes"), self.memory.get("used_bytes")
         return "" if total is None or used is None else f"{used / GIB:.1f} of {total / GIB:.1f}"
 
     @property
     def held_down(self) -> str:
-        """A sentence if something limits its clocks, else ""."""
+        """A sentence if something limits the device's clocks; "" if nothing does."""
         return "" if self.throttle in (None, "none") else f"clocks are held down: {self.throttle}"
 
 
 def device_status(title: str, device: Device, node: NodeBook, now_s: float) -> DeviceStatus:
-    """Return a device's status; ``title`` is its node's display name."""
+    """Return a device's status; ``title`` is the display name of the device's node."""
     condition, hosted = node.conditions.get(device.device), node.hosted.get(device.device)
     said = Said()
     if condition is None or node.unseen_reason:

@@ -1,4 +1,7 @@
-"""The recent work and speed of stations, from heartbeats, for ``codecfleet dashboard``: bounded, no clock or I/O."""
+"""The recent work and speed of stations for ``codecfleet dashboard``, taken from heartbeats.
+
+The size is limited; there is no clock and no I/O.
+"""
 
 import heapq
 import math
@@ -10,17 +13,17 @@ from typing import Final
 from ....actors.device.pieces import ReportedPiece
 from ...worker_names import NodeId, StationId, WorkerId
 
-KEPT_S: Final = 900.0  # how far back the history goes, unless a count below is reached first
-EACH_MAX: Final = 240  # the most work items that are kept of one station
+KEPT_S: Final = 900.0  # how far back the history goes, unless one of the limits below is reached first
+EACH_MAX: Final = 240  # the most work items kept for one station
 TOTAL_MAX: Final = 60_000
 """The most work items of all stations together, at about 300 bytes each; every station may keep an equal share."""
 EACH_LEAST: Final = 8
-SPEEDS_MAX: Final = 450  # the most speeds: one every 2 s, for ``KEPT_S``
-GONE_MAX: Final = 24  # the most lost stations that are included besides the requested ones
+SPEEDS_MAX: Final = 450  # the most speeds kept: one every 2 s, for ``KEPT_S``
+GONE_MAX: Final = 24  # the most lost stations in an answer, besides the requested stations
 SLACK_S: Final = 0.02
 """Work may seem to begin this long before its predecessor ends: heartbeats take time."""
 RUNNING: Final = "running"
-LOST: Final = "lost"  # ended with its process, or missing from its process's next heartbeat
+LOST: Final = "lost"  # the item ended with its process, or is missing from the process's next heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +32,9 @@ class PieceSeen:
 
     job: str
     label: str
-    lane: int  # its row, if several items run at the same time
-    began_s: float  # in a ``History``, seconds before now; in a ``WorkHistory``, a time on its clock
-    ended_s: float | None  # likewise; None while it runs
+    lane: int  # the row of the item, if several items run at the same time
+    began_s: float  # in a ``History``, seconds before now; in a ``WorkHistory``, a time on the supervisor's clock
+    ended_s: float | None  # as for ``began_s``; None while the item runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
 
 
@@ -41,7 +44,7 @@ class History:
 
     pieces: dict[StationId, tuple[PieceSeen, ...]] = field(default_factory=dict)  # by station and begin
     speeds: tuple[tuple[float, float], ...] = ()  # (time, source frames a second of all workers)
-    gone: dict[StationId, str] = field(default_factory=dict)  # {lost station: its node's name}, latest first
+    gone: dict[StationId, str] = field(default_factory=dict)  # {lost station: node name}, latest first
 
 
 @dataclass(slots=True)
@@ -50,8 +53,8 @@ class _Station:
     node: str
     beat_s: float
     pieces: dict[str, PieceSeen] = field(default_factory=dict)  # by run, oldest first
-    free_s: list[float] = field(default_factory=list)  # when each lane is free again
-    dropped_s: float = -math.inf  # work that ended by then was dropped
+    free_s: list[float] = field(default_factory=list)  # when each lane becomes free
+    dropped_s: float = -math.inf  # items that ended up to this time were dropped
 
     def begin(self, run: str, job: str, label: str, began_s: float) -> None:
         lane = next((n for n, free_s in enumerate(self.free_s) if free_s <= began_s + SLACK_S), len(self.free_s))
@@ -63,13 +66,13 @@ class _Station:
         self.free_s[ended.lane] = ended_s
 
     def lose(self, still: Collection[str] = ()) -> None:
-        """End the work items that are not ``still`` running, as of the last heartbeat."""
+        """End all work items except those in ``still``, which run, as of the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
                 self.end(run, max(kept.began_s, self.beat_s), LOST)
 
     def trim(self, most: int, since_s: float) -> None:
-        """Keep ``most`` work items, without those that ended before ``since_s``; running work is never dropped."""
+        """Drop items beyond ``most``, and items that ended before ``since_s``; running items are never dropped."""
         dropped: list[str] = []
         for run, kept in self.pieces.items():
             if kept.ended_s is None:
@@ -83,10 +86,7 @@ class _Station:
 
 
 class WorkHistory:
-    """Collects heartbeats; times are on the supervisor's clock.
-
-    ``title`` returns a live node's display name.
-    """
+    """Collects heartbeats, with times on the supervisor's clock. ``title`` returns a live node's display name."""
 
     def __init__(self, title: Callable[[NodeId], str]) -> None:
         self._title = title
@@ -94,7 +94,7 @@ class WorkHistory:
         self._speeds: deque[tuple[float, float]] = deque(maxlen=SPEEDS_MAX)
 
     def note(self, worker: WorkerId, pieces: Iterable[ReportedPiece], now_s: float) -> None:
-        """Note a worker's work items, whose times are relative to their heartbeat."""
+        """Note a worker's work items; the items' times are relative to the heartbeat."""
         station = self._of(worker, now_s)
         reported = sorted(pieces, key=lambda piece: piece[3])
         station.lose({run for run, *_ in reported})
@@ -119,23 +119,23 @@ class WorkHistory:
         return found
 
     def look(self, fps: float, now_s: float) -> None:
-        """Note the speed of all workers together, and forget stations without a heartbeat for ``KEPT_S``."""
+        """Note the total speed of all workers, and forget stations without a heartbeat for ``KEPT_S``."""
         self._speeds.append((now_s, fps))
         for name in [name for name, station in self._stations.items() if station.beat_s < now_s - KEPT_S]:
             del self._stations[name]
 
     @property
     def speeds(self) -> tuple[tuple[float, float], ...]:
-        """(time, source frames a second of all workers), oldest first."""
+        """The total speed of all workers: (time, source frames a second), oldest first."""
         return tuple(self._speeds)
 
     def recall(self, speeds: Iterable[tuple[float, float]], now_s: float) -> None:
-        """Begin with the speeds that an earlier supervisor recorded, oldest first."""
+        """Start with the speeds that an earlier supervisor recorded, oldest first."""
         earlier = (each for each in speeds if now_s - KEPT_S <= each[0] <= now_s)
         self._speeds = deque([*earlier, *self._speeds], maxlen=SPEEDS_MAX)
 
     def of(self, stations: Iterable[StationId], is_live: Callable[[WorkerId], bool], now_s: float) -> History:
-        """Return the work of these stations and of lost ones; ``is_live`` returns whether a worker is up."""
+        """Return the work of these stations and of lost stations; ``is_live`` returns whether a worker is up."""
         asked = {name: self._stations[name] for name in stations if name in self._stations}
         idle = ((name, each) for name, each in self._stations.items() if each.pieces and not is_live(each.worker))
         others = [(name, each) for name, each in idle if name not in asked]

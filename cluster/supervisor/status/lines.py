@@ -17,7 +17,7 @@ LOG_LINES = 10
 
 
 def status_lines(status: Status) -> Iterator[str]:
-    """Yield nodes, devices, workers with their leases, jobs in their order, quarantine, and the newest events."""
+    """Yield nodes, devices, workers with leases, jobs in order, quarantine, and the newest events."""
     yield f"supervisor  process {status.pid} on {status.host}, {named(status.release)}"
     yield ""
     yield f"nodes       {len(status.nodes)}"

@@ -1,6 +1,6 @@
-"""Keeps the newest events, the nodes and the speeds for a supervisor's successor, without clock or I/O.
+"""Keeps the newest events, nodes and speeds for the next supervisor, without clock or I/O.
 
-Times are in UTC, because clocks differ between processes. The successor skips what it cannot read.
+Times are in UTC, because clocks differ between processes. The next supervisor skips unreadable values.
 """
 
 import math
@@ -17,29 +17,29 @@ from .history import WorkHistory
 EVENTS_KEY: Final = "codecfleet/events"
 SPEEDS_KEY: Final = "codecfleet/speeds"
 NODES_KEY: Final = "codecfleet/nodes"
-NODES_NAMED: Final = 4  # the most lost nodes that one event names
+NODES_NAMED: Final = 4  # the most lost nodes named in one event
 EVENTS_MAX: Final = 1000  # the most events of a supervisor
-EVENTS_KEPT: Final = 200  # the most events kept for a successor
-EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only its time of day is shown
+EVENTS_KEPT: Final = 200  # the most events kept for the next supervisor
+EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only the time of day is shown, so a day at most
 LINE_MAX: Final = 400  # the most characters kept of each event
-EVERY_S: Final = 5.0  # how often changes are kept
+EVERY_S: Final = 5.0  # how often changes are stored
 
 Put: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 """Stores bytes under a key."""
 
 
 class Past:
-    """A supervisor's events and, in ``history``, its speeds."""
+    """A supervisor's events; ``history`` has the speeds."""
 
     def __init__(self, history: WorkHistory) -> None:
         self._history = history
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENTS_MAX)
-        self._kept: dict[str, object] = {}  # the newest value under each key
+        self._kept: dict[str, object] = {}  # the value last stored under each key
         self._next_s = -math.inf
 
     @property
     def events(self) -> tuple[tuple[float, str], ...]:
-        """(seconds since the epoch, line), oldest first."""
+        """The events as (seconds since the epoch, line), oldest first."""
         return tuple(self._events)
 
     def note(self, line: str, utc_s: float) -> None:
@@ -47,7 +47,7 @@ class Past:
         self._events.append((utc_s, line))
 
     def recall(self, events: bytes | None, speeds: bytes | None, now_s: float, utc_offset_s: float) -> bool:
-        """Begin with an earlier supervisor's events and speeds; return whether it had events.
+        """Start with an earlier supervisor's events and speeds; return whether there were events.
 
         ``utc_offset_s`` plus the supervisor's clock, which shows ``now_s``, is UTC.
         """
@@ -60,7 +60,7 @@ class Past:
         return bool(earlier)
 
     async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
-        """Keep the changes since the last call, at most once in ``EVERY_S``.
+        """Store the changes since the last call, at most once in ``EVERY_S``.
 
         ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """
@@ -80,7 +80,7 @@ class Past:
 
 
 def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
-    """Return in one line which nodes of an earlier supervisor are no longer ``alive``; "" if all are."""
+    """Return in one line which nodes of an earlier supervisor are not in ``alive``; "" if all are."""
     try:
         found = {} if packed is None else dict(msgpack.unpackb(packed))
     except (ValueError, TypeError):
@@ -94,13 +94,13 @@ def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
 
 
 def _moved(speeds: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return speeds up to the first 0 after the last positive one, so that an idle fleet stores nothing new."""
+    """Return the speeds without all but the first of the final zeros, so that an idle fleet stores nothing new."""
     last = max((number for number, (_, fps) in enumerate(speeds) if fps), default=-2)
     return speeds[: last + 2]
 
 
 def _unpacked(packed: bytes | None) -> list[tuple[float, Any]]:
-    """Return pairs of a time and a value; [] for None and for anything malformed."""
+    """Return pairs of a time and a value; [] for None or for a malformed value."""
     try:
         return [(float(at_s), what) for at_s, what in ([] if packed is None else msgpack.unpackb(packed))]
     except (ValueError, TypeError):

@@ -19,7 +19,7 @@ from .device_status import DeviceStatus, device_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A node, as it was last probed."""
+    """A node as last probed."""
 
     node: str
     name: str
@@ -27,18 +27,18 @@ class NodeStatus:
     devices: str  # "2 cores, L4 (4 NVDEC, 2 NVENC)"
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
-    driver_choice: str = ""  # which CUDA driver its workers load, and why; "" if there was no choice
+    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A station and its process."""
+    """A station and the station's process."""
 
     worker: StationId  # the station's name
     node: str  # its node's display name
-    kind: str  # its seat: cpu, gpu or dla
+    kind: str  # the station's seat: cpu, gpu or dla
     state: str
-    since_s: float  # how long it has been in that state
+    since_s: float  # how long the station has been in this state
     reason: str  # for that state
     pid: int | None
     device: str
@@ -48,29 +48,29 @@ class WorkerStatus:
 
     @property
     def place(self) -> str:
-        """Its node and its name there."""
+        """The station's node, and the station's name on that node."""
         return f"{self.node}/{self.worker.rpartition('/')[2]}"
 
     @property
     def on(self) -> str:
-        """Its device, to display."""
+        """The station's device, as text for display."""
         kind = SEATS[self.kind]
         return (kind.takes_gpu and self.device) or kind.title
 
     @property
     def used(self) -> int:
-        """How many of its slots are in use."""
+        """How many of the station's slots are in use."""
         return sum(self.leases.values())
 
     @property
     def jobs(self) -> str:
-        """Its jobs and the slots of each, to display."""
+        """The station's jobs with the slots of each job, as text for display."""
         return ", ".join(f"{job.rpartition('/')[2]} {slots}" for job, slots in self.leases.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job: its remaining segments, the slots it may use and uses, and why it waits."""
+    """A job: the remaining segments, the slots that it may use and does use, and why it waits."""
 
     job: str
     client: str
@@ -78,14 +78,14 @@ class JobStatus:
     segments_left: int
     granted_slots: int
     used_slots: int
-    waits_for: str  # "" if it does not wait
-    title: str = ""  # the name of its input, "" without one
-    done_percent: int | None = None  # how much of it is finished; None if its length is unknown
-    left_s: float | None = None  # how long the remaining segments take at its workers' speed; None if that is unknown
+    waits_for: str  # why the job waits; "" if it does not
+    title: str = ""  # the name of the job's input; "" without an input
+    done_percent: int | None = None  # the finished fraction of the job; None if the length is unknown
+    left_s: float | None = None  # how long the remaining segments take at the workers' current speed; None if unknown
 
     @property
     def name(self) -> str:
-        """Its name without its driver's prefix."""
+        """The job's name without the prefix of the driver."""
         return self.job.rpartition("/")[2]
 
 
@@ -109,7 +109,7 @@ class AutoscalingStatus:
     price_per_hour: str  # the price of all wanted nodes
     price_per_hour_max: str | None
     late: tuple[str, ...]  # which jobs will be late, and why
-    trouble: str  # why Ray refuses orders, "" if it does not
+    trouble: str  # why Ray refuses orders; "" if it does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +134,11 @@ class Status:
 
     @property
     def ready(self) -> tuple[WorkerStatus, ...]:
-        """The stations whose process takes work."""
+        """The stations whose process accepts work."""
         return tuple(worker for worker in self.workers if worker.state == StationState.READY.value)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the status as JSON values."""
         return asdict(self)
 
 
@@ -244,7 +244,7 @@ def _worker(
 
 
 def _speed(job: JobBook, leases: Mapping[str, dict[str, int]], fps: Mapping[WorkerId, float]) -> float:
-    """Return a job's part of its workers' speed, by the slots that it uses there."""
+    """Return a job's part of the speed of the workers whose slots it uses, by the number of slots."""
     return sum(fps.get(worker, 0.0) * held / sum(leases[worker].values()) for worker, held in job.held.items() if held)
 
 
