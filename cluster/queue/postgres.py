@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import QueueUnavailable, Unsupported, UsageError
-from .store import SCHEMA, JobStore, Transaction, tables
+from .store import SCHEMA, JobStore, Transaction, storable, tables
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -33,7 +33,7 @@ class _Transaction:
     now_s: float
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        found = self.connection.execute(statement.replace("?", "%s"), values)
+        found = self.connection.execute(statement.replace("?", "%s"), [storable(value) for value in values])
         return [] if found.description is None else found.fetchall()
 
 

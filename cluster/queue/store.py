@@ -68,6 +68,13 @@ _CLAIM: Final = _SELECT + (
 """The order of a queue: by priority, then by due time, then by age."""
 
 
+def storable(value: object) -> object:
+    """Return a value as databases can hold it: names of files that are not UTF-8 are escaped, as NUL is."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()
+
+
 class Printed(NamedTuple):
     """A part of what a job has printed."""
 
@@ -165,13 +172,12 @@ class JobStore(ABC):
         """Keep what a job has printed, unless the claim no longer holds."""
         with self._current() as at:
             if text and _held(at, claim) is not None:
-                kept, ends = (
-                    text[-OUTPUT_MAX:].replace("\0", "\N{REPLACEMENT CHARACTER}"),
-                    _end_of_output(at, claim.job_id),
-                )
-                at.rows("INSERT INTO codecfleet_output VALUES (?, ?, ?)", claim.job_id, ends, kept)
-                oldest = ends + len(kept) - OUTPUT_MAX
-                at.rows("DELETE FROM codecfleet_output WHERE job_id = ? AND starts < ?", claim.job_id, oldest)
+                starts = _end_of_output(at, claim.job_id)
+                at.rows("INSERT INTO codecfleet_output VALUES (?, ?, ?)", claim.job_id, starts, text[-OUTPUT_MAX:])
+                # A part that is kept in part stays whole: ``output`` cuts it.
+                oldest = _end_of_output(at, claim.job_id) - OUTPUT_MAX
+                old = "DELETE FROM codecfleet_output WHERE job_id = ? AND starts + length(text) <= ?"
+                at.rows(old, claim.job_id, oldest)
 
     def output(self, job_id: str, after: int = 0) -> Printed:
         """Return what a job has printed after this many characters, as far as it is kept."""
@@ -180,7 +186,7 @@ class JobStore(ABC):
             pieces = at.rows(
                 "SELECT text FROM codecfleet_output WHERE job_id = ? AND starts >= ? ORDER BY starts", job_id, after
             )
-            return Printed("".join(text for (text,) in pieces), max(after, _end_of_output(at, job_id)))
+            return Printed("".join(text for (text,) in pieces)[-OUTPUT_MAX:], max(after, _end_of_output(at, job_id)))
 
     def job(self, job_id: str) -> QueuedJob:
         """Return a job."""

@@ -358,6 +358,24 @@ class TestJobStore:
         store.append(job.claim, "end")
         assert store.output("a", ends) == ("end", ends + 3)
 
+    def test_the_end_of_the_output_is_kept_after_a_burst(self, store: JobStore) -> None:
+        """The last characters, also of a part that is as long as all that is kept."""
+        submit(store, "a")
+        (job,) = store.claim("one", 1, LEASE_S)
+        store.append(job.claim, "x" * OUTPUT_MAX)
+        store.append(job.claim, "end")
+        assert store.output("a") == ("x" * (OUTPUT_MAX - 3) + "end", OUTPUT_MAX + 3)
+
+    def test_names_that_are_not_utf_8_are_escaped(self, store: JobStore) -> None:
+        """In errors and tenants; no job has such an id."""
+        submit(store, "a", tenant="t\udcff\0")
+        (job,) = store.claim("one", 1, LEASE_S)
+        store.end(job.claim, RunEnd(3, "InputNotFound", "there is no b\udcff.mkv", ""))
+        found = store.job("a")
+        assert (found.tenant, found.message) == ("t\\udcff\N{REPLACEMENT CHARACTER}", "there is no b\\udcff.mkv")
+        with pytest.raises(NoSuchJob):
+            store.job("\udcff")
+
     def test_a_job_says_what_happened(self, bench: Bench, store: JobStore) -> None:
         """Times are the store's, the error is the last attempt's."""
         submit(store, "a", due_in_s=60, priority=3)

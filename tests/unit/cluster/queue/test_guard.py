@@ -82,6 +82,21 @@ async def test_a_missing_folder_fails_at_once() -> None:
     assert "/nowhere" in end.message
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        QueuedCommand(("probe", "a\0b"), "/"),
+        QueuedCommand(("probe", "\ud800"), "/"),
+        QueuedCommand(("probe",), "/", {"A=": "b"}),
+    ],
+)
+async def test_a_command_that_no_system_can_start_fails_at_once(command: QueuedCommand) -> None:
+    """Its driver goes on."""
+    end = await start_run(command, clock() + 60)
+    assert isinstance(end, RunEnd)
+    assert (end.exit_code, end.error) == (2, "UsageError")
+
+
 @pytest.mark.parametrize("how", ["stop", "kill", "SIGKILL to the guard"])
 async def test_nothing_is_left_of_a_run_that_is_ended(how: str, tmp_path: Path) -> None:
     """Neither the guard nor the command."""
