@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from ...errors import NoSuchJob
+from ...errors import NoSuchJob, WorkError
 from .deciding import admit, cancelled, claimed, ended, expired, retried, same
 from .values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
 
@@ -62,10 +62,10 @@ _INSERT: Final = (
 )
 _UPDATE: Final = f"UPDATE codecfleet_jobs SET {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE number = ?"  # noqa: S608
 _CLAIM: Final = _SELECT + (
-    "WHERE state = ? AND (driver <> ? OR waits_until_s <= ?) "
+    "WHERE state = ? AND (waits_until_s <= ? OR (exit_code >= ? AND failures = 1 AND driver <> ?)) "
     "ORDER BY priority DESC, due_s IS NULL, due_s, number LIMIT ?"
 )
-"""The order of a queue: by priority, then by due time, then by age."""
+"""The order of a queue: by priority, due time and age. After a job's first failure, another driver may try it at once."""
 
 
 def storable(value: object) -> object:
@@ -148,7 +148,7 @@ class JobStore(ABC):
     def claim(self, driver: str, most: int, lease_s: float) -> list[QueuedJob]:
         """Give a driver the next jobs, ``most`` at most, for ``lease_s``."""
         with self._current() as at:
-            found = _found(at.rows(_CLAIM, QueueState.QUEUED.value, driver, at.now_s, most))
+            found = _found(at.rows(_CLAIM, QueueState.QUEUED.value, at.now_s, WorkError.exit_code, driver, most))
             return [_saved(at, claimed(job, driver, at.now_s, lease_s)) for job in found]
 
     def renew(self, claims: Sequence[JobClaim], lease_s: float) -> dict[JobClaim, DriverOrder]:
@@ -246,7 +246,7 @@ def _saved(at: Transaction, job: QueuedJob) -> QueuedJob:
 
 def _held(at: Transaction, claim: JobClaim) -> QueuedJob | None:
     running = QueueState.RUNNING.value
-    found = at.rows(_SELECT + "WHERE job_id = ? AND attempt = ? AND state = ?", *claim, running)
+    found = at.rows(_SELECT + "WHERE job_id = ? AND attempt = ? AND submitted_s = ? AND state = ?", *claim, running)
     return next(iter(_found(found)), None)
 
 

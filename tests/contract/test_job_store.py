@@ -107,7 +107,12 @@ class Expected:
     lease_ends_s: float = 0.0
     waits_until_s: float = 0.0
     is_cancelling: bool = False
+    exit_code: int | None = None
     text: str = ""
+
+    def may_try(self, driver: str) -> bool:
+        """Return whether another driver tries its first failure at once."""
+        return (self.exit_code or 0) >= 5 and self.failures == 1 and self.driver != driver
 
 
 @dataclass
@@ -131,12 +136,13 @@ class Model:
         found = [
             (-job.priority, job.due_s, job.number, name)
             for name, job in self.jobs.items()
-            if job.state == "queued" and (job.driver != driver or job.waits_until_s <= self.now_s)
+            if job.state == "queued" and (job.waits_until_s <= self.now_s or job.may_try(driver))
         ]
         return [name for *_, name in sorted(found)]
 
     def end(self, job: Expected, end: RunEnd) -> None:
         """Note the end of an attempt."""
+        job.exit_code = job.exit_code if end.exit_code is None else end.exit_code
         if end.exit_code == 0:
             job.state = "done"
         elif job.is_cancelling:
@@ -346,6 +352,44 @@ class TestJobStore:
         assert [job.job_id for job in store.jobs()] == ["same"]
         with pytest.raises(UsageError, match="another command"):
             submit(store, "same", command=QueuedCommand(("verify",), "/"))
+
+    def test_the_span_that_submits_a_command_is_not_part_of_it(self, store: JobStore) -> None:
+        """A script submits twice while it is traced."""
+        for span in ("b7ad6b7169203331", "c7ad6b7169203331"):
+            trace = {"TRACEPARENT": f"00-0af7651916cd43dd8448eb211c80319c-{span}-01"}
+            submit(store, "same", command=QueuedCommand(("verify",), "/", trace))
+        assert len(store.jobs()) == 1
+
+    def test_drivers_do_not_take_turns_on_a_job_that_waits(self, store: JobStore) -> None:
+        """Each tries a failure once, and then all leave the job alone; a busy output is left alone at once."""
+        for name, end, turns in (
+            ("broken", RunEnd(5, "WorkerLost", "its worker died", ""), 2),
+            ("busy", RunEnd(4, "OutputInUse", "another job writes it", "", Retry.ANYWHERE), 1),
+        ):
+            submit(store, name)
+            tried = 0
+            for driver in ("one", "two") * 3:
+                for job in store.claim(driver, 1, LEASE_S):
+                    store.end(job.claim, end)
+                    tried += 1
+            assert tried == turns
+
+    def test_a_claim_does_not_hold_in_a_queue_that_replaced_its_own(self, bench: Bench, store: JobStore) -> None:
+        """Though a job there has the same id, and is at the same attempt."""
+        submit(store, "a")
+        (old,) = store.claim("one", 1, LEASE_S)
+        with store.transaction() as at:
+            at.rows("DELETE FROM codecfleet_jobs")
+        bench.advance(1)
+        submit(store, "a", command=QueuedCommand(("verify",), "/"))
+        (new,) = store.claim("one", 1, LEASE_S)
+        assert (old.claim == new.claim, old.attempt) == (False, new.attempt)
+        assert store.renew([old.claim, new.claim], LEASE_S) == {
+            old.claim: DriverOrder.LOST,
+            new.claim: DriverOrder.KEEP,
+        }
+        store.append(old.claim, "old")
+        assert (store.end(old.claim, RunEnd(0)), store.output("a").text) == (None, "")
 
     def test_old_output_is_dropped(self, store: JobStore) -> None:
         """The end of it is kept, and positions stay true."""

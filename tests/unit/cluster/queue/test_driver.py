@@ -12,6 +12,7 @@ import pytest
 
 from codecfleet.actors.task_owner import TaskOwner
 from codecfleet.cluster.queue.background import _keep_driving, driver_lock
+from codecfleet.cluster.queue.deciding import WAIT_S
 from codecfleet.cluster.queue.driver import Driver
 from codecfleet.cluster.queue.guard import clock
 from codecfleet.cluster.queue.sqlite import SqliteStore
@@ -144,6 +145,7 @@ async def test_a_job_that_fails_on_every_driver_is_parked(bench: Bench) -> None:
     """The others run."""
     bench.submit("broken", "done")
     for name in ("one", "two", "three"):
+        bench.now[0] += WAIT_S if name == "three" else 0.0
         await bench.driver(name, idle_s=0.1).run()
     assert bench.states() == {"broken": QueueState.PARKED, "done": QueueState.DONE}
     assert bench.store.retry("broken").failures == 0
