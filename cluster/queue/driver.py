@@ -172,6 +172,8 @@ class Driver:
             else:
                 held.run = started
                 started.extend(held.ends_s)  # the lease may have been renewed meanwhile
+                if held.is_lost:
+                    started.kill()
                 end = await started.end()
                 if self.is_stopping and end.exit_code != 0:
                     end = _BACK

@@ -65,7 +65,7 @@ _CLAIM: Final = _SELECT + (
     "WHERE state = ? AND (waits_until_s <= ? OR (exit_code >= ? AND failures = 1 AND driver <> ?)) "
     "ORDER BY priority DESC, due_s IS NULL, due_s, number LIMIT ?"
 )
-"""The order of a queue: by priority, due time and age. After a job's first failure, another driver may try it at once."""
+"""The order of a queue: by priority, due time and age. After a first failure, another driver may try it at once."""
 
 
 def storable(value: object) -> object:

@@ -1,6 +1,8 @@
 """What every store of a queue promises, held by each of them against one model."""
 
 import math
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from codecfleet.cluster.queue import postgres
 from codecfleet.cluster.queue.deciding import FAILURES_MAX, LOSSES_MAX, WAIT_S
 from codecfleet.cluster.queue.postgres import PostgresStore
 from codecfleet.cluster.queue.sqlite import SqliteStore
@@ -486,3 +489,34 @@ def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> 
         store.renew(claims, LEASE_S)
     assert set(store.renew(claims, LEASE_S).values()) == {DriverOrder.LOST}
     store.close()
+
+
+def test_a_server_that_answers_nothing_is_given_up(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen one holds no program for longer than the limit, and is used again."""
+    monkeypatch.setattr(postgres, "SILENT_S", 0.5)
+    store = PostgresStore(server.url)
+    store.jobs()
+    assert store._connection is not None
+    process = store._connection.info.backend_pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(QueueUnavailable):
+            store.jobs()
+    finally:
+        os.kill(process, signal.SIGCONT)
+    store.jobs()
+    store.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_character_is_refused(server: PostgresServer, encoding: str) -> None:
+    """Before a job is in it."""
+    import psycopg
+
+    name = f"d{encoding.lower()}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        create = f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(create)
+    store = PostgresStore(server.url.replace("/postgres?", f"/{name}?"))
+    with pytest.raises(UsageError, match=f"has the encoding {encoding}"):
+        store.jobs()

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.task_owner import TaskOwner
-from codecfleet.cluster.queue.background import _keep_driving, driver_lock
+from codecfleet.cluster.queue.background import _keep_driving, driver_lock, hold_driver_lock
 from codecfleet.cluster.queue.deciding import WAIT_S
 from codecfleet.cluster.queue.driver import Driver
 from codecfleet.cluster.queue.guard import clock
@@ -248,6 +250,39 @@ def test_one_driver_at_a_time_has_the_lock(tmp_path: Path) -> None:
         assert (is_free, is_free_too) == (True, False)
     with driver_lock(tmp_path / "new" / "queue") as is_free:
         assert is_free
+
+
+def test_a_driver_waits_for_a_program_that_only_looks(tmp_path: Path) -> None:
+    """A submission holds the lock for a moment."""
+    with ThreadPoolExecutor(1) as threads, driver_lock(tmp_path / "queue"):
+
+        def take() -> bool:
+            with driver_lock(tmp_path / "queue", 10) as is_mine:
+                return is_mine
+
+        taken = threads.submit(take)
+        time.sleep(0.2)
+        assert not taken.done()
+    assert taken.result()
+
+
+async def test_a_driver_takes_the_lock_that_another_leaves(tmp_path: Path) -> None:
+    """So that none starts in the background beside it."""
+    path = tmp_path / "queue"
+    async with TaskOwner() as owner:
+        with driver_lock(path):
+            owner.start(hold_driver_lock(path), "the lock")
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(10):
+            while is_free(path):  # noqa: ASYNC110 - a lock has no events
+                await asyncio.sleep(0.05)
+    assert is_free(path)
+
+
+def is_free(queue: Path) -> bool:
+    """Return whether no driver holds the lock."""
+    with driver_lock(queue) as is_mine:
+        return is_mine
 
 
 def queued(store: SqliteStore, **options: float) -> QueuedJob:
