@@ -96,12 +96,12 @@ def _ensure_driver(queue: Path) -> int:
     try:
         process = run_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
     except OSError as error:
-        message = f"the job is queued, but no driver could be started: {error}"
+        message = f"no driver could be started: {error}"
         raise QueueUnavailable(message, "Check the limits on processes; then run `codecfleet driver`.") from None
     with process.end:
         said = process.end.recv(_FIRST_WORD_BYTES)
     if not said:
-        message = f"the job is queued, but its driver ended at once: {process.ended()}"
+        message = f"its driver ended at once: {process.ended()}"
         raise QueueUnavailable(message, "`codecfleet driver` runs one, and shows what it does.")
     _STARTED.append(os.dup(process.death))
     process.reaped(0)  # ``_reap`` waits for it

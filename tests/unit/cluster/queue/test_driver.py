@@ -17,6 +17,7 @@ from codecfleet.cluster.queue.background import _keep_driving, driver_lock, hold
 from codecfleet.cluster.queue.deciding import WAIT_S
 from codecfleet.cluster.queue.driver import Driver
 from codecfleet.cluster.queue.guard import clock
+from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import Transaction
 from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd
@@ -370,3 +371,28 @@ async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> No
             await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
             assert int(ours.recv(64)) == 0
     assert len(runs) == 2
+
+
+async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench) -> None:
+    """Who follows it sees no other words."""
+    bench.submit("a")
+
+    async def start(_command: QueuedCommand, _ends_s: float) -> RunEnd:
+        return RunEnd(3, "InputNotFound", "the job's folder /f is not on this machine", "Submit it again.")
+
+    await Driver(bench.store, name="one", lease_s=LEASE_S, idle_s=0.1, start=start).run()
+    text = bench.store.output("a").text
+    assert "codecfleet: error: the job's folder /f is not on this machine. Submit it again.\n" in text
+
+
+async def test_a_job_without_a_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the queue, and its user must not submit it again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("codecfleet.cluster.queue.background.run_program", refuse)
+    async with Queue(tmp_path / "queue.sqlite") as queue:
+        with pytest.raises(QueueUnavailable, match="job a is queued, but no driver could be started"):
+            await queue.submit(["verify"], job_id="a")
+        assert [job.job_id for job in await queue.list()] == ["a"]
