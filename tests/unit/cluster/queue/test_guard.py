@@ -16,6 +16,7 @@ from codecfleet.cluster.queue import guard
 from codecfleet.cluster.queue.guard import Guard, clock
 from codecfleet.cluster.queue.running import GuardedRun, start_run
 from codecfleet.cluster.queue.values import QueuedCommand, RunEnd
+from codecfleet.errors import WorkError
 
 
 def guarded(command: Sequence[str], *orders: bytes, lasts_s: float = 60.0, ends: bool = False) -> int:
@@ -38,6 +39,12 @@ def test_a_command_ends_by_itself() -> None:
     assert guarded(["true"]) == 0
     assert guarded(["sh", "-c", "exit 3"]) == 3
     assert guarded(["sh", "-c", "kill -KILL $$"]) == 137
+
+
+def test_a_command_that_the_system_cannot_start_may_be_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its exit code is not that of a job that failed for good."""
+    assert guarded(["/nowhere/program"]) == guard.NOT_STARTED >= WorkError.exit_code
+    assert "the job could not be started" in capfd.readouterr().out
 
 
 def test_no_renewal_ends_it(tmp_path: Path) -> None:
