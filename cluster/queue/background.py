@@ -12,6 +12,8 @@ import json
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,13 +31,17 @@ IDLE_S: Final = 600.0
 """A background driver ends after this long without a job."""
 PROGRAM: Final = __name__
 _FIRST_WORD_BYTES: Final = 64
+_TAKE_S: Final = 0.5
+"""How long a driver waits for its lock: programs that submit hold it for a moment, to look."""
+_LOOK_S: Final = 0.05
+_STARTING: Final = threading.Lock()
 _STARTED: Final[list[int]] = []
 """The drivers that this process has started, as descriptors (pidfd_open(2))."""
 
 
 @contextmanager
-def driver_lock(queue: Path) -> Iterator[bool]:
-    """Hold the lock of a queue's driver on this machine; yield False if another driver has it.
+def driver_lock(queue: Path, within_s: float = 0.0) -> Iterator[bool]:
+    """Hold the lock of a queue's driver on this machine; yield False if another driver has it all that time.
 
     Raises QueueUnavailable: the lock's file cannot be created.
     """
@@ -46,14 +52,30 @@ def driver_lock(queue: Path) -> Iterator[bool]:
         message = f"no driver can run beside the queue {queue}: {error.strerror}"
         raise QueueUnavailable(message, "Check its folder, or name another file with --queue.") from None
     try:
+        yield _is_taken(descriptor, time.monotonic() + within_s)
+    finally:
+        os.close(descriptor)
+
+
+def _is_taken(descriptor: int, until_s: float) -> bool:
+    while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_LOOK_S)
         else:
-            yield True
-    finally:
-        os.close(descriptor)
+            return True
+
+
+async def hold_driver_lock(queue: Path) -> None:
+    """Hold the lock as soon as no other driver has it, until cancelled."""
+    while True:
+        with driver_lock(queue) as is_mine:
+            if is_mine:
+                await asyncio.Event().wait()
+        await asyncio.sleep(_TAKE_S)
 
 
 def ensure_driver(queue: Path) -> int:
@@ -61,6 +83,11 @@ def ensure_driver(queue: Path) -> int:
 
     Raises QueueUnavailable: it does not start. A job that was submitted stays in the queue.
     """
+    with _STARTING:
+        return _ensure_driver(queue)
+
+
+def _ensure_driver(queue: Path) -> int:
     _reap()
     with driver_lock(queue) as is_free:
         pass
@@ -69,12 +96,12 @@ def ensure_driver(queue: Path) -> int:
     try:
         process = run_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
     except OSError as error:
-        message = f"the job is queued, but no driver could be started: {error}"
+        message = f"no driver could be started: {error}"
         raise QueueUnavailable(message, "Check the limits on processes; then run `codecfleet driver`.") from None
     with process.end:
         said = process.end.recv(_FIRST_WORD_BYTES)
     if not said:
-        message = f"the job is queued, but its driver ended at once: {process.ended()}"
+        message = f"its driver ended at once: {process.ended()}"
         raise QueueUnavailable(message, "`codecfleet driver` runs one, and shows what it does.")
     _STARTED.append(os.dup(process.death))
     process.reaped(0)  # ``_reap`` waits for it
@@ -122,7 +149,7 @@ def main() -> None:
 
 async def _keep_driving(path: Path, store: JobStore, new_driver: Callable[[], Driver], starter: socket.socket) -> None:
     while True:
-        with driver_lock(path) as is_free:
+        with driver_lock(path, _TAKE_S) as is_free:
             if starter.fileno() >= 0:
                 with starter, suppress(OSError):  # the starter may be gone
                     starter.sendall(json.dumps(os.getpid() if is_free else 0).encode())

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from ...actors.tracing import PARENT
 from ...errors import QueueFull, Retry, UsageError, WorkError
 from .values import EDGES, QueuedCommand, QueuedJob, QueueState, RunEnd
 
@@ -11,7 +12,7 @@ FAILURES_MAX: Final = 3
 LOSSES_MAX: Final = 8
 """A job is parked after it lost its driver this many times: it may be what ends them."""
 WAIT_S: Final = 30.0
-"""How long a driver leaves a job that failed on it to other drivers."""
+"""How long a job waits after a failure; after the first, another driver may try it at once."""
 QUEUED_MAX: Final = 10_000
 """How many jobs of a tenant may be queued or running."""
 _LOST: Final = "its driver's lease ended"
@@ -26,11 +27,16 @@ def admit(waiting: int, tenant: str, queued_max: int) -> None:
 
 def same(job: QueuedJob, command: QueuedCommand) -> QueuedJob:
     """Return a job that was submitted again. Raises UsageError: the id belongs to another command."""
-    if job.command != command:
+    if _untraced(job.command) != _untraced(command):
         raise UsageError(
             f"there is a job {job.job_id} with another command", f"`codecfleet jobs show {job.job_id}` shows it."
         )
     return job
+
+
+def _untraced(command: QueuedCommand) -> QueuedCommand:
+    """Return a command without the span that submitted it, which differs each time."""
+    return replace(command, variables={name: value for name, value in command.variables.items() if name != PARENT})
 
 
 def claimed(job: QueuedJob, driver: str, now_s: float, lease_s: float) -> QueuedJob:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ...actors.task_owner import TaskOwner
-from ...errors import QueueUnavailable
+from ...errors import QueueUnavailable, one_line
 from .guard import clock
 from .running import RunningJob, start_run
 from .store import OUTPUT_MAX, JobStore
@@ -169,9 +169,13 @@ class Driver:
             started = _BACK if self.is_stopping else await self._start(job.command, held.ends_s)
             if isinstance(started, RunEnd):
                 end = started
+                if end.message:
+                    held.unsaved += f"codecfleet: error: {one_line(f'{end.message}. {end.next_step}')}\n"
             else:
                 held.run = started
                 started.extend(held.ends_s)  # the lease may have been renewed meanwhile
+                if held.is_lost:
+                    started.kill()
                 end = await started.end()
                 if self.is_stopping and end.exit_code != 0:
                     end = _BACK

@@ -17,6 +17,8 @@ STOP: Final = b"stop"
 """Asks for the command to be stopped as by SIGTERM; every other line is a deadline, in seconds of ``clock``."""
 FENCED: Final = 75
 """The exit code if the command was killed at its deadline; no command of codecfleet has it."""
+NOT_STARTED: Final = 71
+"""The exit code if the system could not start the command, which another try may; no command of codecfleet has it."""
 LOOK_S: Final = 1.0
 """How often to look at the clock: a timeout does not count the time in which the machine is suspended."""
 PROGRAM: Final = (
@@ -40,10 +42,15 @@ class Guard:
         self._unread = b""
 
     def run(self, command: list[str], failure: int) -> int:
-        """Run the command, which inherits ``failure``, and return its exit code as a shell reports it; or FENCED."""
+        """Run the command, which inherits ``failure``, and return a shell's exit code, FENCED, or NOT_STARTED."""
         if clock() >= self._ends_s:
             return FENCED
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(failure,)) as process:  # noqa: S603
+        try:
+            started = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(failure,))  # noqa: S603
+        except OSError as error:
+            os.write(1, f"codecfleet: error: the job could not be started: {error}\n".encode())
+            return NOT_STARTED
+        with started as process:
             death = os.pidfd_open(process.pid)
             while not select.select([death], [], [], 0)[0]:
                 left_s = self._ends_s - clock()

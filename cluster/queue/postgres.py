@@ -1,5 +1,7 @@
 """A queue in a PostgreSQL database, for drivers and programs of many machines."""
 
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import QueueUnavailable, Unsupported, UsageError
-from .store import SCHEMA, JobStore, Transaction, tables
+from .store import SCHEMA, JobStore, Transaction, storable, tables
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -20,7 +22,10 @@ ANSWER_S: Final = 10
 """How long the server may take to accept a connection, to run a statement, or to grant the lock."""
 HELD_S: Final = 5
 """How long a program that hangs in a transaction may keep the others waiting; less than they wait."""
+SILENT_S: Final = 15
+"""After this long a transaction is given up: a frozen server, or a broken network, answers nothing at all."""
 _SETTINGS: Final[dict[str, Any]] = {
+    "client_encoding": "UTF8",
     "connect_timeout": ANSWER_S,
     "tcp_user_timeout": 1000 * ANSWER_S,
     "options": f"-c statement_timeout={ANSWER_S}s -c idle_in_transaction_session_timeout={HELD_S}s",
@@ -33,8 +38,26 @@ class _Transaction:
     now_s: float
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        found = self.connection.execute(statement.replace("?", "%s"), values)
+        found = self.connection.execute(statement.replace("?", "%s"), [storable(value) for value in values])
         return [] if found.description is None else found.fetchall()
+
+
+@contextmanager
+def _given_up(connection: "Connection") -> Iterator[None]:
+    """Shut the connection down after ``SILENT_S``: the database's own limits need a server that answers."""
+
+    def shut_down() -> None:
+        with suppress(OSError):
+            copied.shutdown(socket.SHUT_RDWR)
+
+    with socket.socket(fileno=os.dup(connection.fileno())) as copied:
+        timer = threading.Timer(SILENT_S, shut_down)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class PostgresStore(JobStore):
@@ -60,7 +83,7 @@ class PostgresStore(JobStore):
         with self._lock:
             try:
                 connection = self._connected()
-                with connection.transaction():
+                with _given_up(connection), connection.transaction():
                     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                     ((now_s,),) = connection.execute(f"SELECT {self._now}").fetchall()
                     yield _Transaction(connection, now_s)
@@ -75,7 +98,8 @@ class PostgresStore(JobStore):
             # No prepared statements: a pooler between may not know them.
             connection = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **_SETTINGS)
             try:
-                self._begin(connection)
+                with _given_up(connection):
+                    self._begin(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -83,7 +107,11 @@ class PostgresStore(JobStore):
         return self._connection
 
     def _begin(self, connection: "Connection") -> None:
-        """Create the tables of a new database. Raises UsageError: another version wrote them."""
+        """Create the tables of a new database. Raises UsageError: it cannot hold a queue, or has another version's."""
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            message = f"the database at {self._url} has the encoding {encoding}; a queue needs UTF8"
+            raise UsageError(message, "Name another one: CREATE DATABASE films ENCODING 'UTF8' TEMPLATE template0.")
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             for statement in tables(_IDENTITY):

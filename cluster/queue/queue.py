@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ...errors import UsageError
+from ...errors import QueueUnavailable, UsageError
 from .background import ensure_driver
 from .deciding import QUEUED_MAX
 from .places import open_store, queue_file
@@ -87,9 +87,17 @@ class Queue:
             due_in_s=due_in_s,
             queued_max=queued_max,
         )
-        if self._file is not None and self._starts_driver and not job.state.is_over:
-            await asyncio.to_thread(ensure_driver, self._file)
+        if not job.state.is_over:
+            await self._ensure_driver(job)
         return job
+
+    async def _ensure_driver(self, job: QueuedJob) -> None:
+        if self._file is None or not self._starts_driver:
+            return
+        try:
+            await asyncio.to_thread(ensure_driver, self._file)
+        except QueueUnavailable as error:
+            raise QueueUnavailable(f"job {job.job_id} is queued, but {error.message}", error.next_step) from error
 
     async def get(self, job_id: str) -> QueuedJob:
         """Return a job."""
@@ -106,8 +114,7 @@ class Queue:
     async def retry(self, job_id: str) -> QueuedJob:
         """Queue a job again that failed, was parked or was cancelled. Raises UsageError: it is in another state."""
         job = await asyncio.to_thread(self._store.retry, job_id)
-        if self._file is not None and self._starts_driver:
-            await asyncio.to_thread(ensure_driver, self._file)
+        await self._ensure_driver(job)
         return job
 
     async def prioritize(self, job_id: str, priority: int) -> QueuedJob:

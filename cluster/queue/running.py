@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ...actors.process.running import signal_name
-from ...errors import InputNotFound, Retry, WorkError
+from ...errors import InputNotFound, Retry, UsageError, WorkError
 from ..fleet_variables import FAILURE
 from .guard import FENCED, STOP
 from .store import OUTPUT_MAX
@@ -106,6 +106,10 @@ async def start_run(command: QueuedCommand, ends_s: float) -> "GuardedRun | RunE
             pass_fds=(failure,),
             start_new_session=True,
         )
+    except ValueError as error:  # a NUL or half a character in it, or a variable's name with "="
+        os.close(failure)
+        message = f"the job's command cannot be started: {error}"
+        return RunEnd(UsageError.exit_code, UsageError.__name__, message, "Submit it again with a right command.")
     except OSError as error:
         os.close(failure)
         message, step = f"the job could not be started: {error}", "Check the limits on processes and memory."

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import QueueUnavailable, UsageError
-from .store import SCHEMA, JobStore, Transaction, tables
+from .store import SCHEMA, JobStore, Transaction, storable, tables
 
 BUSY_S: Final = 10.0
 """How long a transaction waits for those of other programs."""
@@ -25,7 +25,7 @@ class _Transaction:
     now_s: float
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        return self.connection.execute(statement, values).fetchall()
+        return self.connection.execute(statement, [storable(value) for value in values]).fetchall()
 
 
 class SqliteStore(JobStore):

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from ...errors import NoSuchJob
+from ...errors import NoSuchJob, WorkError
 from .deciding import admit, cancelled, claimed, ended, expired, retried, same
 from .values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
 
@@ -62,10 +62,17 @@ _INSERT: Final = (
 )
 _UPDATE: Final = f"UPDATE codecfleet_jobs SET {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE number = ?"  # noqa: S608
 _CLAIM: Final = _SELECT + (
-    "WHERE state = ? AND (driver <> ? OR waits_until_s <= ?) "
+    "WHERE state = ? AND (waits_until_s <= ? OR (exit_code >= ? AND failures = 1 AND driver <> ?)) "
     "ORDER BY priority DESC, due_s IS NULL, due_s, number LIMIT ?"
 )
-"""The order of a queue: by priority, then by due time, then by age."""
+"""The order of a queue: by priority, due time and age. After a first failure, another driver may try it at once."""
+
+
+def storable(value: object) -> object:
+    """Return a value as databases can hold it: names of files that are not UTF-8 are escaped, as NUL is."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()
 
 
 class Printed(NamedTuple):
@@ -141,7 +148,7 @@ class JobStore(ABC):
     def claim(self, driver: str, most: int, lease_s: float) -> list[QueuedJob]:
         """Give a driver the next jobs, ``most`` at most, for ``lease_s``."""
         with self._current() as at:
-            found = _found(at.rows(_CLAIM, QueueState.QUEUED.value, driver, at.now_s, most))
+            found = _found(at.rows(_CLAIM, QueueState.QUEUED.value, at.now_s, WorkError.exit_code, driver, most))
             return [_saved(at, claimed(job, driver, at.now_s, lease_s)) for job in found]
 
     def renew(self, claims: Sequence[JobClaim], lease_s: float) -> dict[JobClaim, DriverOrder]:
@@ -165,13 +172,12 @@ class JobStore(ABC):
         """Keep what a job has printed, unless the claim no longer holds."""
         with self._current() as at:
             if text and _held(at, claim) is not None:
-                kept, ends = (
-                    text[-OUTPUT_MAX:].replace("\0", "\N{REPLACEMENT CHARACTER}"),
-                    _end_of_output(at, claim.job_id),
-                )
-                at.rows("INSERT INTO codecfleet_output VALUES (?, ?, ?)", claim.job_id, ends, kept)
-                oldest = ends + len(kept) - OUTPUT_MAX
-                at.rows("DELETE FROM codecfleet_output WHERE job_id = ? AND starts < ?", claim.job_id, oldest)
+                starts = _end_of_output(at, claim.job_id)
+                at.rows("INSERT INTO codecfleet_output VALUES (?, ?, ?)", claim.job_id, starts, text[-OUTPUT_MAX:])
+                # A part that is kept in part stays whole: ``output`` cuts it.
+                oldest = _end_of_output(at, claim.job_id) - OUTPUT_MAX
+                old = "DELETE FROM codecfleet_output WHERE job_id = ? AND starts + length(text) <= ?"
+                at.rows(old, claim.job_id, oldest)
 
     def output(self, job_id: str, after: int = 0) -> Printed:
         """Return what a job has printed after this many characters, as far as it is kept."""
@@ -180,7 +186,7 @@ class JobStore(ABC):
             pieces = at.rows(
                 "SELECT text FROM codecfleet_output WHERE job_id = ? AND starts >= ? ORDER BY starts", job_id, after
             )
-            return Printed("".join(text for (text,) in pieces), max(after, _end_of_output(at, job_id)))
+            return Printed("".join(text for (text,) in pieces)[-OUTPUT_MAX:], max(after, _end_of_output(at, job_id)))
 
     def job(self, job_id: str) -> QueuedJob:
         """Return a job."""
@@ -240,7 +246,7 @@ def _saved(at: Transaction, job: QueuedJob) -> QueuedJob:
 
 def _held(at: Transaction, claim: JobClaim) -> QueuedJob | None:
     running = QueueState.RUNNING.value
-    found = at.rows(_SELECT + "WHERE job_id = ? AND attempt = ? AND state = ?", *claim, running)
+    found = at.rows(_SELECT + "WHERE job_id = ? AND attempt = ? AND submitted_s = ? AND state = ?", *claim, running)
     return next(iter(_found(found)), None)
 
 

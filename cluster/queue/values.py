@@ -72,6 +72,7 @@ class JobClaim(NamedTuple):
 
     job_id: str
     attempt: int
+    submitted_s: float  #: tells it from a job of this id in a queue that was removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class QueuedJob:
     losses: int = 0  #: how many attempts ended because the driver's lease ended
     driver: str = ""  #: the driver that has it, or had it last
     lease_ends_s: float = 0.0  #: when the driver loses it unless the driver renews the lease
-    waits_until_s: float = 0.0  #: until then the last driver leaves it to others
+    waits_until_s: float = 0.0  #: until then it waits, after a first failure only for its last driver
     began_s: float | None = None  #: when the last attempt began
     ended_s: float | None = None  #: when it ended
     is_cancelling: bool = False  #: whether its driver shall stop it
@@ -103,7 +104,7 @@ class QueuedJob:
     @property
     def claim(self) -> JobClaim:
         """The right of the driver that runs it."""
-        return JobClaim(self.job_id, self.attempt)
+        return JobClaim(self.job_id, self.attempt, self.submitted_s)
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as JSON values."""

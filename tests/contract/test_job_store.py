@@ -1,6 +1,8 @@
 """What every store of a queue promises, held by each of them against one model."""
 
 import math
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from codecfleet.cluster.queue import postgres
 from codecfleet.cluster.queue.deciding import FAILURES_MAX, LOSSES_MAX, WAIT_S
 from codecfleet.cluster.queue.postgres import PostgresStore
 from codecfleet.cluster.queue.sqlite import SqliteStore
@@ -107,7 +110,12 @@ class Expected:
     lease_ends_s: float = 0.0
     waits_until_s: float = 0.0
     is_cancelling: bool = False
+    exit_code: int | None = None
     text: str = ""
+
+    def may_try(self, driver: str) -> bool:
+        """Return whether another driver tries its first failure at once."""
+        return (self.exit_code or 0) >= 5 and self.failures == 1 and self.driver != driver
 
 
 @dataclass
@@ -131,12 +139,13 @@ class Model:
         found = [
             (-job.priority, job.due_s, job.number, name)
             for name, job in self.jobs.items()
-            if job.state == "queued" and (job.driver != driver or job.waits_until_s <= self.now_s)
+            if job.state == "queued" and (job.waits_until_s <= self.now_s or job.may_try(driver))
         ]
         return [name for *_, name in sorted(found)]
 
     def end(self, job: Expected, end: RunEnd) -> None:
         """Note the end of an attempt."""
+        job.exit_code = job.exit_code if end.exit_code is None else end.exit_code
         if end.exit_code == 0:
             job.state = "done"
         elif job.is_cancelling:
@@ -347,6 +356,44 @@ class TestJobStore:
         with pytest.raises(UsageError, match="another command"):
             submit(store, "same", command=QueuedCommand(("verify",), "/"))
 
+    def test_the_span_that_submits_a_command_is_not_part_of_it(self, store: JobStore) -> None:
+        """A script submits twice while it is traced."""
+        for span in ("b7ad6b7169203331", "c7ad6b7169203331"):
+            trace = {"TRACEPARENT": f"00-0af7651916cd43dd8448eb211c80319c-{span}-01"}
+            submit(store, "same", command=QueuedCommand(("verify",), "/", trace))
+        assert len(store.jobs()) == 1
+
+    def test_drivers_do_not_take_turns_on_a_job_that_waits(self, store: JobStore) -> None:
+        """Each tries a failure once, and then all leave the job alone; a busy output is left alone at once."""
+        for name, end, turns in (
+            ("broken", RunEnd(5, "WorkerLost", "its worker died", ""), 2),
+            ("busy", RunEnd(4, "OutputInUse", "another job writes it", "", Retry.ANYWHERE), 1),
+        ):
+            submit(store, name)
+            tried = 0
+            for driver in ("one", "two") * 3:
+                for job in store.claim(driver, 1, LEASE_S):
+                    store.end(job.claim, end)
+                    tried += 1
+            assert tried == turns
+
+    def test_a_claim_does_not_hold_in_a_queue_that_replaced_its_own(self, bench: Bench, store: JobStore) -> None:
+        """Though a job there has the same id, and is at the same attempt."""
+        submit(store, "a")
+        (old,) = store.claim("one", 1, LEASE_S)
+        with store.transaction() as at:
+            at.rows("DELETE FROM codecfleet_jobs")
+        bench.advance(1)
+        submit(store, "a", command=QueuedCommand(("verify",), "/"))
+        (new,) = store.claim("one", 1, LEASE_S)
+        assert (old.claim == new.claim, old.attempt) == (False, new.attempt)
+        assert store.renew([old.claim, new.claim], LEASE_S) == {
+            old.claim: DriverOrder.LOST,
+            new.claim: DriverOrder.KEEP,
+        }
+        store.append(old.claim, "old")
+        assert (store.end(old.claim, RunEnd(0)), store.output("a").text) == (None, "")
+
     def test_old_output_is_dropped(self, store: JobStore) -> None:
         """The end of it is kept, and positions stay true."""
         submit(store, "a")
@@ -357,6 +404,24 @@ class TestJobStore:
         assert (text[0], text[-1], ends) == ("2", "3", 2 * OUTPUT_MAX)
         store.append(job.claim, "end")
         assert store.output("a", ends) == ("end", ends + 3)
+
+    def test_the_end_of_the_output_is_kept_after_a_burst(self, store: JobStore) -> None:
+        """The last characters, also of a part that is as long as all that is kept."""
+        submit(store, "a")
+        (job,) = store.claim("one", 1, LEASE_S)
+        store.append(job.claim, "x" * OUTPUT_MAX)
+        store.append(job.claim, "end")
+        assert store.output("a") == ("x" * (OUTPUT_MAX - 3) + "end", OUTPUT_MAX + 3)
+
+    def test_names_that_are_not_utf_8_are_escaped(self, store: JobStore) -> None:
+        """In errors and tenants; no job has such an id."""
+        submit(store, "a", tenant="t\udcff\0")
+        (job,) = store.claim("one", 1, LEASE_S)
+        store.end(job.claim, RunEnd(3, "InputNotFound", "there is no b\udcff.mkv", ""))
+        found = store.job("a")
+        assert (found.tenant, found.message) == ("t\\udcff\N{REPLACEMENT CHARACTER}", "there is no b\\udcff.mkv")
+        with pytest.raises(NoSuchJob):
+            store.job("\udcff")
 
     def test_a_job_says_what_happened(self, bench: Bench, store: JobStore) -> None:
         """Times are the store's, the error is the last attempt's."""
@@ -424,3 +489,34 @@ def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> 
         store.renew(claims, LEASE_S)
     assert set(store.renew(claims, LEASE_S).values()) == {DriverOrder.LOST}
     store.close()
+
+
+def test_a_server_that_answers_nothing_is_given_up(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen one holds no program for longer than the limit, and is used again."""
+    monkeypatch.setattr(postgres, "SILENT_S", 0.5)
+    store = PostgresStore(server.url)
+    store.jobs()
+    assert store._connection is not None
+    process = store._connection.info.backend_pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(QueueUnavailable):
+            store.jobs()
+    finally:
+        os.kill(process, signal.SIGCONT)
+    store.jobs()
+    store.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_character_is_refused(server: PostgresServer, encoding: str) -> None:
+    """Before a job is in it."""
+    import psycopg
+
+    name = f"d{encoding.lower()}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        create = f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(create)
+    store = PostgresStore(server.url.replace("/postgres?", f"/{name}?"))
+    with pytest.raises(UsageError, match=f"has the encoding {encoding}"):
+        store.jobs()

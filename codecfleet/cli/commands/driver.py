@@ -1,7 +1,7 @@
 """The command ``driver``: runs the jobs of a queue."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -30,7 +30,8 @@ class Drive:
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Run jobs until the driver is idle or a signal stops it; return exit code 0."""
-        from ...cluster.queue.background import drive, driver_lock
+        from ...actors.task_owner import TaskOwner
+        from ...cluster.queue.background import drive, hold_driver_lock
         from ...cluster.queue.driver import Driver
         from ...cluster.queue.places import open_store, queue_file
         from ...cluster.queue.values import QueueState
@@ -41,14 +42,14 @@ class Drive:
         async def run() -> None:
             driver = Driver(store, at_once=self.at_once, lease_s=self.lease_s, idle_s=self.idle_s, say=say)
             say(f"driver {driver.name} runs up to {self.at_once} jobs at once, until Ctrl-C")
-            await drive(driver)
+            async with TaskOwner() as owner:
+                if path is not None:  # while it is held, no other driver starts in the background
+                    owner.start(hold_driver_lock(path), "the lock")
+                await drive(driver)
 
         store, path = open_store(self.queue, makes=True), queue_file(self.queue)
-        with ExitStack() as stack:
-            stack.callback(store.close)
+        with closing(store):
             store.jobs([QueueState.RUNNING])  # a queue that cannot be used ends this program
-            if path is not None:
-                stack.enter_context(driver_lock(path))  # if it is free, no other driver starts in the background
             asyncio.run(run())
         return 0
 

@@ -207,6 +207,7 @@ class SubmitToQueue:
         """Put the command into the queue, and print the job's id."""
         from ...actors.tracing import caller
         from ...cluster.queue.places import queue_file
+        from ...cluster.queue.queue import new_job_id
         from ...cluster.submission.entry import refuse_secrets
 
         checked = services.check(self.arguments)
@@ -216,13 +217,22 @@ class SubmitToQueue:
         if queue_file(self.place.queue) is None:  # others may read a database; a file is this user's
             refuse_secrets([*self.arguments, *sent.specs.values(), *sent.presets.values()])
         variables = {**sent.variables, **caller(os.environ)}
-        return interruptible(services, stderr, lambda _: asyncio.run(self._put(services, variables, stdout, stderr)))
+        job_id = new_job_id() if self.job_id is None else self.job_id
 
-    async def _put(self, services: Services, variables: dict[str, str], stdout: TextIO, stderr: TextIO) -> int:
+        def put(interrupts: Interrupts) -> int:
+            show = f"`codecfleet jobs show {job_id}{self.place.option}`"
+            interrupts.next_step = f"Job {job_id} may be in the queue: {show} tells."
+            return asyncio.run(self._put(services, job_id, variables, stdout, stderr))
+
+        return interruptible(services, stderr, put)
+
+    async def _put(
+        self, services: Services, job_id: str, variables: dict[str, str], stdout: TextIO, stderr: TextIO
+    ) -> int:
         async with services.open_queue(self.place.queue, makes=True) as queue:
             job = await queue.submit(
                 self.arguments,
-                job_id=self.job_id,
+                job_id=job_id,
                 tenant=self.tenant,
                 priority=self.priority,
                 due_in_s=self.due_in_s,

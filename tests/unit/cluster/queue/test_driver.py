@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from codecfleet.actors.task_owner import TaskOwner
-from codecfleet.cluster.queue.background import _keep_driving, driver_lock
+from codecfleet.cluster.queue.background import _keep_driving, driver_lock, hold_driver_lock
+from codecfleet.cluster.queue.deciding import WAIT_S
 from codecfleet.cluster.queue.driver import Driver
 from codecfleet.cluster.queue.guard import clock
+from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import Transaction
 from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd
@@ -144,6 +148,7 @@ async def test_a_job_that_fails_on_every_driver_is_parked(bench: Bench) -> None:
     """The others run."""
     bench.submit("broken", "done")
     for name in ("one", "two", "three"):
+        bench.now[0] += WAIT_S if name == "three" else 0.0
         await bench.driver(name, idle_s=0.1).run()
     assert bench.states() == {"broken": QueueState.PARKED, "done": QueueState.DONE}
     assert bench.store.retry("broken").failures == 0
@@ -248,6 +253,39 @@ def test_one_driver_at_a_time_has_the_lock(tmp_path: Path) -> None:
         assert is_free
 
 
+def test_a_driver_waits_for_a_program_that_only_looks(tmp_path: Path) -> None:
+    """A submission holds the lock for a moment."""
+    with ThreadPoolExecutor(1) as threads, driver_lock(tmp_path / "queue"):
+
+        def take() -> bool:
+            with driver_lock(tmp_path / "queue", 10) as is_mine:
+                return is_mine
+
+        taken = threads.submit(take)
+        time.sleep(0.2)
+        assert not taken.done()
+    assert taken.result()
+
+
+async def test_a_driver_takes_the_lock_that_another_leaves(tmp_path: Path) -> None:
+    """So that none starts in the background beside it."""
+    path = tmp_path / "queue"
+    async with TaskOwner() as owner:
+        with driver_lock(path):
+            owner.start(hold_driver_lock(path), "the lock")
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(10):
+            while is_free(path):  # noqa: ASYNC110 - a lock has no events
+                await asyncio.sleep(0.05)
+    assert is_free(path)
+
+
+def is_free(queue: Path) -> bool:
+    """Return whether no driver holds the lock."""
+    with driver_lock(queue) as is_mine:
+        return is_mine
+
+
 def queued(store: SqliteStore, **options: float) -> QueuedJob:
     """Submit a job."""
     return store.submit("a", QueuedCommand(("a",), "/"), tenant="t", priority=0, due_in_s=None, queued_max=9, **options)
@@ -333,3 +371,28 @@ async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> No
             await _keep_driving(bench.store.path, bench.store, lambda: LateDriver(bench, runs), theirs)
             assert int(ours.recv(64)) == 0
     assert len(runs) == 2
+
+
+async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench) -> None:
+    """Who follows it sees no other words."""
+    bench.submit("a")
+
+    async def start(_command: QueuedCommand, _ends_s: float) -> RunEnd:
+        return RunEnd(3, "InputNotFound", "the job's folder /f is not on this machine", "Submit it again.")
+
+    await Driver(bench.store, name="one", lease_s=LEASE_S, idle_s=0.1, start=start).run()
+    text = bench.store.output("a").text
+    assert "codecfleet: error: the job's folder /f is not on this machine. Submit it again.\n" in text
+
+
+async def test_a_job_without_a_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the queue, and its user must not submit it again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("codecfleet.cluster.queue.background.run_program", refuse)
+    async with Queue(tmp_path / "queue.sqlite") as queue:
+        with pytest.raises(QueueUnavailable, match="job a is queued, but no driver could be started"):
+            await queue.submit(["verify"], job_id="a")
+        assert [job.job_id for job in await queue.list()] == ["a"]

@@ -16,6 +16,7 @@ from codecfleet.cluster.queue import guard
 from codecfleet.cluster.queue.guard import Guard, clock
 from codecfleet.cluster.queue.running import GuardedRun, start_run
 from codecfleet.cluster.queue.values import QueuedCommand, RunEnd
+from codecfleet.errors import WorkError
 
 
 def guarded(command: Sequence[str], *orders: bytes, lasts_s: float = 60.0, ends: bool = False) -> int:
@@ -38,6 +39,12 @@ def test_a_command_ends_by_itself() -> None:
     assert guarded(["true"]) == 0
     assert guarded(["sh", "-c", "exit 3"]) == 3
     assert guarded(["sh", "-c", "kill -KILL $$"]) == 137
+
+
+def test_a_command_that_the_system_cannot_start_may_be_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its exit code is not that of a job that failed for good."""
+    assert guarded(["/nowhere/program"]) == guard.NOT_STARTED >= WorkError.exit_code
+    assert "the job could not be started" in capfd.readouterr().out
 
 
 def test_no_renewal_ends_it(tmp_path: Path) -> None:
@@ -80,6 +87,21 @@ async def test_a_missing_folder_fails_at_once() -> None:
     assert isinstance(end, RunEnd)
     assert (end.exit_code, end.error) == (3, "InputNotFound")
     assert "/nowhere" in end.message
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        QueuedCommand(("probe", "a\0b"), "/"),
+        QueuedCommand(("probe", "\ud800"), "/"),
+        QueuedCommand(("probe",), "/", {"A=": "b"}),
+    ],
+)
+async def test_a_command_that_no_system_can_start_fails_at_once(command: QueuedCommand) -> None:
+    """Its driver goes on."""
+    end = await start_run(command, clock() + 60)
+    assert isinstance(end, RunEnd)
+    assert (end.exit_code, end.error) == (2, "UsageError")
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "SIGKILL to the guard"])
