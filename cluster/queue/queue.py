@@ -19,6 +19,7 @@ from .values import QueuedCommand, QueuedJob, QueueState
 
 LOOK_S: Final = 0.25
 """How often ``wait`` looks at a job."""
+PRIORITY_MAX: Final = 1_000_000
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -66,7 +67,7 @@ class Queue:
             arguments: the command and its arguments: ``["transcode", "film.mkv", "film.mp4"]``.
             job_id: letters, digits, dots, dashes, underscores; one id and command are one job. Default: a new id.
             tenant: who submits it. Default: this user.
-            priority: higher runs first.
+            priority: higher runs first; from -1,000,000 to 1,000,000.
             due_in_s: among equal priorities, the job that is due first runs first.
             folder: the folder in which the command runs. Default: the current one.
             variables: environment variables for the command, besides those of its driver.
@@ -74,7 +75,7 @@ class Queue:
 
         Raises:
             QueueFull: the tenant has as many jobs as it may have.
-            UsageError: the id is not an id, or belongs to another command.
+            UsageError: the id is not an id, or belongs to another command; the priority is out of range.
         """
         name = new_job_id() if job_id is None else checked_id(job_id)
         command = QueuedCommand(tuple(arguments), str(folder or Path.cwd()), dict(variables or {}))
@@ -83,7 +84,7 @@ class Queue:
             name,
             command,
             tenant=_user() if tenant is None else tenant,
-            priority=priority,
+            priority=checked_priority(priority),
             due_in_s=due_in_s,
             queued_max=queued_max,
         )
@@ -118,8 +119,8 @@ class Queue:
         return job
 
     async def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority."""
-        return await asyncio.to_thread(self._store.prioritize, job_id, priority)
+        """Change a job's priority. Raises UsageError: it is out of range."""
+        return await asyncio.to_thread(self._store.prioritize, job_id, checked_priority(priority))
 
     async def wait(self, job_id: str) -> QueuedJob:
         """Wait until a job has ended, and return it; its state says how."""
@@ -143,6 +144,14 @@ def checked_id(job_id: str) -> str:
         step = "Use up to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit."
         raise UsageError(f"{job_id!r} is no id for a job", step)
     return job_id
+
+
+def checked_priority(priority: int) -> int:
+    """Return a priority. Raises UsageError: it is out of range."""
+    if abs(priority) > PRIORITY_MAX:
+        step = f"Give a whole number from -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}."
+        raise UsageError(f"the priority {priority} is out of range", step)
+    return priority
 
 
 def _user() -> str:

@@ -40,13 +40,12 @@ QUEUE = named(
     "The queue: a file on a local disk, or a database as postgresql://HOST/NAME. Default: the configuration's, else "
     "this user's on this machine: docs/queue.md.",
 )
-_PRIORITY_MAX: Final = 1_000_000
 
 
 def parse_priority(name: str, text: str) -> int:
     """Return a priority, which may be negative."""
-    least = text.startswith("-")
-    return (-1 if least else 1) * parse_count(name, text[least:], most=_PRIORITY_MAX)
+    is_negative = text.startswith("-")
+    return (-1 if is_negative else 1) * parse_count(name, text[is_negative:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +310,7 @@ def _submit(
             place=place,
             job_id=None if job_id is None else checked_id(job_id),
             tenant=tenant,
-            priority=parse_priority("--priority", priority or "0"),
+            priority=0 if priority is None else parse_priority("--priority", priority),
             due_in_s=None if due is None else float(parse_time("--due", due)),
         )
     return Submit(
