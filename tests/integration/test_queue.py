@@ -28,9 +28,7 @@ from .test_killed_programs import gone
 __all__ = ["film"]
 
 LEASE_S = 6
-
-
-SLOW = pytest.mark.slow, pytest.mark.ci
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(params=["file", pytest.param("database", marks=SLOW)])
