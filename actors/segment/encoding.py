@@ -115,7 +115,7 @@ class EncodeSegment(Work[EncodedSegment]):
             context.start_over(frames_done)
             faults.extend([error.message] if isinstance(error, EngineFailed) else [])
 
-        # Work that runs alone shows whether it harms a device, so it must use one.
+        # Work runs alone to find out whether it harms a device, so such work must use a device.
         require_device = self.require_device or self.constraints.alone
         with encode_paths(
             context.device,

@@ -27,7 +27,7 @@ _CODES: Final = {"u": UNSIGNED, "f": FLOAT}
 _PINNED: Final = 3
 """The DLDeviceType of page-locked host memory."""
 _HALF_BITS: Final = 16
-_ADVICE: Final = "Give memory of the tensor's type and shape that may be written, or omit out=."
+_ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, or omit out=."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ class NewestTerm:
         self._term = term
 
     def admit(self, term: int) -> None:
-        """Admit an order of a supervisor with this term. Raises OldTerm: there is a newer supervisor."""
+        """Admit an order from the supervisor of this term. Raises OldTerm: there is a newer supervisor."""
         if term < self._term:
             raise OldTerm(f"the supervisor of term {term} was replaced by that of term {self._term}")
         self._term = term

@@ -15,7 +15,7 @@ from .values import JobWork
 
 AIM: Final = 0.9
 """The fraction of the remaining time that work on new nodes may take; existing nodes may use all of it. Because of this
-margin, a slight delay requests no further nodes."""
+margin, a slight delay does not cause more nodes to be requested."""
 CATCH_UP_S: Final = 60.0
 """How long a late job may take after its first new node could have finished a segment."""
 COST_RATIO_MAX: Final = 2.0

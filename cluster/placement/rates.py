@@ -132,7 +132,7 @@ def curve_of(rates: Rates, device: Device, stage: Stage) -> Curve:
 
 
 def _up_to(curve: Curve, fps_max: float) -> Curve:
-    """Cut a curve at a total of ``fps_max``; the smallest number of sessions that would exceed it has this total."""
+    """Cap a curve at a total of ``fps_max``: it ends at the first number of sessions that would exceed it."""
     below = tuple(point for point in curve if point[1] < fps_max)
     if len(below) == len(curve):
         return curve

@@ -137,7 +137,7 @@ async def drive(driver: Driver) -> None:
 
 
 def main() -> None:
-    """Run a driver until it has been idle. Its settings are [queue, jobs at once, lease, idle time in seconds]."""
+    """Run a driver until it has been idle for a time: its settings are [queue, jobs at once, lease, idle time in s]."""
     end, (queue, at_once, lease_s, idle_s) = begin()
     os.chdir("/")
     path = Path(queue)

@@ -67,7 +67,7 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Disable core dumps, which contain pictures, and new rights from programs that are run; workers need neither."""
+    """Disable core dumps, which contain pictures, and keep programs that are run from gaining rights."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 

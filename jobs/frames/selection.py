@@ -86,7 +86,8 @@ class PartFrames:
         if not int(self.times[0]) <= ticks < last + self.duration(last):
             first_s, end_s = ((each - index.first_ticks) * index.time_base for each in (int(self.times[0]), last))
             message = f"no frame is on screen at {float(time_s):g} s"
-            raise NoSuchFrame(message, f"Frames begin at {float(first_s):g} s to {float(end_s):g} s.")
+            step = f"Ask for a time from {float(first_s):g} s to {float(end_s):g} s, when the last frame begins."
+            raise NoSuchFrame(message, step)
         return (int(np.searchsorted(self.times, int(ticks // 1), side="right")) - 1) // self.every
 
     def between(self, start_s: Fraction | float, end_s: Fraction | float) -> range:

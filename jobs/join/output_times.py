@@ -57,7 +57,7 @@ class OutputTimes:
     origin_s: Fraction  #: the source time that becomes 0
     reorder_frames: int
     lead_ticks: Fraction  #: ``lead``, in source ticks
-    #: returns the duration of the last picture for its time, in source ticks
+    #: maps the last picture's time to its duration, both in source ticks
     last_shown_ticks: Callable[[int], Fraction]
     counts_decoding: bool = False  #: whether a packet's duration is the time until the next decoding time
     _shown: list[int] = field(default_factory=list)

@@ -98,7 +98,7 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
     """Return the utilisation, 0 to 1, that a driver reports when the device uses its full ``share`` (guide 3.2).
 
-    A vGPU's percentages refer to the whole engine; under fixed share they refer to the vGPU's share. If the scheduler
+    Percentages usually refer to the whole engine, but with fixed shares to the vGPU's share. If the scheduler
     is unknown, NVIDIA's default (best effort) is assumed.
     """
     is_whole = kind.is_guest and scheduler != FIXED

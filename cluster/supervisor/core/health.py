@@ -90,7 +90,7 @@ def forget_xids(book: NodeBook) -> bool:
 
 
 def _probe_changed(book: NodeBook, polled: tuple[DeviceHealth, ...], now_s: float) -> list[Effect]:
-    """Probe a node once more if a poll lists other devices than the probe, because a GPU was repartitioned."""
+    """Probe a node once more if a poll lists different devices from the last probe, as when a GPU was repartitioned."""
     if book.is_probing(now_s):
         return []
     found = {device.device: _found(polled, device) for device in book.gpus}
