@@ -155,7 +155,7 @@ class KeptSources:
     ) -> Iterator[OpenSource]:
         """Hold a source, kept or newly opened, exclusively, to read the stream of index ``track``.
 
-        ``afresh`` opens the source anew, to read from its beginning. ``expected`` is the ``version_anywhere`` that the
+        ``afresh`` opens it now, to read it from the beginning. ``expected`` is the ``version_anywhere`` that the
         source must have, or None. ``shipment`` says how to read a source that is on another machine. ``part`` limits
         the bytes of a remote source that the demuxer sees; such a source is not kept. ``InputError`` if the source
         cannot be opened or has another version.

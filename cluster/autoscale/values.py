@@ -53,7 +53,7 @@ class GroupSize:
     reason: str = ""
     raised_s: float | None = None  # when ``wanted`` last grew
     lowered_s: float | None = None  # when ``wanted`` last shrank
-    missing_s: float | None = None  # since when requested nodes are missing; starts anew when one arrives
+    missing_s: float | None = None  # since when requested nodes are missing; restarts when one arrives
     missing_least: int = 0  # the fewest nodes missing since then
     closed_until_s: float | None = None  # until when no nodes are requested, after nodes did not arrive
     surplus_since_s: float | None = None  # since when the group has more nodes than the work can use

@@ -78,7 +78,7 @@ def test_a_class_name_means_one_thing(modules: dict[str, ast.Module]) -> None:
 
 
 def test_tasks_are_started_by_their_owners_alone(modules: dict[str, ast.Module]) -> None:
-    """The error of a bare task is lost, and whoever waits for it waits forever."""
+    """The error of a bare task is lost, and code that waits for the task waits forever."""
     started = {
         path: sum(called.endswith((".create_task", ".ensure_future")) for called, _ in calls(tree))
         for path, tree in modules.items()

@@ -46,7 +46,7 @@ def open_standalone(load: Loader = ctypes.CDLL) -> Standalone:
     """Open the libraries of standalone mode; ``Unsupported`` if one of them is missing on this machine."""
     try:
         library = CudlaLibrary(load)
-        NvSci(load)  # each session opens NvSci anew
+        NvSci(load)  # each session opens NvSci again
         return library, partial(NvSci, load)
     except OSError as error:
         message = f"this machine cannot reach a DLA in standalone mode: {error}"

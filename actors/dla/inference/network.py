@@ -188,7 +188,7 @@ class WarmNetworks:
                 self._idle.append((settings, network))
                 return
         if network is not None:
-            with suppress(CodecfleetError):  # whoever used the session has already received the error
+            with suppress(CodecfleetError):  # the session's user has already received the error
                 network.close()
 
     def _taken(self, settings: NetworkSettings, device: int) -> Network | None:

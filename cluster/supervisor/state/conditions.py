@@ -31,7 +31,7 @@ OWN_MARGIN: Final = 1.25
 
 
 class LoadBasis(Enum):
-    """How other programs' use is told apart from codecfleet's."""
+    """How other programs' use is distinguished from codecfleet's."""
 
     ALL_OTHERS = "all use is by others: codecfleet runs nothing on it"
     PROCESS = "use is reported by process"

@@ -29,7 +29,7 @@ class DeviceStatus:
     # a row), and "trial_in_s" (when a trial may end it; None if only ``uncordon`` does).
     quarantine: dict[str, Any] = field(default_factory=dict)
     seen_s: float | None = None  # how long ago the device was polled; None if it was not
-    told_by: str = ""  # how other programs' use is told apart from codecfleet's
+    told_by: str = ""  # how other programs' use is distinguished from codecfleet's
     # By engine: "percent" is how busy the engine is, "others_percent" is what placement counts as use by others.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)
     memory: dict[str, int | None] = field(default_factory=dict)  # "total_bytes", "used_bytes" and "others_bytes"

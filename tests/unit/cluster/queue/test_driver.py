@@ -34,7 +34,7 @@ ENDS: dict[str, RunEnd] = {
 
 @dataclass
 class ScriptedRun:
-    """A command that ends as its name says, or when it is told to."""
+    """A command that ends as its name says, or when asked to."""
 
     command: QueuedCommand
     deadlines: list[float]
@@ -357,7 +357,7 @@ class LateDriver:
 
 
 async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> None:
-    """Whoever submits it finds the lock held, so the driver looks once more after it has released the lock."""
+    """The program that submits it finds the lock held, so the driver looks once more after it has released the lock."""
     runs: list[dict[str, QueueState]] = []
     ours, theirs = socket.socketpair()
     with ours:
