@@ -1,4 +1,4 @@
-"""Time reading frames: codecfleet against torchcodec and decord, or on a GPU against PyNvVideoCodec.
+"""Time reading frames: codecfleet against torchcodec and decord, or on a GPU against PyNvVideoCodec and torchcodec.
 
 ``python benchmarks/read_frames.py --peers PYTHON``; README.md beside this file says what each number means.
 """
@@ -24,7 +24,7 @@ from bench.program import run_in_folder
 from bench.table import number, save_results, spread, table_lines
 
 ON_HOST = ("torchcodec", "torchcodec, 1 thread", "decord")
-ON_GPU = ("SimpleDecoder", "ThreadedDecoder")
+ON_GPU = ("SimpleDecoder", "ThreadedDecoder", "torchcodec")
 HOST_CASES = tuple(case for case in Case if case is not Case.FILMS)
 GPU_CASES = tuple(case for case in Case if case is not Case.BATCHES)
 CLIP_S = 2
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("films", type=Path, nargs="*", metavar="FILE", help="films (default: makes two of 1080p, of GOP 250 and 48)")
-    add("--gpu", action="store_true", help="read on the first GPU, and compare with PyNvVideoCodec")
+    add("--gpu", action="store_true", help="read on the first GPU, and compare with PyNvVideoCodec and torchcodec")
     add("--peers", metavar="PYTHON", help="the interpreter that has the peers' packages (default: this one)")
     add("--readers", nargs="*", choices=(*ON_HOST, *ON_GPU), metavar="NAME", help="the peers (default: all)")
     add("--cases", nargs="+", choices=[case.value for case in Case], metavar="CASE", help="cases (default: all)")

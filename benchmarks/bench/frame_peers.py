@@ -1,4 +1,4 @@
-"""Readers of frames on the processor: torchcodec and decord."""
+"""Readers of frames: torchcodec on the processor or a GPU, and decord on the processor."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,10 @@ BATCH = 16
 
 def open_reader(name: str, place: str) -> "TorchCodec | Decord":
     """Return a reader by its name."""
-    del place
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     if name == "decord":
         return Decord()
-    return TorchCodec(1 if name.endswith("1 thread") else 0)
+    return TorchCodec(1 if name.endswith("1 thread") else 0, "cuda" if place == "device" else "cpu")
 
 
 def normalised(pictures: Any) -> Any:
@@ -29,12 +28,12 @@ def normalised(pictures: Any) -> Any:
 class TorchCodec:
     """torchcodec's VideoDecoder with its exact index; ``threads`` 0 means one per core."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, device: str) -> None:
         from torchcodec.decoders import VideoDecoder  # noqa: PLC0415 - not every interpreter has it
         from torchcodec.transforms import Resize  # noqa: PLC0415
 
         self.version = f"torchcodec {version('torchcodec')}"
-        self._decoder, self._resize, self._threads = VideoDecoder, Resize, threads
+        self._decoder, self._resize, self._threads, self._device = VideoDecoder, Resize, threads, device
         self._kept: dict[str, Any] = {}
 
     def random(self, film: str, indices: Sequence[int], *, kept: bool) -> Iterator[Any]:
@@ -65,14 +64,16 @@ class TorchCodec:
 
     def clip(self, clip: Clip, pictures: int) -> Iterator[Any]:
         """Yield a clip."""
-        decoder = self._decoder(clip.film, num_ffmpeg_threads=1)
+        decoder = self._decoder(clip.film, num_ffmpeg_threads=1, device=self._device)
         yield decoder.get_frames_in_range(clip.first, clip.first + pictures).data
 
     def wait(self) -> None:
-        """Return at once."""
+        """Wait for the GPU, if there is one."""
+        if self._device != "cpu":
+            torch.cuda.synchronize()
 
     def _opened(self, film: str, **options: Any) -> Any:
-        return self._decoder(film, num_ffmpeg_threads=self._threads, **options)
+        return self._decoder(film, num_ffmpeg_threads=self._threads, device=self._device, **options)
 
 
 class Decord:
