@@ -43,6 +43,10 @@ from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
+_SESSIONS_BESIDE: Final = 16
+"""How many decoder sessions a user's program uses at once, however many films it reads: enough for all engines of a
+GPU. More would only be opened and closed again, which takes a tenth of a second each.
+"""
 _SWITCH_INTERVAL_S: Final = 1e-4
 """How often a thread must offer the GIL. A dozen threads exchange it thousands of times a second: Python's default of 5
 ms costs a quarter of the speed.
@@ -74,6 +78,8 @@ class OpenedGpu:
     is_shared: bool = False  # whether half of the memory is left to a second process of the worker
     movers: deque[CudaMover] = field(default_factory=deque)
     """The idle movers: opening a stream takes longer than copying a picture."""
+    tensor_makers: deque[CudaTensors] = field(default_factory=deque)
+    """The idle makers of tensors, with their prepared kernels."""
 
 
 class Gpu(WorkerDevice):
@@ -160,9 +166,12 @@ class Gpu(WorkerDevice):
         return CudaPacker(gpu.cuda, gpu.memory, gpu.packing(), gpu.budget)
 
     def open_tensors(self) -> CudaTensors:
-        """Open a maker of tensors, for one thread."""
+        """Return a maker of tensors, for one thread: an idle maker, or else a new one."""
         gpu = self.opened()
-        return CudaTensors(gpu.cuda, gpu.memory, gpu.tensors(), gpu.budget)
+        try:
+            return gpu.tensor_makers.pop()
+        except IndexError:
+            return CudaTensors(gpu.cuda, gpu.memory, gpu.tensors(), gpu.budget, gpu.tensor_makers)
 
     def opened(self) -> OpenedGpu:
         """Return the opened GPU, opening it the first time.
@@ -272,7 +281,7 @@ def open_beside(device: int | str | None = None, context: int | None = None) -> 
     The only change in a user's program is that CUDA_DEVICE_MAX_CONNECTIONS is set, if it was unset. ``UsageError`` if
     there is no such device.
     """
-    return _opened(_wrong_pictures, lambda _: False, device, context)
+    return _opened(_wrong_pictures, lambda _: False, device, context, _SESSIONS_BESIDE)
 
 
 def _opened(
@@ -280,6 +289,7 @@ def _opened(
     is_shared: Callable[[int], bool],
     device: int | str | None = None,
     context: int | None = None,
+    enough: int | None = None,
 ) -> OpenedGpu:
     # Set before CUDA starts. With the default of 8, the streams of a dozen sessions wait for each other in shared
     # queues.
@@ -287,7 +297,8 @@ def _opened(
     cuda = Cuda(imported("cuda.bindings.driver", "cuda-python"), device, context)
     package = imported("PyNvVideoCodec", "PyNvVideoCodec")
     shared = is_shared(cuda.free_bytes())
-    return assemble_gpu(cuda, package, compiled(Unpacker, cuda)[0], wrong_pictures, is_shared=shared)
+    unpacker, _ = compiled(Unpacker, cuda)
+    return assemble_gpu(cuda, package, unpacker, wrong_pictures, is_shared=shared, sessions_enough=enough)
 
 
 def assemble_gpu(
@@ -300,18 +311,19 @@ def assemble_gpu(
     packing: Callable[[], PackingKernels] | None = None,
     tensors: Callable[[], TensorKernels] | None = None,
     is_shared: bool = False,
+    sessions_enough: int | None = None,
 ) -> OpenedGpu:
     """Put a GPU's parts together.
 
     If ``unpacker`` is None, the host splits the planes. ``wrong_pictures`` returns how many wrong pictures were
     reported so far. If ``converter``, ``packing`` or ``tensors`` is None, the device's kernels do that work.
-    ``is_shared`` leaves half of all memory to another process.
+    ``is_shared`` leaves half of all memory to another process. ``sessions_enough`` decoder sessions are enough at once.
     """
     part = _SHARED if is_shared else _ALONE
     budget = MemoryBudget(int(cuda.free_bytes() * USABLE_PART * part))
     # Memory is reclaimed in this order: buffers are cheap to allocate again, sessions take a tenth of a second.
     pinned, memory = PinnedMemory(cuda, part=part), PicturePool(cuda, budget=budget)
-    pool = NvdecPool(partial(NvdecSession, package, cuda), _IDLE_SESSIONS, budget)
+    pool = NvdecPool(partial(NvdecSession, package, cuda), _IDLE_SESSIONS, budget, enough=sessions_enough)
     cannot = NvdecCapabilities(package, cuda).unsupported_reason
 
     def to_host(key: SessionKey) -> PictureFetcher:

@@ -7,6 +7,7 @@ so the bits are the same.
 import ctypes
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -296,13 +297,24 @@ def _job(work: TensorWork) -> _Job:
 
 
 class CudaTensors(TensorMaker):
-    """Makes tensors on its own stream; the memory of the weights that it keeps is taken from ``budget``."""
+    """Makes tensors on its own stream; the memory of the weights that it keeps is taken from ``budget``.
 
-    def __init__(self, cuda: Cuda, memory: DevicePool, kernels: TensorKernels, budget: MemoryBudget) -> None:
+    ``close`` puts the maker into ``idle`` for reuse.
+    """
+
+    def __init__(
+        self,
+        cuda: Cuda,
+        memory: DevicePool,
+        kernels: TensorKernels,
+        budget: MemoryBudget,
+        idle: MutableSequence["CudaTensors"] | None = None,
+    ) -> None:
         self._cuda = cuda
         self._memory = memory
         self._kernels = kernels
         self._budget = budget
+        self._idle = idle
         self._stream = cuda.stream()
         self._prepared: OrderedDict[TensorWork, tuple[TensorLaunch, int, int]] = OrderedDict()
 
@@ -326,7 +338,10 @@ class CudaTensors(TensorMaker):
         return target
 
     def close(self) -> None:
-        """Free the maker's memory and its stream."""
+        """Put the maker into ``idle``, or free its memory and its stream."""
+        if self._idle is not None:
+            self._idle.append(self)
+            return
         try:
             while self._prepared:
                 self._forget_oldest()

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -10,6 +11,8 @@ from .context import Cuda, Stream
 KernelsT = TypeVar("KernelsT")
 BLOCK: Final = (64, 4)
 """Threads of a block: columns and rows."""
+_IMPORTING: Final = threading.Lock()
+"""``cuda.core`` replaces its own ``__spec__`` during its import, so a second thread would get the unfinished module."""
 
 
 class Kernels:
@@ -32,7 +35,9 @@ class Kernels:
 def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[KernelsT | None, str]:
     """Return the kernels that ``make(cuda.core, cuda)`` compiles; or None, and why that is impossible here."""
     try:
-        return make(importlib.import_module("cuda.core"), cuda), ""
+        with _IMPORTING:
+            core = importlib.import_module("cuda.core")
+        return make(core, cuda), ""
     except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         return None, f"kernels cannot be compiled here: {reason}"

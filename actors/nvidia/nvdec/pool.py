@@ -16,6 +16,11 @@ from ...device.interface import SESSIONS_OPENING
 from ..cuda.memory import MemoryBudget
 from .session import NvdecSession, SessionKey, session_bytes
 
+FULL_WAIT_S: Final = 1.0
+"""How long an opening waits while enough sessions are in use: ten times as long as opening takes.
+
+It does not wait for ever, because the sessions' users may wait for the caller that needs this session.
+"""
 PATIENT_OPENINGS: Final = 2
 """The most openings that a caller with a software fallback waits for: a third of a second."""
 
@@ -79,7 +84,8 @@ class NvdecPool:
 
     A separate thread opens sessions with ``make``, and ends when none is missing. The session that has been idle
     longest is closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs
-    room (None: unbounded). ``changed`` is notified whenever an opening succeeds or fails.
+    room (None: unbounded). While ``enough`` sessions are in use, another is opened only if none returns within
+    ``FULL_WAIT_S`` (None: at once). ``changed`` is notified whenever an opening succeeds or fails.
     """
 
     def __init__(
@@ -88,9 +94,11 @@ class NvdecPool:
         idle_max: int,
         budget: MemoryBudget | None = None,
         changed: threading.Condition | None = None,
+        enough: int | None = None,
     ) -> None:
         self._make = make
         self._idle_max = idle_max
+        self._enough = enough
         self._budget = budget or MemoryBudget(None)
         self._budget.reclaim_from(self._drop_oldest)
         self._idle: OrderedDict[int, NvdecSession] = OrderedDict()
@@ -200,12 +208,16 @@ class NvdecPool:
     def _next_opening(self) -> _Opening | None:
         """Return the next opening, those with a waiter first; None ends the thread."""
         with self._changed:
+            self._changed.wait_for(self._may_open, FULL_WAIT_S)
             opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
             if opening is None:
                 self._maker = None
             else:
                 opening.is_begun = True
             return opening
+
+    def _may_open(self) -> bool:
+        return self._enough is None or self.counts.in_use_now < self._enough or not self._openings
 
     def _opened(self, opening: _Opening) -> NvdecSession:
         session = self._make(opening.key)

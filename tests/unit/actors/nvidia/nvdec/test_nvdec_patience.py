@@ -95,10 +95,10 @@ class Borrower:
 class Bench:
     """A pool, its maker, and those who borrow."""
 
-    def __init__(self) -> None:
+    def __init__(self, enough: int | None = None) -> None:
         self.maker = Maker()
         self.waits = Waits()
-        self.pool = NvdecPool(self.maker, 32, changed=self.waits)  # type: ignore[arg-type]
+        self.pool = NvdecPool(self.maker, 32, changed=self.waits, enough=enough)  # type: ignore[arg-type]
         self._borrowers = 0
 
     def wait_for(self, codec: str = "h264", *, non_blocking: bool = True) -> Borrower:
@@ -166,6 +166,42 @@ def test_a_session_without_a_waiter_is_opened_all_the_same(bench: Bench) -> None
     counts = bench.pool.counts.of_kind[key()]
     assert (counts.made, counts.wanted_most, counts.in_use_now) == (7, 7, 3)
     for each in waiting:
+        each.return_it()
+
+
+def test_while_enough_sessions_are_in_use_the_next_caller_gets_one_that_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No further session is opened, whichever key it has, until one returns."""
+    monkeypatch.setattr("codecfleet.actors.nvidia.nvdec.pool.FULL_WAIT_S", LIMIT_S)
+    bench = Bench(enough=2)
+    bench.maker.finish()
+    bench.maker.finish()
+    first, second = (bench.wait_for(non_blocking=False) for _ in range(2))
+    first.session(), second.session()
+    third = bench.wait_for(non_blocking=False)
+    bench.waits.until("codecfleet-nvdec-sessions")
+    assert len(bench.maker.made) == 2
+    first.return_it()
+    assert third.session() is first.session()
+    other = bench.wait_for("hevc", non_blocking=False)
+    bench.maker.finish()
+    third.return_it()
+    assert other.session().key.codec == "hevc"
+    for each in (second, other):
+        each.return_it()
+    assert len(bench.maker.made) == 3
+
+
+def test_if_no_session_returns_in_time_another_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The users of all sessions may wait for the caller."""
+    monkeypatch.setattr("codecfleet.actors.nvidia.nvdec.pool.FULL_WAIT_S", 0.0)
+    bench = Bench(enough=1)
+    bench.maker.finish()
+    bench.maker.finish()
+    first, second = (bench.wait_for(non_blocking=False) for _ in range(2))
+    assert first.session() is not second.session()
+    for each in (first, second):
         each.return_it()
 
 
