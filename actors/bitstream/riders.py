@@ -1,8 +1,8 @@
-"""Finds side data that encoders do not carry over (captions, dynamic HDR, a second view, alpha), by FFmpeg's names.
+"""Finds side data that encoders do not carry over (captions, dynamic HDR, a second view, alpha), named as in FFmpeg.
 
-Only unit headers and messages before the first slice are read: one or two microseconds a packet. Sources: ITU-T T.35,
-ATSC A/53-4; SMPTE ST 2094-40; CTA-861-H, T/UWA 005; SCTE 20; ITU-T H.264 7.3.1, 7.4.1; H.265 7.4.2.2; ISO/IEC 13818-2
-6.2; AV1 Bitstream & Decoding Process Specification 5.8; RFC 9559 5.1.3.5.2.
+Only unit headers and messages before the first slice are read, which takes one or two microseconds for each packet.
+Sources: ITU-T T.35, ATSC A/53-4; SMPTE ST 2094-40; CTA-861-H, T/UWA 005; SCTE 20; ITU-T H.264 7.3.1, 7.4.1; H.265
+7.4.2.2; ISO/IEC 13818-2 6.2; AV1 Bitstream & Decoding Process Specification 5.8; RFC 9559 5.1.3.5.2.
 """
 
 import re
@@ -217,7 +217,7 @@ def _of_open_units(data: bytes) -> set[str]:
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
-    """Return the units before the first slice, and for HEVC the last unit, without searching the slices."""
+    """Return the units before the first slice, and for HEVC also the last unit, without searching the slices."""
     found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
     if slice_at is None and len(packet) > _HEAD_BYTES:
         found, slice_at = _before_slice(bytes(packet), hevc=hevc)

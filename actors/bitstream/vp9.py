@@ -22,7 +22,7 @@ _LIMITED, _FULL = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Vp9Colours:
-    """The matrix by its number in ITU-T H.273, and the range by its number in FFmpeg (2 is full)."""
+    """The colours of a frame: the matrix as a number of ITU-T H.273, the range as a number of FFmpeg (2 is full)."""
 
     matrix: int
     range: int

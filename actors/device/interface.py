@@ -128,7 +128,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
-        """Return the encoder's capabilities; ``EngineUnfit`` if no encoder has the codec, otherwise ``DeviceError``."""
+        """Return the encoder's capabilities; ``EngineUnfit`` if no encoder has the codec, ``DeviceError`` otherwise."""
 
     @abstractmethod
     def encoder_package(self) -> str:

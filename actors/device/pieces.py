@@ -71,7 +71,7 @@ class Piece(NamedTuple):
 
 
 class EndedPieces:
-    """The pieces that have ended since the last ``take``, at most the newest ``ENDED_KEPT``. Thread-safe."""
+    """The newest ``ENDED_KEPT`` of the pieces that have ended since the last ``take``. Thread-safe."""
 
     def __init__(self) -> None:
         # There is no lock, since decoding threads would queue for it: appending to a deque and popping are atomic.
@@ -92,9 +92,9 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """The pieces that all processes of a worker ran. A supervisor gets the recent pieces, a new supervisor all.
+    """The pieces that all processes of a worker ran. A supervisor gets the recent ones; a new supervisor gets all.
 
-    At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
+    Only the newest ``ENDED_KEPT`` ended pieces are kept. Not thread-safe.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ class RateChange:
     bitrate: int | None = None  # average, in bit/s
     maxbitrate: int | None = None  # the peak rate of vbr, in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
-    vbvinit: int | None = None  # the buffer's initial fullness, in bits; 0 lets the driver choose
+    vbvinit: int | None = None  # how full the decoder's buffer is at the beginning, in bits; 0 lets the driver choose
     fps: Fraction | int | None = None  # does not change timestamps
     cq: int | None = None  # the target quality of vbr; 0 returns to a bitrate
 
@@ -82,9 +82,9 @@ class EncoderSettings:
     rate: RateControl
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
-    dolby_vision: bool = False  # whether to write the frames' RPUs beside each HEVC picture
+    dolby_vision: bool = False  # whether to write the Dolby Vision data (RPU) of each frame beside the HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
-    keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested ones are keyframes
+    keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested pictures are keyframes
 
     @property
     def on_device(self) -> bool:

@@ -96,7 +96,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self._packets(picture))
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change either the bitrate, peak and buffer of x264, or the quality, from about the next picture on."""
+        """Change the rate of x264 from about the next picture on: either bitrate, peak and buffer, or the quality."""
         self._require_open()
         wanted = _changed_rate(self._settings.codec, self.name, self._rate, change)
         if self._context is None:
@@ -217,7 +217,7 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
-    """Return the reorder depth that the encoder's parameter sets state (annex E.2.1), or ``unstated``.
+    """Return the reorder depth that the encoder's parameter sets state (H.264 and H.265, E.2.1), or ``unstated``.
 
     Packets of AV1 and VP9 come in presentation order, since each packet includes any pictures that are not shown.
     """

@@ -118,7 +118,7 @@ def open_bytes(url: str) -> "Iterator[Readable]":
 
 
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
-    """Yield the packets of these tracks, or of all, in the container's order, without the empty ones at the end.
+    """Yield the packets of these tracks, or of all tracks, in the container's order, without empty packets at the end.
 
     Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
     container cannot be read any further.
@@ -187,7 +187,7 @@ def _check_content(name: str, file: "_LocalFile | HeldFile") -> None:
 
 
 def open_regular(path: Path) -> "_LocalFile":
-    """Open a local file, never waiting for a writer; ``InputUnreadable`` if it is not a file, or ``OSError``."""
+    """Open a local file without waiting for a writer; ``InputUnreadable`` if it is no file, otherwise ``OSError``."""
     _check_kind(path, path.stat().st_mode)
     file = _LocalFile(path)
     with undone_by(file.close):

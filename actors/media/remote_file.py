@@ -184,7 +184,7 @@ def _whole(stream: Any) -> BytesIO:
 
 
 class _Ahead:
-    """Holds the last bytes read, with the surplus of their requests, and knows how much to request next."""
+    """Holds the bytes read last, including surplus bytes of requests, and knows how much to request next."""
 
     def __init__(self, parts: Iterable[_Part], most_bytes: int) -> None:
         self._parts = deque(parts)
@@ -273,5 +273,5 @@ def _open_once(url: str) -> Any:
         raise
     if isinstance(stream, AbstractBufferedFile):
         # fsspec would read ahead by up to 50 MiB.
-        stream.cache = BaseCache(stream.blocksize, stream._fetch_range, stream.size)  # noqa: SLF001 - no public one
+        stream.cache = BaseCache(stream.blocksize, stream._fetch_range, stream.size)  # noqa: SLF001 - no public method
     return stream

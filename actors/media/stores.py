@@ -170,7 +170,7 @@ def _stated(source: str) -> Mapping[str, Any]:
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a version that is equal on every node: a local source's size, and time in whole seconds."""
+    """Return the part of a version that every node agrees on: a local source's size, and its time in whole seconds."""
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9
@@ -199,8 +199,8 @@ class Shipment(ABC):
 def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
     """Return the address at which this machine reads a source, and the version there (None if unknown).
 
-    ``expected`` is the ``version_anywhere`` that the source must have; None accepts any. A source on this machine is
-    not shipped. ``InputUnreadable`` if the version there is not the expected one.
+    ``expected`` is the ``version_anywhere`` that the source must have; None accepts any version. A source on this
+    machine is not shipped. ``InputUnreadable`` if the version there is not the expected one.
     """
     version = source_version(source)
     if shipment is not None and is_local(source) and not _is_here(source, expected, version, shipment.mark):

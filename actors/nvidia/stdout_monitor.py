@@ -54,7 +54,7 @@ class StdoutTap:
         _flush()
         with self._lock:
             if self._is_open:
-                self._restore()  # before the last read, so that later writes go to the original file
+                self._restore()  # restored before the last read, so that later writes go to the original file
                 self._forward()
                 self._is_open = False
                 os.close(self._original)

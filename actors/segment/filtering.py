@@ -141,7 +141,7 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory needed besides the passing pictures: for values of denoising, an overlay, a subtitle."""
+        """The memory needed besides that of the pictures: for denoising, an overlay and a subtitle."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))
@@ -177,7 +177,7 @@ class _Given(NamedTuple):
 
     @property
     def levels(self) -> str:
-        """The range, by FFmpeg's name."""
+        """FFmpeg's name of the range."""
         return "full" if self.range == FULL_RANGE else "limited"
 
 

@@ -83,7 +83,7 @@ class Overlay:
         return 8 * (pixels + 2 * chroma) + 4 * pixels
 
     def samples(self) -> NDArray[np.uint8]:
-        """Return its rows of R, G, B and alpha: (height, width, 4)."""
+        """Return the overlay's rows of R, G, B and alpha: (height, width, 4)."""
         return png_samples(self.png, self.sha256[:_DIGITS])
 
 

@@ -98,7 +98,7 @@ class PictureSteps:
 
     @property
     def words(self) -> str:
-        """The steps' description for the user; "" for none."""
+        """The steps' description for the user; "" if there are no steps."""
         crop, (x, y) = self.crop, self.place
         steps = [f"cropped to {crop.width}x{crop.height} at {crop.x}:{crop.y}"] if self.is_cropped else []
         steps += [turn] if (turn := _WORDS[self.turn]) else []

@@ -30,7 +30,7 @@ class MeasuredSegment(SeenSegment):
     """The measured pictures of a segment, by time. Always complete: a picture that does not decode is left out."""
 
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]  # between successive pictures, 0 to ``DIFFERENCE_MOST``
+    differences: NDArray[np.int64]  # the differences between successive pictures, 0 to ``DIFFERENCE_MOST``
     first: NDArray[np.uint8]  # a grey picture; empty if the segment has no pictures
     last: NDArray[np.uint8]
 

@@ -58,8 +58,8 @@ class DevicePicture:
 
     frame: DeviceFrame
     format: SurfaceFormat
-    pix_fmt: str  # FFmpeg's name of the format in which software decodes it
-    pts: int | None = None  # in ticks of the picture's track
+    pix_fmt: str  # FFmpeg's name of the format into which software decodes the picture
+    pts: int | None = None  # the time of the picture, in ticks of its track
     opaque: object = None  # the decoder's notes
     colour: Colour | None = None
     """The colours of this picture, if the track's colours change; None means the track's colours."""

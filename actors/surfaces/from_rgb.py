@@ -101,7 +101,7 @@ def chroma_rows(height: int) -> ChromaRows:
 
 
 def _cubic(quarters: int) -> int:
-    """Return the cubic's value at a distance given in quarters of a target row, in swscale's 53 bits."""
+    """Return the cubic's value at a distance given in quarters of a target row, with 53 bits as in swscale."""
     distance = quarters << _UNIT_BITS - 2
     squared = distance * distance >> _UNIT_BITS
     cubed = squared * distance >> _UNIT_BITS

@@ -104,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that mixes the fewest speakers; among equals, drops the fewest or is smallest."""
+    """Return the ``stated`` layout that mixes the fewest speakers; of equal ones, the one that drops the fewest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)

@@ -35,7 +35,7 @@ class HybridSession(DlaSession):
     """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``).
 
     Tasks and copies run in the order of the session's CUDA stream; use ``stream`` to put your own kernels between them.
-    Memory of CUDA's virtual memory management is not supported (5.4).
+    Memory of CUDA's virtual memory management is not supported (CUDA for Tegra 5.4).
     """
 
     mode: ClassVar = DlaMode.HYBRID
@@ -58,7 +58,7 @@ class HybridSession(DlaSession):
         return self._cuda.context
 
     def view(self, buffer: DeviceBuffer) -> None:
-        """Return None: a hybrid DLA uses device memory, which the processor cannot reach (Table 1)."""
+        """Return None: a hybrid DLA uses device memory, which the processor cannot reach (CUDA for Tegra, Table 1)."""
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return page-locked memory, as ``choose_memory`` chooses for the processor and CUDA's copies."""

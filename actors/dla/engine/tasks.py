@@ -85,9 +85,9 @@ class DlaTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEvents:
-    """The fences of a standalone submission (5.1.4): the first task waits, the last task signals."""
+    """The fences of a standalone submission (CUDA for Tegra 5.1.4): the first task waits, the last task signals."""
 
-    waits: tuple[Fence, ...]  # the fences for which the submission waits, no two of the same point
+    waits: tuple[Fence, ...]  # the fences for which the submission waits, no two at the same point
     semaphore: int  # the DLA's address of the sync object to signal
     end: Fence  # the fence of that signal, which cuDLA fills in
 

@@ -1,6 +1,6 @@
 """Turns pictures on the GPU into a DLA's input tensors, in one CUDA stream.
 
-All arithmetic is in whole numbers, so the tensors equal ``ExactScaler``'s byte for byte.
+All arithmetic is in whole numbers, so the tensors equal those of ``ExactScaler`` byte for byte.
 """
 
 import ctypes

@@ -28,7 +28,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers. Methods raise ``NvSciFailure``; the constructor raises ``OSError`` without libnvscibuf."""
+    """Allocates buffers. Methods raise ``NvSciFailure``; the constructor ``OSError`` if libnvscibuf is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)

@@ -1,7 +1,8 @@
 """Reads header fields that FFmpeg does not report, and corrects fields that it writes wrongly, mostly durations.
 
-Sources: ISO/IEC 14496-12 for mp4 and mov; RFC 9559 for Matroska and WebM. FFmpeg's muxer for these two also counts
-samples that are never heard: those that an encoder adds at the start (CodecDelay) and at the end (DiscardPadding).
+Sources: ISO/IEC 14496-12 for mp4 and mov; RFC 9559 for Matroska and WebM. FFmpeg's muxer for Matroska and WebM also
+counts samples that are never heard: those that an encoder adds at the start (CodecDelay) and at the end
+(DiscardPadding).
 """
 
 import struct
@@ -78,7 +79,7 @@ def media_duration(read: Read, ticks: int) -> Iterator[Change]:
 
 
 def _field(read: Read, box: Section | None, *places: int) -> int:
-    """Return a 32-bit field of a box; ``places`` are its offsets in the box's versions 0 and 1."""
+    """Return a 32-bit field of a box; ``places`` are the field's offsets in versions 0 and 1 of the box."""
     fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
     place = places[fields[0] != 0] if fields else 0
     return int.from_bytes(fields[place : place + 4])

@@ -145,7 +145,7 @@ class SurfaceConversion(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free the conversion's memory, once its stream is done. Idempotent."""
+        """Free the conversion's memory. Call only after the stream has finished. Idempotent."""
 
 
 class SurfaceConverter(ABC):

@@ -1,4 +1,4 @@
-"""Makes tensors of pictures on the device: one kernel crops, resizes, converts, normalises and lays out.
+"""Makes tensors of pictures on the device: one kernel crops, resizes, converts, normalises and lays out the samples.
 
 The kernel does the integer arithmetic of ``actors/tensors/plan.py``, and rounds floating-point values as the host does,
 so the bits are the same.

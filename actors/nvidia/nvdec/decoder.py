@@ -72,7 +72,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     make_reader: MakeReader[PictureT]
     cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" if it does
     wrong_pictures: Callable[[], int]  # how many wrong pictures this process's decoders have reported so far
-    request: SessionRequest | None = None  # from a caller with a fallback; None waits for a session
+    request: SessionRequest | None = None  # the request of a caller with a fallback; None waits for a session
     options: NvdecOptions = PLAIN
 
     def begin(

@@ -1,6 +1,6 @@
 """The warm decoder sessions of one device, opened one at a time in the background.
 
-Opening a session takes 0.1 s in the operating system's kernel, one at a time on the whole host (docs/nvdec.md).
+Opening a session takes 0.1 s in the operating system's kernel, which opens one session at a time (docs/nvdec.md).
 """
 
 import threading
@@ -24,7 +24,7 @@ WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. No more are open than were ever wanted at once (``wanted_most``)."""
+    """The counts of one key's sessions. At most ``wanted_most`` are open: the most ever wanted at once."""
 
     made: int = 0
     closed: int = 0

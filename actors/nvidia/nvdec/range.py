@@ -142,7 +142,7 @@ class FedRange(Generic[PictureT]):
         return packet.pts
 
     def _keeps(self, stated: int) -> bool:
-        """Return whether to read the next picture's surface; ``stated`` is the ticket that NVDEC gives it."""
+        """Return whether to read the next picture's surface; ``stated`` is the ticket that NVDEC gives the picture."""
         ticket = self._next_ticket if self._counts_pictures else stated
         self._next_ticket += 1
         awaited = self._awaited.pop(ticket, None)
