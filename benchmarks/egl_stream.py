@@ -103,7 +103,7 @@ def part_most() -> Iterator[tuple[str, Any]]:
 
 
 def part_formats() -> Iterator[tuple[str, Any]]:
-    """Send one picture of each format through, as pitched memory and as arrays; compare all bytes."""
+    """Send one picture of each format through a stream, as pitched memory and as arrays; compare all bytes."""
     for name in FORMATS:
         for memory in FrameMemory:
             yield (
@@ -134,7 +134,7 @@ def check_format(name: str, memory: FrameMemory) -> None:
 
 
 def part_speed(count: int = 4000) -> Iterator[tuple[str, Any]]:
-    """Send 1080p NV12 through, with and without copies, and compare with copies of the same bytes within the device."""
+    """Send 1080p NV12 through a stream, with and without copies; compare with copies within the device."""
     for fifo_frames in (8, 0):
         for copies in (0, 1, 2):
             name = f"{'FIFO of 8' if fifo_frames else 'mailbox'}, {copies} copies a frame"

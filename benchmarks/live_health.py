@@ -29,7 +29,7 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.lines import STATUS_SCHEMA, status_lines
 
 SESSIONS = 64
-"""More than any GPU takes, so that placement decides the number."""
+"""How many sessions are requested: more than any GPU takes, so that placement decides the number."""
 LOOK_S = 1.0
 SETTLE_S = 15.0
 POLL_S = SupervisorSettings().health_s

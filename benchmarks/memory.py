@@ -1,4 +1,4 @@
-"""Show that memory does not grow with length: driver, workers and object store, for a clip once and in a loop.
+"""Show that the memory of driver, workers and object store does not grow with length: a clip once, then in a loop.
 
 ``python benchmarks/memory.py CLIP --loop-to-minutes 30``; README.md beside this file says what each number means.
 """

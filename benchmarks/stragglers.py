@@ -71,7 +71,7 @@ def _compare(options: argparse.Namespace) -> None:
         for case in cases:
             runs[case.name].append(_run(case, options))
             print(f"{case.name}: {runs[case.name][-1]}", flush=True)
-        if options.save:  # after every round: a round takes minutes
+        if options.save:  # saved after every round, because a round takes minutes
             print(f"saved: {save_results(options.save, document)}", flush=True)
     print("\n".join(_lines(cases, runs)))
 

@@ -13,7 +13,7 @@ from .access_points import BitReader
 from .packet_headers import ObuKind, open_bitstream_units
 
 _HEAD_BYTES: Final = 256
-"""Longer than the part of either header that is read."""
+"""How many bytes of a header are read; all needed fields are within them."""
 _SELECTED: Final = 2
 """This value means that each frame header states whether the tool is on."""
 _KEY_FRAME: Final = 0

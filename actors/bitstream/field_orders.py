@@ -11,7 +11,7 @@ from .access_points import BitReader, nal_units, sei_messages
 from .parameter_sets import H264Fields, h264_fields
 
 _HEAD_BYTES: Final = 4096
-"""More bytes than a packet has before the first slice of the picture."""
+"""How many bytes of a packet are read; the picture's first slice begins within them."""
 _CODING_EXTENSION: Final = b"\x00\x00\x01\xb5"
 _CODING_EXTENSION_ID: Final = 8
 _EXTENSION_BYTES: Final = 10

@@ -67,7 +67,7 @@ _ORIENTATION_CANCELLED: Final = 1 << 18
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
-"""Usually more bytes than a packet has before the first slice of the picture."""
+"""How many bytes of a packet are read first; the picture's first slice usually begins within them."""
 _TAIL_BYTES: Final = 1 << 16
 """How many bytes at the end of a packet are searched for the last unit, the RPU."""
 _METADATA_OBU: Final = 5

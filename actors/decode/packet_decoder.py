@@ -26,7 +26,7 @@ STATES_HDR: Final = ("h264", "hevc", "av1")
 """Codecs whose packets have messages with HDR values."""
 _NEW_SEQUENCES: Final = (RandomAccess.IDR, RandomAccess.BLA, RandomAccess.FLAGGED)
 _KEPT_KEYFRAMES: Final = 32
-"""More pictures than any decoder holds back."""
+"""How many keyframes are remembered: more than any decoder holds back."""
 
 
 class PacketDecoding(Protocol[PictureT]):

@@ -128,7 +128,7 @@ class WorkerDevice(ABC):
 
     @abstractmethod
     def encoder_capabilities(self, codec: "Codec") -> "EncoderCapabilities":
-        """Return the encoder's capabilities; ``EngineUnfit`` if no encoder has the codec, ``DeviceError`` otherwise."""
+        """Return the encoder's capabilities; ``EngineUnfit`` if it lacks the codec, ``DeviceError`` if asking fails."""
 
     @abstractmethod
     def encoder_package(self) -> str:

@@ -6,14 +6,14 @@ from enum import Enum, Flag, auto
 from typing import Final
 
 SMALL_BYTES: Final = 256 << 10
-"""The size up to which a buffer is small. Section 3.1 gives no number: its large buffer has 4 MiB.
+"""The size up to which a buffer is small. CUDA for Tegra 3.1 gives no limit, and calls a buffer of 4 MiB large.
 
 The cache of Xavier's GPU has 512 KiB.
 """
 
 
 IO_COHERENT_SINCE: Final = (7, 2)
-"""The compute capability of Xavier, the first Tegra whose GPU is coherent with the processor's caches (2.1)."""
+"""Xavier's compute capability: the first Tegra with a GPU that is coherent with the processor's caches."""
 INTEGRATED: Final = 18
 """``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76

@@ -14,7 +14,7 @@ from ...errors import Cancelled, CodecfleetError, Retry
 RECENT_S: Final = 5.0
 """How long an ended piece is still reported: heartbeats come every 2 s, and a heartbeat may be lost."""
 ENDED_KEPT: Final = 256
-"""The most ended pieces that are reported: the newest."""
+"""The most ended pieces that are reported; older pieces are left out."""
 KEPT_S: Final = 900.0
 """The age up to which a new supervisor gets pieces: supervisors keep records this long."""
 FULL_REPORTS: Final = 3

@@ -187,7 +187,7 @@ def _check_content(name: str, file: "_LocalFile | HeldFile") -> None:
 
 
 def open_regular(path: Path) -> "_LocalFile":
-    """Open a local file without waiting for a writer; ``InputUnreadable`` if it is no file, otherwise ``OSError``."""
+    """Open a local file without waiting for a writer; ``InputUnreadable`` if it is not a file. Raises ``OSError``."""
     _check_kind(path, path.stat().st_mode)
     file = _LocalFile(path)
     with undone_by(file.close):

@@ -30,9 +30,9 @@ _WATCHED_BYTES: Final = 32 << 10
 NEAR_BYTES: Final = 1 << 20
 """The largest step ahead that counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The largest sequential step ahead while a demuxer searches its starting point, for example from table to table."""
+"""The largest sequential step ahead while a demuxer searches for its start, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
-"""How many of the reads that opened a source are kept at most."""
+"""The most reads of an opening that are kept."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
 """The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)

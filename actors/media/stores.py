@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore tries a request, with pauses of 4 s in total on average, which uploads of parts need."""
+"""How often botocore tries a request. Uploads of parts need the pauses, which take 4 s in total on average."""
 HTTP_SILENCE_S: Final = 8
 """How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10

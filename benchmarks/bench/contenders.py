@@ -139,7 +139,7 @@ class Run:
 
     @property
     def warm(self) -> tuple[FleetJob, ...]:
-        """The jobs that found their fleet open and its workers warm."""
+        """The jobs that began on an open fleet with warm workers."""
         return self.jobs[1:]
 
 
@@ -165,8 +165,8 @@ def read_plan(bench: Bench, case: CodecCase) -> tuple[Cut, ...]:
 def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     """Run ``codecfleet transcode``.
 
-    Its start-up is everything but work on the film: from the start of the process to that of the job, the job's wait
-    for the fleet beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
+    Start-up is everything but work on the film: the time from the start of the process to that of the job, the job's
+    wait for the fleet beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
     """
     output = bench.output(f"{case.name}-codecfleet")
     report_path = output.with_suffix(".report.json")

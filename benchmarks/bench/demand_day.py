@@ -37,7 +37,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An arriving job: ``within_s`` is its user's deadline, None for the configuration's.
+    """An arriving job. ``within_s`` is the user's deadline; None means the deadline of the configuration.
 
     With several ``files`` it is a batch: each file is a job with these values, and arrives when the batch has room.
     """

@@ -83,7 +83,7 @@ class Measurement:
 class _Seen:
     stat: ProcessStat
     dropped: bool
-    """Whether its parent ignores SIGCHLD, so that its final use is lost."""
+    """Whether the parent of the process ignores SIGCHLD, so that the final use of the process is lost."""
 
 
 @dataclass(slots=True)

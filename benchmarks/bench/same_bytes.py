@@ -146,7 +146,7 @@ def decoding_of(report: Report) -> dict[str, Any]:
 
 
 def verdict_of(outcomes: dict[str, dict[str, Any]]) -> Verdict:
-    """Compare every device's outcome with the processors'.
+    """Compare every device's outcome with that of the processors.
 
     ``--device gpu`` may be refused when the others are not: that is its purpose. Only outputs of one encoder are
     compared.

@@ -181,7 +181,7 @@ _RATIOS = ("wall_s", "work_s", "warm_s", "cpu_s", "peak_bytes")
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return codecfleet's medians over each peer's, per case; below 1 is less.
+    """Return codecfleet's medians divided by those of each peer, per case; below 1 is less.
 
     Peers are the other contenders, and codecfleet on the devices named after the first. A warm fleet's time is compared
     with the peer's warm time if the peer has one, else with the peer's time without start-up.

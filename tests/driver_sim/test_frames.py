@@ -204,7 +204,7 @@ def test_a_segment_with_a_picture_that_nvdec_spoils_is_decoded_in_software(tmp_p
     (found,) = answers(ran)
     assert [each[:3] for each in found] == [["host", COUNT, True], ["device", COUNT, True], ["auto", COUNT, True]]
     assert [each[4] for each in found] == [{"software": 1}, {"nvdec": 1}, {"nvdec": 1}]
-    assert found[0][5] == ["NVDEC reported wrong pictures of this source, or of one decoded meanwhile"]
+    assert found[0][5] == ["NVDEC reported wrong pictures of this source, or of another source decoded meanwhile"]
     assert "Decode Error occurred for picture" in ran.stdout
 
 

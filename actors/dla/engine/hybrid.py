@@ -81,7 +81,9 @@ class HybridSession(DlaSession):
 
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
         is_managed = self._calls.ask("cuPointerGetAttribute", partial(self._cuda.is_managed, memory))
-        self._calls.refuse_unless(not is_managed, "cuDLA takes no managed memory: use cuMemAlloc's, or allocate")
+        self._calls.refuse_unless(
+            not is_managed, "cuDLA takes no managed memory: use cuMemAlloc, or this session's allocate"
+        )
         return int(self._calls.cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
 
     def _allocated(self, size_bytes: int) -> int:

@@ -166,7 +166,9 @@ class DlaSession(Closing):
     def free(self, buffer: DeviceBuffer) -> None:
         """Unregister a buffer and free its memory; the tasks that use it must be done."""
         with self._turn:
-            self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
+            self._calls.refuse_unless(
+                self._buffers.get(buffer.memory) is buffer, "the buffer belongs to another session"
+            )
             self.unregister(buffer.registration)
             self._calls.ask("freeing memory", partial(self._freed, buffer.memory))
             del self._buffers[buffer.memory]

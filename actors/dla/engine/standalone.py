@@ -54,7 +54,9 @@ class StandaloneSession(DlaSession):
     def view(self, buffer: DeviceBuffer) -> NDArray[np.uint8]:
         """Return a buffer's memory as the processor sees it."""
         with self._turn:
-            self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
+            self._calls.refuse_unless(
+                self._buffers.get(buffer.memory) is buffer, "the buffer belongs to another session"
+            )
             return np.ctypeslib.as_array((ctypes.c_uint8 * buffer.size_bytes).from_address(self._views[buffer.memory]))
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:

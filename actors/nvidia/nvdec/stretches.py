@@ -119,7 +119,9 @@ class NvdecDecoding(Generic[PictureT]):
         yield from self._drained()
         self.close()
         if self._decoder.wrong_pictures() != self._wrong_before:
-            raise EngineFailed("NVDEC reported wrong pictures of this source, or of one decoded meanwhile", ADVICE)
+            raise EngineFailed(
+                "NVDEC reported wrong pictures of this source, or of another source decoded meanwhile", ADVICE
+            )
 
     def close(self) -> None:
         """Give the session back."""
