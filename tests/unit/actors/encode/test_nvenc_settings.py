@@ -200,6 +200,6 @@ def test_a_misspelling_is_answered_with_the_right_spelling(key: str, text: str, 
     ],
 )
 def test_text_that_is_no_value_is_refused(key: str, text: str) -> None:
-    """Suffixes, signs, decimals and what the package would misread are refused, by key and text."""
+    """Suffixes, signs, decimals and misread values are refused; the message names key and text."""
     with pytest.raises(Unsupported, match=f"{key}={text}"):
         read_option(key, text)

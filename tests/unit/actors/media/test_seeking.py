@@ -303,7 +303,7 @@ def test_a_packet_at_another_place_or_time_or_hidden_or_no_keyframe_is_another(o
 
 
 def test_an_unknown_dts_needs_a_pts() -> None:
-    """After a seek a demuxer may not know the DTS: place and PTS tell a packet then, place alone never."""
+    """With an unknown DTS after a seek, position and PTS identify a packet, but the position alone never does."""
     early = [each._replace(dts=None) for each in GOPS]
     assert Tape(early, {240: 4}).found(ENTRY) == 4
     nameless = [each._replace(dts=None, pts=None) for each in GOPS]

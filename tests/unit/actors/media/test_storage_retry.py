@@ -35,7 +35,7 @@ class StoreError(Exception):
     ids=repr,
 )
 def test_what_another_try_can_help(error: Exception, *, transient: bool) -> None:
-    """Dropped connections and busy servers pass; a missing file, a forbidden one or a full store do not."""
+    """A dropped connection or a busy server is tried again; a missing file, a forbidden file or a full store is not."""
     assert is_transient(error) is transient
 
 

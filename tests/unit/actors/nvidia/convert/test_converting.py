@@ -148,7 +148,7 @@ def test_other_bits_alone(source: str) -> None:
 
 
 def test_an_identity_is_a_copy() -> None:
-    """Where format, size and places stay, bytes stay, even those that count for nothing; it takes no memory."""
+    """If format, size and chroma positions stay the same, so do all bytes, padding bits included, without memory."""
     conversion = Conversion(
         source=P016, source_size=(8, 4), target=P016, target_size=(8, 4), filter=ScaleFilter.LANCZOS
     )
@@ -173,7 +173,7 @@ def test_moving_chroma_is_no_identity() -> None:
 
 
 def test_a_name_tells_all_that_decides_a_bit() -> None:
-    """It is part of the encoder kind: version, filter, and both sides' sizes, layouts, bits and places of chroma."""
+    """The name in the encoder kind has version, filter, and size, layout, bits and chroma position of both sides."""
     conversion = Conversion(
         source=P016,
         source_size=(1920, 1080),

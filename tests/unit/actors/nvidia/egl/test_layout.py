@@ -62,7 +62,7 @@ def test_what_no_frame_can_be_is_refused(size: tuple[int, int], name: str) -> No
 
 
 def test_pictures_of_the_device_have_names() -> None:
-    """NVDEC's layouts are formats of EGL, but for 4:4:4 with more than 8 bits."""
+    """NVDEC's layouts are formats of EGL, except 4:4:4 with more than 8 bits."""
     assert surface_name(SurfaceLayout.NV12, 8) == "nv12"
     assert surface_name(SurfaceLayout.P016, 12) == "p012le"
     with pytest.raises(Unsupported, match="YUV444_16Bit"):
