@@ -4,11 +4,11 @@ The rules, in this order (docs/timeline.md gives the reasons):
 
 * R1: Clock resets are undone per *packet*, when the source is indexed (``TimeShift``).
 * R2: A frame without a PTS is one nominal frame duration after the previous frame in the decoder's output order. If
-there is no previous frame, it is one nominal frame duration before the next frame with a PTS. If no frame of the track
-has a PTS, frame n is at n nominal durations.
+  there is no previous frame, it is one nominal frame duration before the next frame with a PTS. If no frame of the
+  track has a PTS, frame n is at n nominal durations.
 * R3: Frames are sorted by time; frames with the same time stay in the decoder's output order.
 * R4: Frames that share a time are spread evenly up to the next distinct time. If a tick is too coarse for that, the
-index has divided it (``tick_divisor``). A frame with a distinct time never moves.
+  index has divided it (``tick_divisor``). A frame with a distinct time never moves.
 
 ``TimestampRepair`` works on a stream of frames: it holds back only as many frames as a rule needs.
 """

@@ -28,7 +28,7 @@ def bd_rate_percent(reference: Sequence[RatePoint], tested: Sequence[RatePoint])
     """Return how much more rate ``tested`` needs for equal PSNR, on average over the common PSNRs; below 0 means less.
 
     Raises:
-    ValueError: fewer than two points, a curve that does not rise, or no common range.
+        ValueError: fewer than two points, a curve that does not rise, or no common range.
     """
     psnrs = [_columns(points)[::-1] for points in (reference, tested)]
     return float(10.0 ** _mean_difference(*psnrs) - 1.0) * 100.0

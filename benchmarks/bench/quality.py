@@ -38,7 +38,7 @@ def compare_pictures(
     """Decode both files and compare picture N with picture N. ``vmaf_every`` 0 leaves VMAF out.
 
     Raises:
-    CommandFailed: FFmpeg failed.
+        CommandFailed: FFmpeg failed.
     """
     vmaf = vmaf_every > 0 and has_filter(ffmpeg, "libvmaf")
     measures = ["psnr", "ssim"]

@@ -107,8 +107,8 @@ class DlaSession(Closing):
         A handle takes only one loadable in its life (cuDLA API reference); ``close`` unloads it.
 
         Raises:
-        Unsupported: the bytes are no loadable for this DLA and its software. Final for this session.
-        UsageError: the session already had a loadable.
+            Unsupported: the bytes are no loadable for this DLA and its software. Final for this session.
+            UsageError: the session already had a loadable.
         """
         with self._turn:
             self._calls.refuse_unless(not self._has_loaded, "a session loads only one loadable: open another session")
@@ -211,11 +211,12 @@ class DlaSession(Closing):
         """Queue tasks that run one after the other (``cudlaSubmitTask``). Returns before the tasks run.
 
         Args:
-        tasks: at least one. Their memory must stay registered until all tasks are done.
-        stream: for hybrid mode. The tasks wait for earlier work of this CUDA stream and of the session's own stream;
-        later work of this CUDA stream waits for the tasks. None is the session's own stream.
-        options: how the tasks are submitted.
-        waits: for standalone mode. Fences that must be reached before the first task begins; no two at the same point.
+            tasks: at least one. Their memory must stay registered until all tasks are done.
+            stream: for hybrid mode. The tasks wait for earlier work of this CUDA stream and of the session's own
+                stream; later work of this CUDA stream waits for the tasks. None is the session's own stream.
+            options: how the tasks are submitted.
+            waits: for standalone mode. Fences that must be reached before the first task begins; no two at the same
+                point.
         """
         with self._turn:
             self._calls.refuse_unless(tasks, "there is no task to submit")

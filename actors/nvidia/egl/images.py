@@ -51,11 +51,11 @@ class EglImage(HeldPicture, Closing):
     It is registered with CUDA on first use.
 
     Args:
-    handle: an EGLImageKHR that you made; destroy it yourself, after ``close``. ``display`` is its EGLDisplay, if that
-    is not the display of the device.
-    ready: a sync (EGLSyncKHR) to wait for before the image is read or written. Without a sync, finish drawing first
-    (glFinish): images do not synchronise.
-    pix_fmt: FFmpeg's name of the image's format, if CUDA reports a wrong format.
+        handle: an EGLImageKHR that you made; destroy it yourself, after ``close``. ``display`` is its EGLDisplay, if
+            that is not the display of the device.
+        ready: a sync (EGLSyncKHR) to wait for before the image is read or written. Without a sync, finish drawing first
+            (glFinish): images do not synchronise.
+        pix_fmt: FFmpeg's name of the image's format, if CUDA reports a wrong format.
     """
 
     def __init__(
@@ -120,13 +120,14 @@ class EglImage(HeldPicture, Closing):
     def write(self, picture: "Frame | DevicePicture | VideoFrame") -> int | None:
         """Copy a picture into the image, which has the same size and format.
 
-        Returns: A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR); destroy it yourself. None if this
-        machine lacks EGL_NV_cuda_event: the copy is then complete.
+        Returns:
+            A sync (EGLSyncKHR) that other interfaces wait for (eglWaitSyncKHR); destroy it yourself. None if this
+            machine lacks EGL_NV_cuda_event: the copy is then complete.
 
         Raises:
-        UsageError: the picture's size or format differs, or as for ``read``.
-        EngineUnfit: a trial showed that other interfaces do not see what CUDA writes on this machine.
-        DeviceError: the driver failed.
+            UsageError: the picture's size or format differs, or as for ``read``.
+            EngineUnfit: a trial showed that other interfaces do not see what CUDA writes on this machine.
+            DeviceError: the driver failed.
         """
         opened = self._registered("writes")
         self._wait(opened)

@@ -111,9 +111,9 @@ class Egl:
         """Call a function under watch; return its result, unless the result means failure.
 
         Raises:
-        UsageError: an argument, or the state of an object, does not fit.
-        EngineUnfit: this libEGL does not have the function. DeviceMemory, DeviceLost, DeviceError: the call failed in
-        another way.
+            UsageError: an argument, or the state of an object, does not fit.
+            EngineUnfit: this libEGL does not have the function.
+            DeviceMemory, DeviceLost, DeviceError: the call failed in another way.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):

@@ -32,21 +32,22 @@ class EglStream(PictureStream, Closing):
     Argus or OpenGL may have the other end. One object may serve both ends. Close it when both ends are done.
 
     Args:
-    fifo_frames: how many frames wait for the consumer, in order (EGL_STREAM_FIFO_LENGTH_KHR), 64 at most; 0 is a
-    mailbox, in which a new frame replaces a frame that was not taken.
-    keeps_last: keep the last frame in the stream, so that a consumer gets it again when none follows (EGL's default).
-    False drops it, if EGL_NV_stream_reset is available (EGL_SUPPORT_REUSE_NV).
-    descriptor: the file descriptor of a stream of another process, which ``descriptor`` returned there; close it
-    yourself.
-    handle: an EGLStreamKHR that you made; destroy it yourself. ``display`` is its EGLDisplay, if that is not the
-    display of the device.
-    fps: the frame with number n is shown at n / ``fps``; None means the time at which the frame was acquired.
-    pix_fmt: FFmpeg's name of the frames' format, if the stream states a wrong format.
-    wait_s: how long one end waits for the other before ``DeadlineMissed``.
-    repeat_s: give the consumer the last frame again after this long without a new frame; None means to keep waiting.
+        fifo_frames: how many frames wait for the consumer, in order (EGL_STREAM_FIFO_LENGTH_KHR), 64 at most; 0 is a
+            mailbox, in which a new frame replaces a frame that was not taken.
+        keeps_last: keep the last frame in the stream, so that a consumer gets it again when none follows (EGL's
+            default). False drops it, if EGL_NV_stream_reset is available (EGL_SUPPORT_REUSE_NV).
+        descriptor: the file descriptor of a stream of another process, which ``descriptor`` returned there; close it
+            yourself.
+        handle: an EGLStreamKHR that you made; destroy it yourself. ``display`` is its EGLDisplay, if that is not the
+            display of the device.
+        fps: the frame with number n is shown at n / ``fps``; None means the time at which the frame was acquired.
+        pix_fmt: FFmpeg's name of the frames' format, if the stream states a wrong format.
+        wait_s: how long one end waits for the other before ``DeadlineMissed``.
+        repeat_s: give the consumer the last frame again after this long without a new frame; None means to keep
+            waiting.
 
     Raises:
-    UsageError: the arguments exclude each other, or are out of range.
+        UsageError: the arguments exclude each other, or are out of range.
     """
 
     def __init__(

@@ -49,10 +49,10 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
     2.3: ``cudastream``).
 
     Raises:
-    Unsupported: no NVENC has such a setting, which the message names.
-    EngineUnfit: this device's NVENC cannot encode like this, or the device has no NVENC. SessionLimit, DeviceMemory:
-    there is no room for a further encoder now.
-    DeviceError: the device failed.
+        Unsupported: no NVENC has such a setting, which the message names.
+        EngineUnfit: this device's NVENC cannot encode like this, or the device has no NVENC.
+        SessionLimit, DeviceMemory: there is no room for a further encoder now.
+        DeviceError: the device failed.
     """
 
     def __init__(

@@ -185,9 +185,9 @@ def split_edit(path: Path, first_ms: int, first_ticks: int) -> None:
     """Split the only edit of an MP4 file in two adjacent edits, so that the keyframe between them is read twice.
 
     Args:
-    path: the file.
-    first_ms: the first edit's length in the movie's ticks, which are milliseconds.
-    first_ticks: the first edit's length in the media's ticks.
+        path: the file.
+        first_ms: the first edit's length in the movie's ticks, which are milliseconds.
+        first_ticks: the first edit's length in the media's ticks.
     """
     data = bytearray(path.read_bytes())
     at = data.index(b"elst") - 4
