@@ -59,7 +59,7 @@ def test_ticks_and_multiples_agree(first: int, interval: Fraction, after: int) -
 
 @given(st.integers(0, 10**5), st.integers(1, 600), st.integers(1, 40))
 def test_rounded_times_move_no_keyframe(start: int, frames: int, every: int) -> None:
-    """Pictures at 24 per second, in whole milliseconds: every N-th is a keyframe where N pictures were asked for."""
+    """At 24 pictures per second, in rounded milliseconds, an interval of N pictures makes every N-th a keyframe."""
     times = [round(Fraction((start + n) * 1000, 24)) for n in range(frames)]
     grid = KeyframeGrid(times[0], Fraction(every * 1000, 24))
     assert keyframes(grid, times) == times[::every]

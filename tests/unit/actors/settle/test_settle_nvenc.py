@@ -53,7 +53,7 @@ def test_every_preset_is_its_own_and_closed(codec: Codec, preset: int) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_with_a_keyframe_interval_it_makes_no_keyframe_of_its_own(codec: Codec, preset: int) -> None:
-    """Groups never end by themselves, and nothing looks ahead for scene changes; the interval is in the kind."""
+    """Groups do not end by themselves, and there is no look-ahead for scene changes; the kind has the interval."""
     settings = settle(codec, preset=preset, keyframe_interval_s=Fraction(2))
     found = native(settings)
     assert found.gop == found.idrperiod == 2**32 - 1

@@ -36,7 +36,7 @@ LAYOUTS = (
     ],
 )
 def test_the_layout_keeps_most_speakers(layouts: list[str], aac: str, opus: str) -> None:
-    """The smallest that keeps all, else the one that keeps most; one channel fits into any."""
+    """The smallest layout that keeps all speakers, or else most of them, is chosen; mono fits any layout."""
     assert encoded_layout(layouts, STATED["aac"]) == aac
     assert encoded_layout(layouts, STATED["opus"]) == opus
 

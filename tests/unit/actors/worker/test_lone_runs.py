@@ -80,7 +80,7 @@ async def test_a_sound_process_serves_the_next() -> None:
 async def test_a_death_is_charged_to_what_was_alone(
     device: str, constraints: Constraints, error: type[CodecfleetError], *, for_memory: bool
 ) -> None:
-    """The device is blamed where it was in use and the kernel did not kill for memory, else the work."""
+    """A death is blamed on the device in use, unless the kernel killed for memory; otherwise on the work."""
     bench = Bench(device, for_memory=for_memory)
     died = await bench.killed(constraints)
     assert (type(died), "OOM-killed" in died.message) == (error, for_memory)
