@@ -33,7 +33,7 @@ SIZES = (
     ((2, 2), (70, 6)),
     ((70, 46), (2, 2)),
 )
-"""As they are, up, down, by odd ratios, along one side alone, and out of and into a handful of samples."""
+"""Pairs of sizes: unchanged, up, down, by odd ratios, along one side only, and from and to a few samples."""
 
 
 def conversions(source: SurfaceFormat, filter_: ScaleFilter) -> Iterator[Conversion]:

@@ -29,7 +29,7 @@ REAL = (
     (TensorCase("yuv444p12le", (1, 3, 384, 512), DataType.INT16, DataFormat.NHWC, "rgb"), (854, 480)),
     (TensorCase("yuv444p", (1, 1, 720, 1280), DataType.UINT8, DataFormat.NCHW, "rgb"), (1280, 720)),
 )
-"""Networks' inputs, and the sizes of films (width, height)."""
+"""The sizes (width, height) of network inputs and of films."""
 
 
 class Bench:

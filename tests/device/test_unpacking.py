@@ -14,7 +14,7 @@ from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_sampl
 
 PIX_FMTS = [f"yuv{chroma}p{depth}" for chroma in (420, 422, 444) for depth in ("", "10le", "12le")]
 SIZES = [(2, 2), (16, 2), (30, 6), (34, 4), (62, 18), (64, 64), (130, 70), (854, 480), (1920, 1080), (4098, 34)]
-"""Widths on both sides of whole vectors, and rows that begin where none does."""
+"""Widths around whole vectors, and rows that do not begin at a vector."""
 
 
 @pytest.fixture(scope="session")

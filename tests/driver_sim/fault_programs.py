@@ -349,7 +349,7 @@ def _say(step: str, error: CodecfleetError | None) -> None:
 DEVICES: list[NvencDevice] = []
 """A worker keeps its device as long as it lives."""
 CHANNEL: list[int] = []
-"""Where a child tells its steps; not its standard output, which the worker listens to."""
+"""The descriptor on which a child reports its steps; its standard output is monitored by the worker."""
 
 
 def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:

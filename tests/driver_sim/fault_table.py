@@ -20,9 +20,9 @@ PATIENCE_S: Final = 60.0
 """How long a case may take before it is ended: a last resort, which no case needs, however busy the machine is."""
 SILENT_AFTER_S: Final = 2.0
 HUNG_AFTER_S: Final = 1.0
-"""In seconds in which nothing of the process can run: ``quiet_clock.py``."""
+"""The time limit of calls, in quiet seconds (``quiet_clock.py``)."""
 FAR_TOO_SLOW_MS: Final = 120_000
-"""Of a call that is given up long before it comes back."""
+"""How late a slow call returns, long after it was given up."""
 EXIT_CODE: Final = 41
 XID: Final = 31
 MORE: Final = 17
@@ -81,7 +81,7 @@ PLACES: Final = {
         ("cuEGLStreamConsumerDisconnect", 1),
     ),
 }
-"""By library, the function and call at which its faults happen: opening, the first call, a later one, closing."""
+"""The function and the call at which each library's faults happen: opening, the first call, a later call, closing."""
 
 
 def everywhere(outcome: Outcome) -> tuple[Outcome, ...]:
@@ -142,14 +142,14 @@ EFFECTS: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("EGL", Action.LOSE): everywhere(DeviceLost),
     ("EGL", Action.BREAK): everywhere(DeviceLost),
 }
-"""By library and action: the outcome at each of the four stages, if there is one."""
+"""The outcome at each of the four stages, by library and action, if there is one."""
 TABLE: Final = {
     (library, action): EFFECTS.get((library, action), everywhere(PROCESS if action is Action.EXIT else NOTHING))
     for library in PLACES
     for action in Action
     if action is not Action.ANSWER  # queries of NVML are no fault of a session: test_live_health.py
 }
-"""The same for every library and action."""
+"""The outcomes for every library and action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ EXTRAS: Final = (
     hung("EGL", "cuEGLStreamProducerReturnFrame", 1, "later calls", "cuEGLStreamProducerReturnFrame"),
     hung("EGL", "cuEGLStreamProducerConnect", 1, "opening"),
 )
-"""Faults at other places: where the same action means something else."""
+"""Faults at other calls, where the same action has another outcome."""
 STANDALONE_CALLS: Final = {
     "opening": (
         *("cudlaCreateDevice", "cudlaSetTaskTimeoutInMs", "cudlaGetNvSciSyncAttributes"),
@@ -280,7 +280,7 @@ STANDALONE_CALLS: Final = {
     ),
     "closing": ("cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice"),
 }
-"""By stage, every function with a status that a standalone session calls there first, but for those of ``PLACES``."""
+"""The functions with a status that a standalone session first calls at each stage, except those of ``PLACES``."""
 HANGING: Final = (
     "cudlaImportExternalSemaphore",
     "cudlaImportExternalMemory",

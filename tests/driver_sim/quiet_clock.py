@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.02
 _MOST_S: Final = 5 * LOOK_S
-"""What one look counts at most: who looks may have waited for a core too."""
+"""The most that one check counts, because the checking thread may have waited for a core too."""
 
 
 def is_quiet() -> bool:

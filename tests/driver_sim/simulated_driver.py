@@ -17,7 +17,7 @@ from .scenario import Fault, Scenario, machine
 __all__ = ["REPOSITORY", "Ran", "Traced", "needs", "run_on_gpu", "run_simulated", "simulated_environment"]
 
 _SEED = "1"
-"""Streams do nothing before they are waited for; the seed says when another stream's work is done too."""
+"""The seed of deferred work: streams run nothing before a wait, and the seed decides what else runs at a wait."""
 
 
 @dataclass(frozen=True, slots=True)

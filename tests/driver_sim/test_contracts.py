@@ -53,7 +53,7 @@ CODEC = "PyNvVideoCodec"
 NVDEC = ("nvdec and not fake", "0", CODEC)
 NVENC = "nvenc and not fake"
 OTHER_DEPTHS = "h264-yuv420p10le or av1-yuv420p10le"
-"""CI tries HEVC alone with 10 bits."""
+"""Cases that CI leaves out: with 10 bits, it tests only HEVC."""
 CONTRACTS = (
     Contract("test_dla_session", orin(), ("cudlaMemRegister", "cudlaTask")),
     Contract("test_dla_standalone", orin(), STANDALONE),

@@ -34,7 +34,7 @@ from .scenario import Action
 from .simulated_driver import needs
 
 SHARING = ("EGL", "EGL image", "cudla standalone", "nvscibuf", "nvscisync")
-"""Programs of sessions whose calls go through the code of the others."""
+"""Programs whose calls go through the same code as those of other programs."""
 pytestmark = needs("PyNvVideoCodec", "cuda")
 
 

@@ -34,7 +34,7 @@ BESIDE: Final = {
     "the simulator names two more reasons to slow down": r"\.facts\.clocks_throttle_reasons_supported",
     "the recorded report is older than the question": r"\.facts\.brand",
 }
-"""Fields of a device's report that differ, by why."""
+"""Fields of a device's report that differ, with the reasons."""
 
 PROBE = """
 import sys, pynvml

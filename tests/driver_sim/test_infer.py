@@ -51,7 +51,7 @@ class Inferred:
 
 
 SLOW = Fault(function="cudlaSubmitTask", action=Action.SLOW, value=200)
-"""Every DLA: so that a process which starts late on a busy machine still finds work."""
+"""Every DLA is slow, so that a process which starts late on a busy machine still finds work."""
 
 
 def infer(film: Path, folder: Path, *faults: Fault, options: Sequence[str] = ()) -> Inferred:

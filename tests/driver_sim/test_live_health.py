@@ -34,7 +34,7 @@ poll = HealthPoll(pynvml, now_utc=lambda: datetime(2026, 1, 1, tzinfo=UTC))
 sys.stdout.buffer.write(POLLS.dump_json(tuple(poll.poll(frozenset()) for _ in range(2))))
 """
 SECOND = 2
-"""The poll in which the machine has changed; each question of a device is asked once in a poll, but for those below."""
+"""The poll that finds the change; a poll asks each query about a device once, except those below."""
 
 
 def answer(function: str, value: int, action: Action = Action.ANSWER) -> Fault:

@@ -40,9 +40,9 @@ TUNINGS = {"high_quality": 1, "low_latency": 2, "ultra_low_latency": 3, "uhq": 5
 QPS = ("qpInterP", "qpInterB", "qpIntra")
 MOST = str(2**32 - 1)
 ELSEWHERE = {Codec.H264: {"tier"}, Codec.HEVC: set(), Codec.AV1: {"timinginfo"}}
-"""Fields of the model that a codec has not: they are refused."""
+"""Fields of the model that a codec lacks, so that they are refused."""
 LEFT_TO_THE_PRESET = {("temporalaq", "0"), ("ldkfs", "0")}
-"""Not sent, since the package would switch them on: uhq has the one for itself, low_latency the other."""
+"""Settings that are not sent, because the package would switch them on: the preset decides."""
 MAKE = """
 import json, os, sys
 import PyNvVideoCodec

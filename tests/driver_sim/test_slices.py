@@ -130,7 +130,7 @@ WAYS = {
     "uuids": ("slices", ("--num-gpus", "3"), {"CUDA_VISIBLE_DEVICES": ",".join(sorted(devices("slices")))}),
     "guest": ("guest", (), {}),
 }
-"""How Ray's node is started, by what the test calls it: the machine, options of ``ray start``, and variables."""
+"""Ways to start a node of Ray, by name: the machine, the options of ``ray start``, and variables."""
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -28,7 +28,7 @@ HYBRID = "--codec h264 --device gpu --encoder software"
 SOFTWARE = "--codec h264 --device cpu"
 FRAMES = 120
 SEAM_PICTURES = 2
-"""How many pictures each side of a cut hashes: these alone come to the host."""
+"""How many pictures each side of a cut hashes; only these are copied to the host."""
 
 
 def transcode(

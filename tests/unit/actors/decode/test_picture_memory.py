@@ -20,9 +20,9 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 FRAMES = 12
 CUT = 7
-"""The picture of which half is lost."""
+"""The number of the picture that is half lost."""
 GREY = 128
-"""A plane of colour differences where there is no colour."""
+"""The value of a chroma sample without colour."""
 
 CLIPS = {
     "hevc": Clip(

@@ -65,7 +65,7 @@ RULES = {
         Memory.DEVICE,
     ),
 }
-"""By section of the guide and what it advises."""
+"""The names of the cases: sections of the guide with their advice."""
 
 
 @pytest.mark.parametrize(("platform", "buffer", "memory"), RULES.values(), ids=RULES)

@@ -74,13 +74,13 @@ DIRECT = {
     "mpeg2.ts": other("mpeg2video"),
     "mpeg2.mxf": other("mpeg2video", width=160, height=144),
 }
-"""Seeking leads straight to every one of their access points."""
+"""Clips in which a seek finds every access point."""
 ODD = {
     "mpeg4.mkv": other("mpeg4", times=constant_times(PICTURES), time_base=Fraction(1, 1000)),
     "mpeg2.mpg": other("mpeg2video"),
     "open.nut": h264(),
 }
-"""Seeking leads astray in them: Matroska does not know MPEG-4's reordering, program streams have no places."""
+"""Clips in which a seek arrives elsewhere: Matroska ignores MPEG-4's reordering, program streams have no positions."""
 
 
 class Seen(NamedTuple):

@@ -17,7 +17,7 @@ LATTICES = st.sampled_from(
 SIZES = st.integers(1, 150).map(lambda half: 2 * half)
 SAMPLES_MOST = 1 << 12
 MAGNITUDE_MOST = 1.6
-"""Of a target's weights, summed: ``conversion`` proves with it that no sum overflows."""
+"""The limit of the sum of a target's absolute weights, with which ``conversion`` shows that no sum overflows."""
 
 
 def scaled(samples: list[int], each: Taps) -> list[Fraction]:

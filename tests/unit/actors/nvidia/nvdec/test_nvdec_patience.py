@@ -19,7 +19,7 @@ from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
 from .pooled import Session, key
 
 LIMIT_S = 30.0
-"""After which a test has failed; nothing waits so long otherwise."""
+"""The time limit of a wait, which only a failing test reaches."""
 
 
 class Maker:

@@ -34,9 +34,9 @@ COUNT = 24
 CLIP = Clip(
     times=constant_times(COUNT), options=(("x264-params", "keyint=24:scenecut=0:bframes=2:b-adapt=0:b-pyramid=none"),)
 )
-"""One group of pictures; two of three are not referred to."""
+"""One group of pictures; no other picture refers to two of every three."""
 PRIMED = 1
-"""A new session decodes its first packet once before."""
+"""How many packets a new session decodes before its range: the first packet, as a trial."""
 
 
 @dataclass(frozen=True, slots=True)
