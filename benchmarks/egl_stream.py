@@ -357,7 +357,7 @@ PARTS = {name.removeprefix("part_"): value for name, value in list(globals().ite
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run only these parts")

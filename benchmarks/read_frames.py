@@ -32,7 +32,7 @@ LOOKED_CLIPS = 16
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code: 1 if codecfleet gave a wrong picture."""
+    """Run the benchmark with the command line's options; return 1 if codecfleet gave a wrong picture, otherwise 0."""
     options = _parser().parse_args()
     records: list[dict[str, Any]] = []
     ended = run_in_folder(lambda folder: _compare(options, options.work or folder, records), options.work)

@@ -165,7 +165,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
 
 
 def _sample_shape(reader: BitReader, width: int, height: int) -> Fraction | None:
-    """Return the sample aspect ratio, which the render size states; None if that is the size of the picture."""
+    """Return the sample aspect ratio that follows from the render size; None if no render size is stated."""
     if not reader.flag():
         return None
     across, down = reader.bits(16) + 1, reader.bits(16) + 1

@@ -187,7 +187,7 @@ def _h264_sps(reader: BitReader) -> _SequenceSet:
     _skip_h264_order_count(reader)
     reader.ue()  # max_num_ref_frames
     reader.skip(1)
-    columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or in pairs of macroblocks
+    columns, rows = reader.ue() + 1, reader.ue() + 1  # the size in macroblocks, or in pairs of macroblocks
     whole_frames_only = reader.flag()
     adapts_by_pair = not whole_frames_only and reader.flag()
     reader.skip(1)
@@ -283,7 +283,7 @@ def _h264_vui(reader: BitReader) -> _H264Vui:
         reader.ue()
     if reader.flag():  # timing
         reader.skip(65)
-    delays = [_h264_delay_bits(reader) for _ in range(2)]  # HRD parameters: first of NAL units, then of pictures
+    delays = [_h264_delay_bits(reader) for _ in range(2)]  # HRD parameters: first for NAL units, then for pictures
     if any(delays):
         reader.skip(1)
     states_structure = reader.flag()

@@ -1,6 +1,6 @@
 """The format of a video stream, from its container, its codec parameters and its first picture.
 
-If both the container and the stream state a value, the container's is used, because players read it first.
+If both the container and the stream state a value, the container's value is used, because players read it first.
 """
 
 import struct
@@ -76,7 +76,7 @@ class Rider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """A track's properties that encoders do not carry over; ``bytes`` are FFmpeg's side data of the same name."""
+    """A track's properties that encoders do not carry over; ``bytes`` fields are FFmpeg's side data of that name."""
 
     display_matrix: tuple[int, ...] | None = None
     """The matrix of ISO/IEC 14496-12: a b u c d v x y w in 16.16 and 2.30 fixed point; None for the identity."""

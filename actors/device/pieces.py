@@ -92,7 +92,7 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """The pieces that all processes of a worker ran. A supervisor gets the recent ones; a new supervisor gets all.
+    """The pieces that all processes of a worker ran. A supervisor gets the recent pieces, a new supervisor all of them.
 
     Only the newest ``ENDED_KEPT`` ended pieces are kept. Not thread-safe.
     """

@@ -64,7 +64,7 @@ class StreamProducer(ABC):
         The picture is complete once the work in the CUDA ``streams`` is done.
 
         Raises:
-            UsageError: the size or format differs from the first picture's.
+            UsageError: the size or format differs from that of the first picture.
             Unsupported: no stream carries such pictures.
             DeadlineMissed: the consumer did not connect, or took no picture in time.
             DeviceError: the driver failed.

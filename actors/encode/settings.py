@@ -34,7 +34,7 @@ class Codec(StrEnum):
 class RateControl:
     """Rate control with a constant quality or an average bitrate, and an optional leaky bucket."""
 
-    quality: int | None = None  # on the encoder's CRF scale (lower is better); set if ``bitrate_bps`` is not
+    quality: int | None = None  # a value on the encoder's CRF scale (lower is better); set if ``bitrate_bps`` is not
     bitrate_bps: int | None = None
     maxrate_bps: int | None = None  # set if and only if ``bufsize_bits`` is set
     bufsize_bits: int | None = None

@@ -89,7 +89,7 @@ class CStdoutTap(StdoutTap):
     def _restore(self) -> None:
         if _C_STDOUT.value == self._stream:
             _C_STDOUT.value = self._before
-        # Not closed: a thread of the package may be printing.
+        # The file is not closed, because a thread of the package may be printing.
         _libc.fflush(ctypes.c_void_p(self._stream))
 
 

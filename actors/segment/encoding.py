@@ -214,7 +214,7 @@ class _Run(Generic[PictureT]):
             return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
-    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - in any memory
+    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - any memory
         # Relative to the segment, so that the encoder's output does not depend on the segment's place in the track.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
         if self._path.device is None:

@@ -252,7 +252,7 @@ class FilterChain:
         return _Given(*shape, colour.range, self._working_matrix(self._settings.tone), colour.transfer)
 
     def _tone(self, given: _Given) -> ToneMap | None:
-        """Return the tone mapping for such pictures; in a mixed track only HDR pictures have one."""
+        """Return the tone mapping for pictures like these; in a mixed track only HDR pictures are tone mapped."""
         tone = self._settings.tone
         if tone is None or (self._settings.by_picture and TRANSFERS.get(given.transfer) is not tone.transfer):
             return None
@@ -262,7 +262,7 @@ class FilterChain:
         return self._settings.output.colour.matrix if tone is None else _BT2020
 
     def _recolours(self, given: _Given) -> bool:
-        """Return whether such pictures have another range or matrix than the output."""
+        """Return whether pictures like these have another range or matrix than the output."""
         if not self._settings.by_picture or is_rgb(given.pix_fmt):
             return False
         return given.levels != self._levels or not same_matrix(given.matrix, self._working_matrix(self._tone(given)))

@@ -152,7 +152,7 @@ def nvenc_request(
 
 
 def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
-    """Return why no NVENC can encode such pictures; "" if there is no known reason."""
+    """Return why no NVENC can encode pictures like ``picture``; "" if there is no known reason."""
     profile = NVENC_PROFILES.get(codec)
     if profile is None:
         return f"NVENC has no {codec} encoder"

@@ -239,7 +239,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
 
 def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
     params: _Params = {}
-    if mastering is not None:  # in the units of the SEI message (H.264 and H.265, annex D)
+    if mastering is not None:  # values in the units of the SEI message (H.264 and H.265, annex D)
         units = (lambda x: round(x * _CHROMATICITY_UNITS)), (lambda y: round(y * _LUMINANCE_UNITS))
         params[names[0]] = _mastering(mastering, *units)
     if light is not None:

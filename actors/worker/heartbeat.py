@@ -10,8 +10,8 @@ from ..device.pieces import Ending, ReportedPiece
 MEDIA_LABEL: Final = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count audio frames."""
 MOST: Final = 0.75
-"""If this fraction of its work has device sessions, a worker counts as decoding on the device: other work has just
-begun or ended.
+"""If this fraction of its work has device sessions, a worker counts as decoding on the device: the rest of the work has
+just begun or ended.
 """
 RECYCLE_S: Final = 6 * 3600.0
 """How long a process may use a GPU: no test ran longer."""

@@ -25,7 +25,7 @@ QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
 
 
 _NAMED_BY = "IMAGEIO_FFMPEG_EXE"
-"""imageio-ffmpeg's own variable; here it also works if the package is not installed."""
+"""The variable of imageio-ffmpeg, which here works even if that package is not installed."""
 
 
 class NoFFmpeg(Exception):
@@ -41,7 +41,7 @@ def find_ffmpeg() -> str:
 
 
 def look_for_ffmpeg(named: str | None = None) -> str:
-    """Return the path of the binary: ``named``, or else imageio-ffmpeg's.
+    """Return the path of the binary: ``named``, or else that of imageio-ffmpeg.
 
     Raises:
         NoFFmpeg: it is missing.

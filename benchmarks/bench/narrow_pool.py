@@ -53,7 +53,7 @@ async def open_narrow_pool(
 async def _open_pool(
     connection: Connection, settings: "SupervisorSettings"
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
-    # Not earlier: importing Ray reads the environment.
+    # Not imported earlier, because importing Ray reads the environment.
     from codecfleet.cluster.fleet.leases.connecting import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.fleet.leases.ground import Ground  # noqa: PLC0415
     from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool  # noqa: PLC0415

@@ -61,7 +61,7 @@ def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say
         for entrant, done in runs.items():
             done.append(_run(bench, case, entrant, options, cuts, in_flight=_in_flight(bench, runs, options)))
             say(f"  {case.name} {entrant.name} {repeat + 1}/{options.repeats}: {_told(done[-1])}")
-            # Not after all runs: the next run overwrites this output.
+            # Measured before the next run, which overwrites this output.
             if found := other_pictures(read_video(done[-1].output), bench.facts):
                 wrong[entrant] = found
                 say(f"  {case.name} {entrant.name}: {found}")

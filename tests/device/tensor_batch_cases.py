@@ -101,7 +101,7 @@ class TensorBench:
         return found
 
     def check(self, case: BatchCase) -> None:
-        """Compare the device's tensor with the host's."""
+        """Compare the device's tensor with the host's tensor."""
         found: Any = self.maker.make(self.frames(case), case.format)
         wanted = bits_of(to_tensor(case.frames(), case.format))
         assert found.shape == wanted.shape

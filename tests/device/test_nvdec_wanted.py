@@ -1,4 +1,4 @@
-"""Wanted pictures on a real GPU equal software's; sessions stay warm, and other pictures take no memory."""
+"""Wanted pictures on a real GPU equal those of software; sessions stay warm, and other pictures take no memory."""
 
 import hashlib
 import random

@@ -42,7 +42,7 @@ class Bench:
         self._stream = cuda.stream()
 
     def check(self, case: TensorCase, pictures: Sequence[VideoFrame], colour: Colour | None) -> None:
-        """Compare the device's tensor with the host's, byte by byte."""
+        """Compare the device's tensor with the host's tensor, byte by byte."""
         scaler = ExactScaler(case.descriptor, colour)
         wanted = input_memory(case.descriptor, [scaler.scaled(each) for each in pictures], case.rule)
         found = self.filled(case, pictures, colour)

@@ -146,7 +146,7 @@ print(session.state.value)
 
 
 def test_a_discrete_gpu_is_refused() -> None:
-    """With a GPU that is not Tegra's, hybrid mode is not supported."""
+    """With a discrete GPU, hybrid mode is not supported."""
     gpu = replace(machine("rtx-4090").devices[0], engines={Engine.DLA: 1})
     node = replace(machine("rtx-4090"), devices=(gpu,))
     done = run_simulated(PRELUDE + "told(lambda: open_host().open(0))", Scenario(machine=node))

@@ -25,9 +25,10 @@ LAYOUTS = {
     "yuv444p": (1, 3, [(1, 1, 1)] * 3),
     "yuv420p": (1, 1.5, [(1, 1, 1), (2, 2, 1), (2, 2, 1)]),
 }
-"""For formats by FFmpeg's names: bytes per sample, rows of all planes per row of luma, and the planes of objects.
+"""For each of FFmpeg's formats: bytes per sample, rows of all planes per row of luma, and the planes of objects.
 
-A plane is given by the divisors of its rows and columns, and the number of its components. PyNvVideoCodec counts 4:2:2 in samples.
+A plane is given by the divisors of its rows and columns, and the number of its components. PyNvVideoCodec counts 4:2:2
+in samples.
 """
 
 COMMON = """

@@ -51,7 +51,7 @@ class DlaModule:
     handle: int
     inputs: tuple[TensorDescriptor, ...]
     outputs: tuple[TensorDescriptor, ...]
-    statistics: tuple[TensorDescriptor, ...]  # in the order of a task's buffers
+    statistics: tuple[TensorDescriptor, ...]  # the tensors of statistics, in the order of a task's buffers
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class CudaConversion(PictureConversion):
             try:
                 self._converting.begin(picture.address, self._stream, found.address)
             finally:
-                self._stream.wait()  # also after a failure: earlier passes may still write to memory that is freed here
+                self._stream.wait()  # even after a failure, because earlier passes may still write to the memory
         found.pts = picture.pts
         return found
 

@@ -152,7 +152,7 @@ KERNEL_NAMES: Final = {
     for size, sample in _SAMPLES.items()
     for dtype, number in _ELEMENTS.items()
 }
-"""The kernels, by the bytes of a sample and the tensor's type."""
+"""The name of the kernel for each size of a sample and type of tensor."""
 _MIDDLE_BITS: Final = 16
 _KEPT_PLANS: Final = 16
 

@@ -35,7 +35,7 @@ class NvdecCapabilities:
         self._known: dict[tuple[str, str, int], dict[str, int]] = {}
 
     def unsupported_reason(self, key: SessionKey) -> str:
-        """Return why the device does not decode such a track; "" if it does."""
+        """Return why the device does not decode tracks with this key; "" if it does."""
         chroma, bits = key.surface.chroma, key.surface.bits
         with self._lock:
             if (key.codec, chroma, bits) not in self._known:
@@ -97,7 +97,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
         return NvdecDecoding(self, coded, context, tally, wanted, at_once=at_once)
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
-        """Return the key of a session that can decode such pictures; ``EngineUnfit`` if no session can."""
+        """Return the key of a session for these pictures; ``EngineUnfit`` if no session can decode them."""
         surface = surface_format(facts.pix_fmt)
         if (reason := unsupported_reason(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, ADVICE)

@@ -56,7 +56,7 @@ class DecodesOn(Protocol[PictureT]):
         """Return how many wrong pictures this process's decoders have reported so far."""
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
-        """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
+        """Return the key of the session for these pictures; ``EngineUnfit`` if no session can decode them."""
 
 
 class NvdecDecoding(Generic[PictureT]):

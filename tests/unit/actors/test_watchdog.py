@@ -11,7 +11,7 @@ from codecfleet.errors import EngineHung, Retry
 
 
 def test_calls_run_in_one_thread_in_turn() -> None:
-    """All calls run in one thread, not in the caller's; results and errors are passed on unchanged."""
+    """All calls run in one thread, not in the caller's thread; results and errors are passed on unchanged."""
     thread = CallThread("DLA 0")
     names = {thread.call("name", lambda: threading.current_thread().name, 10) for _ in range(3)}
     assert names == {"DLA 0"}

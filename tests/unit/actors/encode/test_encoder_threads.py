@@ -114,8 +114,7 @@ RACING = [
     Case(Codec.H264, 2, (426, 240), rate=CAPPED, count=12),
     Case(Codec.H264, 3, (322, 182), 10, count=12),
 ]
-"""Cases in which two threads of x264, each coding a slice, give different bytes: nearly always, often, and in one of some
-hundred runs."""
+"""Cases in which two threads of x264 give different bytes: nearly always, often, and in one of some hundred runs."""
 
 
 @pytest.mark.parametrize("rate", [CAPPED, BUCKET])

@@ -142,7 +142,7 @@ def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("read", [av_abi.structures, begin, av_abi.frame_structure, av_abi.subtitle_palette])
 def test_foreign_objects_are_refused(read: Callable[[Any], object]) -> None:
-    """Objects of other classes than PyAV's are refused without being read."""
+    """Objects of classes other than those of PyAV are refused without being read."""
     with pytest.raises(WorkError, match="does not know"):
         read(SimpleNamespace(index=0, id=0, type="video"))
 

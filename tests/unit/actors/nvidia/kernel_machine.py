@@ -1,4 +1,4 @@
-"""CUDA kernels compiled by the system's C++ compiler and run thread by thread, on a device whose memory is the host's.
+"""CUDA kernels compiled by the system's C++ compiler and run thread by thread, on a device in host memory.
 
 Such runs show what a kernel computes, and that its source, arguments and launches fit together. They do not show errors
 of NVRTC or of a GPU, or of threads that run at the same time; ``tests/device`` tests those.

@@ -208,7 +208,7 @@ def test_a_non_blocking_caller_gets_the_error_of_opening(device: FakeNvdec, clip
 
 
 def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) -> None:
-    """Idle sessions count in the budget: nine tenths of the memory that was free when the device was opened."""
+    """Idle sessions count in the budget, which is nine tenths of the memory that was free at opening."""
     gpu = Gpu(Opening(device))
     assert len(list(_decode(gpu, clip))) == 6
     budget = gpu.opened().budget

@@ -193,7 +193,7 @@ def test_modes_that_contradict_each_other_are_refused(
 
 
 def test_extra_options_override_ours() -> None:
-    """A user's setting overrides the preset's."""
+    """A user's setting overrides that of the preset."""
     assert native(settle(options=(("aq", "9"), ("bf", "1")))).aq == 9
 
 

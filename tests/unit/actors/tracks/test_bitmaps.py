@@ -61,7 +61,7 @@ def test_pgs(tmp_path: Path) -> None:
 
 
 def test_vobsub(tmp_path: Path) -> None:
-    """A subtitle ends at its own stated time, otherwise at the container's."""
+    """A subtitle ends at its own stated time, otherwise at the time that the container states."""
     cues = [
         Cue(Fraction(1, 5), vobsub_packet(10, 60, bars(80, 20), Fraction(6, 5))),
         Cue(Fraction(8, 5), vobsub_packet(20, 10, bars(80, 20), None), Fraction(1, 5)),

@@ -230,7 +230,7 @@ def _captioned(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
 
 
 def test_captions_are_never_lost(bench: Bench, clips: dict[str, Path]) -> None:
-    """Captions pass with software's pictures but not with NVDEC's, so NVDEC gives up the range at the first caption."""
+    """Software's pictures keep captions but NVDEC's pictures lose them, so NVDEC gives up the range at a caption."""
     with opened(clips["h264.mkv"]) as (track, packets):
         pictures = list(SOFTWARE.decode(track, iter(_captioned(packets)), DecodeTally()))
     assert sum("A53_CC" in frame_side_data(picture) for _, picture in pictures) == 1

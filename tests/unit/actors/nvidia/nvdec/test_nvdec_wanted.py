@@ -82,7 +82,7 @@ def _decode(
 @settings(max_examples=25)
 @given(chosen=st.sets(st.integers(0, COUNT - 1), min_size=1))
 def test_each_wanted_picture_is_copied_once(film: Film, chosen: set[int]) -> None:
-    """Wanted pictures equal software's, on the device and on the host, and no other surface is copied."""
+    """Wanted pictures equal those of software, on the device and on the host, and no other surface is copied."""
     device = FakeDevice()
     expected = [film.pictures[number] for number in sorted(chosen)]
     times = frozenset(each.ticks for each in expected)
