@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--case", choices=CASES, default="x264", help="encoder (default: x264)")
     add("--preset", type=int, choices=range(1, 8), default=1, help="codecfleet's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="for both lengths (default: 4)")
-    add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
+    add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's choice)")
     add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser

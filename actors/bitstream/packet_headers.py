@@ -137,7 +137,7 @@ def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
 
 
 def leb128(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number in leb128 form (section 4.10.5); return the number and the position after it."""
+    """Read a number in leb128 form (AV1 specification 4.10.5); return the number and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + 8]):
         value |= (byte & 0x7F) << 7 * place

@@ -108,4 +108,4 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
-"""The readers of marks, by FFmpeg's canonical codec name; for other codecs the mark is just the configuration."""
+"""The reader of marks for each codec, by FFmpeg's canonical name; for other codecs only the configuration counts."""

@@ -26,7 +26,7 @@ ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
-"""Side data of packets that FFmpeg's decoders pass on to pictures, by FFmpeg's names."""
+"""FFmpeg's names of the packets' side data that FFmpeg's decoders pass on to pictures."""
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
@@ -200,7 +200,7 @@ _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
     3: lambda packet, at: (int.from_bytes(packet[at : at + 3]),),
     4: Struct(">I").unpack_from,
 }
-"""The readers of a unit's length, by the size of the length field; faster than slicing each packet."""
+"""The reader of a unit's length for each size of the length field; faster than slicing each packet."""
 
 
 def _is_above(packet: memoryview, begin: int) -> bool:

@@ -16,7 +16,7 @@ _HEAD_BYTES = 16
 """How many bytes of a frame are read; any header states the frame size within them."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 _MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
-"""H.273's matrix numbers, by ``color_space`` (section 7.2.2)."""
+"""H.273's matrix number for each ``color_space`` (VP9 specification 7.2.2)."""
 _LIMITED, _FULL = 1, 2
 
 

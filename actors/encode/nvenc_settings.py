@@ -15,13 +15,13 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """The presets, from fastest to best (guide, section 2.4); the package takes only upper case."""
+    """The presets, from fastest to best (programming guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
 
 class TuningInfo(StrEnum):
-    """The tuning of a preset (guide, section 2.4)."""
+    """The tuning of a preset (programming guide, section 2.4)."""
 
     HIGH_QUALITY = "high_quality"
     LOW_LATENCY = "low_latency"
@@ -47,7 +47,7 @@ class Multipass(StrEnum):
 
 
 class Tier(IntEnum):
-    """The tiers of HEVC and AV1, by the driver's numbers."""
+    """The tiers of HEVC and AV1, with the driver's numbers."""
 
     MAIN = 0
     HIGH = 1
@@ -97,7 +97,7 @@ LEVELS: Final = {
     Codec.HEVC: _levels(3, (1, 2, 2, 2, 3, 3)),
     Codec.AV1: {f"{number // 4 + 2}.{number % 4}".removesuffix(".0"): number for number in range(24)},
 }
-"""The driver's number (NV_ENC_LEVEL) of each level, by the package's name."""
+"""The driver's number (NV_ENC_LEVEL) of each level, keyed by the package's name."""
 
 _MOST_UINT32: Final = 2**32 - 1
 _QP_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 255}

@@ -75,7 +75,7 @@ class EncoderSettings:
     """The final settings of one encoder."""
 
     codec: Codec
-    implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)
+    implementation: str  # the name of the encoder in FFmpeg (``libx264``) or of NVENC (``h264_nvenc``)
     format: VideoFormat  # the format of the pictures after all filters
     time_base: Fraction  # the tick of pictures and packets
     threads: int

@@ -62,7 +62,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self.extradata = bytes(self._context.extradata or b"")
         self.reorder_frames = reorder_depth(settings, self.extradata)
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
-        # The pts of pictures, by the pts that the encoder was given.
+        # the pts of each picture, keyed by the pts that the encoder was given
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
         self._dovi: dict[int, bytes] = {}

@@ -133,7 +133,7 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
 
 
 def side_data(packet: "Packet[Any]") -> "dict[str, PacketSideData]":
-    """Return a packet's side data, by FFmpeg's names."""
+    """Return a packet's side data, keyed by FFmpeg's names."""
     entries = tuple(packet.iter_sidedata())
     return {entry.data_type: entry for entry in entries} if entries else {}
 
@@ -346,4 +346,4 @@ def _refuse(name: str, head: bytes, error: Exception) -> NoReturn:
         message = f"{name} is a playlist or a script that names other files"
         raise InputRefused(message, "Name the media file itself.") from error
     message = f"{name} is not a media file codecfleet can read ({reason(error)})"
-    raise InputUnreadable(message, "Check that it is complete, and that it is a video.") from error
+    raise InputUnreadable(message, "Check that the file is complete, and that it is a video.") from error

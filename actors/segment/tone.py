@@ -47,7 +47,7 @@ class Transfer(StrEnum):
 
 
 TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
-"""HDR's transfer functions, by H.273's numbers."""
+"""HDR's transfer functions, keyed by their numbers in H.273."""
 
 
 class Operator(StrEnum):

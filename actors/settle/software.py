@@ -52,7 +52,7 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()  # FFmpeg's names; these override ours, but parameters as in ``x264-params`` merge
+    options: Options = ()  # options by FFmpeg's names, which override ours; parameters in ``x264-params`` merge
     dolby_vision: bool = False  # whether to keep Dolby Vision data (RPUs): HEVC in 10 bits, profile 8
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them

@@ -238,7 +238,7 @@ def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, lis
 
 
 def _aligned(found: list[tuple[int, list[int]]], source_count: int) -> Taps:
-    """Give all targets the same number of weights, within the source."""
+    """Give all targets the same number of weights, all of them for samples within the source."""
     count = max(len(weights) for _, weights in found)
     firsts, rows = [], []
     for first, weights in found:

@@ -48,7 +48,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Role(StrEnum):
-    """A process's role, by its place in the tree and its command line."""
+    """A process's role, found from its place in the tree and its command line."""
 
     MAIN = "main"  #: the command itself
     WORKERS = "workers"  #: Ray's worker processes, in which codecs run

@@ -1,4 +1,4 @@
-"""Reads and writes language tags ("pt-BR", BCP 47) for FFmpeg, which cannot: Matroska's LanguageBCP47, mp4's ``elng``.
+"""Reads and writes BCP 47 language tags, which FFmpeg ignores: Matroska's LanguageBCP47 and mp4's ``elng``.
 
 FFmpeg's muxer writes the language as part of the track's name. In the complete file the name is shortened and the
 language tag takes the room beside the name, so that nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC

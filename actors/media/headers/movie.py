@@ -59,7 +59,7 @@ def track_end(read: Read, track_id: int) -> TrackEnd | None:
 
 
 def has_several_descriptions(read: Read) -> bool:
-    """Return whether a track has several sample descriptions because its coding changes (8.5.2)."""
+    """Return whether a track has several sample descriptions because its coding changes (ISO/IEC 14496-12, 8.5.2)."""
     tables = (descendant(read, track, b"mdia", b"minf", b"stbl", b"stsd") for track in tracks_of_movie(read))
     return any(_field(read, table, 4, 4) > 1 for table in tables)
 

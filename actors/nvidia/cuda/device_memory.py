@@ -19,7 +19,7 @@ from .context import Cuda, Stream
 from .memory import BufferPool, MemoryBudget, PooledBuffer
 
 UNKNOWN_STREAM: Final = -1
-"""The stream number of a consumer that does not name its stream, by the array API standard."""
+"""The array API standard's stream number for a consumer that does not name its stream."""
 _IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating takes a driver call, and without memory pools it waits for the device."""
 

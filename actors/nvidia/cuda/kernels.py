@@ -30,7 +30,7 @@ class Kernels:
 
 
 def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[KernelsT | None, str]:
-    """Return the kernels that ``make(cuda.core, cuda)`` compiles, or None and why they cannot be compiled here."""
+    """Return the kernels of ``make(cuda.core, cuda)`` and "", or None and the reason why they cannot be compiled."""
     try:
         return make(importlib.import_module("cuda.core"), cuda), ""
     except Exception as error:  # noqa: BLE001 - a missing compiler shows in many ways

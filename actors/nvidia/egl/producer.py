@@ -83,7 +83,9 @@ class ProducerSession(EndSession):
             DeviceError: the driver failed.
         """
         if self.state not in (*LIVE, EndState.ENDED):
-            raise UsageError(f"the producer is {self.state.value}", "Make a new stream, its consumer first.")
+            raise UsageError(
+                f"the producer is {self.state.value}", "Make a new stream, and its consumer before its producer."
+            )
         self._await(self._may_present, "the stream's consumer took no frame")
         if self.state is EndState.ENDED:
             return False

@@ -125,7 +125,7 @@ class EglStream(PictureStream, Closing):
 
         Call this before either end connects.
 
-        ``UsageError`` if it is too late, or the stream is closed; ``EngineUnfit`` if EGL lacks
+        ``UsageError`` if an end has connected, or the stream is closed; ``EngineUnfit`` if EGL lacks
         EGL_KHR_stream_cross_process_fd.
         """
         display, handle = self._opened()
@@ -134,13 +134,13 @@ class EglStream(PictureStream, Closing):
 
     def open_consumer(self, place: str) -> StreamConsumer:
         """Connect and return the stream's consumer."""
-        from .consumer import EglConsumer  # noqa: PLC0415 - it imports this module
+        from .consumer import EglConsumer  # noqa: PLC0415 - that module imports this one
 
         return EglConsumer(egl_cuda(), self, place)
 
     def open_producer(self, memory: str) -> StreamProducer:
         """Return the stream's producer, which connects with its first picture."""
-        from .producer import EglProducer  # noqa: PLC0415 - it imports this module
+        from .producer import EglProducer  # noqa: PLC0415 - that module imports this one
 
         return EglProducer(egl_cuda(), self, memory)
 

@@ -22,7 +22,7 @@ from .session import MakeReader, SessionKey, mapped
 from .stretches import ADVICE, NvdecDecoding
 
 _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
-"""The numbers of ``cudaVideoChromaFormat``, by sampling."""
+"""The number of ``cudaVideoChromaFormat`` for each sampling."""
 
 
 class NvdecCapabilities:

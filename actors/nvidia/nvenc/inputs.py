@@ -34,7 +34,7 @@ _ADVICE: Final = "Give a picture of exactly the session's size and surface forma
 
 
 class CudaPlane:
-    """One plane by the CUDA array interface, with the package's strides for 16-bit samples and chroma pairs."""
+    """One plane as a CUDA array, with the strides that the package requires for chroma pairs and 16 bits."""
 
     def __init__(self, plane: DevicePlane, sample_bytes: int, components: int) -> None:
         wide = sample_bytes > 1

@@ -127,5 +127,5 @@ def test_a_choice_names_its_calls(choice: MemoryChoice, function: str, behind: t
     ],
 )
 def test_a_platform_is_what_the_device_says(attributes: dict[int, int], platform: Platform) -> None:
-    """A GPU is I/O coherent from compute capability 7.2 on, and integrated by CU_DEVICE_ATTRIBUTE_INTEGRATED (2.1)."""
+    """A GPU is I/O coherent from compute capability 7.2 on; CU_DEVICE_ATTRIBUTE_INTEGRATED marks integrated GPUs."""
     assert Platform.of(attributes.__getitem__) == platform

@@ -44,7 +44,7 @@ def settle(codec: Codec, **options: object) -> EncoderSettings:
 
 
 def library_parameters(settings: EncoderSettings) -> dict[str, str]:
-    """Return the parameters that the encoder library gets, by its own names."""
+    """Return the parameters that the encoder library gets, under the library's names."""
     text = next((value for key, value in settings.options if key.endswith("-params")), "")
     return dict(part.split("=", 1) for part in text.split(":") if "=" in part)
 

@@ -33,7 +33,7 @@ def paced(rate: FrameRate, times: list[int], wanted: range) -> list[tuple[int, i
 
 @given(films())
 def test_each_picture_shows_what_is_on_screen_shortly_after_it(film: tuple[FrameRate, list[int]]) -> None:
-    """The documented rule: the last source picture at or before the output's time plus half the shorter picture."""
+    """An output picture shows the last source picture at or before its time plus half the shorter picture duration."""
     rate, times = film
     found = paced(rate, times, range(rate.pictures))
     assert [number for number, _ in found] == list(range(rate.pictures))

@@ -22,7 +22,7 @@ def shown(first: int, steps: list[int]) -> list[int]:
 
 
 def keyframes(grid: KeyframeGrid, times: list[int]) -> list[int]:
-    """Return the pictures that one encoder must make keyframes."""
+    """Return the pictures that one encoder must encode as keyframes."""
     return [time for before, time in pairwise([None, *times]) if time is not None and grid.is_keyframe(time, before)]
 
 

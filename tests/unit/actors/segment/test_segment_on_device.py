@@ -137,7 +137,7 @@ def test_all_memory_comes_back(folder: Path) -> None:
     ],
 )
 def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: str) -> None:
-    """Software filters pictures if the device cannot, and the encoder gets the pictures one by one."""
+    """Pictures that the device cannot filter are filtered in software, and encoded one by one."""
     plan = planned(folder / "h264.mkv", **changes)
     assert not plan.filters.on_device
     assert plan.encoder_kind.endswith(kind)

@@ -22,7 +22,7 @@ def test_names_are_those_of_the_driver_api() -> None:
 
 
 def test_what_the_documentation_calls_the_end_of_a_process_is_listed() -> None:
-    """The table has every code after which, by cuda.h, the process must end or the context cannot be used."""
+    """The table has every code after which the process must end or the context cannot be used, as cuda.h says."""
     final = re.compile(r"process must be terminated|context cannot be used anymore|destroyed using")
     documented = {code for code, result in RESULTS.items() if final.search(" ".join((result.__doc__ or "").split()))}
     assert len(documented) >= 12, "the binding carries no documentation any more"
