@@ -78,7 +78,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
 def _has_marked_field(
     rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
 ) -> bool:
-    """Return whether any block of ``rows`` has the mark in all visible ``lines``; most fail at the first line."""
+    """Return whether any block of ``rows`` has the mark in all visible ``lines``; most blocks fail at the first."""
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
     if not len(compared):

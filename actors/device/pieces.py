@@ -53,7 +53,7 @@ def ending_of(error: CodecfleetError | None) -> Ending:
 
 
 class Piece(NamedTuple):
-    """One run of work. Times are by the machine's monotonic clock, which all processes of the machine share."""
+    """One run of work. Times are those of the monotonic clock, which all processes of a machine share."""
 
     run: str  # the name of this run of (job, label)
     job: str

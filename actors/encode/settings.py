@@ -42,7 +42,7 @@ class RateControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of an encoder's rate control; None leaves a value unchanged. x264 accepts only four of the values."""
+    """New values of an encoder's rate control; None leaves a value unchanged. x264 accepts four of them."""
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
     multipass: Literal["off", "qres", "fullres"] | None = None

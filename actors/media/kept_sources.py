@@ -79,7 +79,7 @@ class _Found:
 
     @classmethod
     def of(cls, container: InputContainer, track: int) -> "_Found | None":
-        """Return a track's parameters; None for a container other than mp4, whose times depend on decoding."""
+        """Return a track's parameters; None for containers other than mp4, because their times depend on decoding."""
         if not _is_mp4_track(container, track):
             return None
         stream = container.streams[track]

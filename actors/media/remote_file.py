@@ -176,7 +176,7 @@ class RemoteFile:
 
 
 def _whole(stream: Any) -> BytesIO:
-    """Fetch a whole file from a web server that does not serve ranges; fsspec reports such a server by a ValueError."""
+    """Fetch a whole file from a web server that does not serve ranges; fsspec reports such a server as a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
         raise ValueError("the server does not support HTTP ranges")

@@ -1,4 +1,4 @@
-"""Blocks of a remote source on this machine's disk, so that a job's passes and workers here fetch nothing twice.
+"""Blocks of a remote source on this machine's disk, so that passes and workers fetch nothing twice.
 
 The job's program makes and removes the blocks; other processes of the same user find them by the source's address.
 """

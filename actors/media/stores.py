@@ -213,7 +213,7 @@ def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) 
 
 
 def _is_here(source: str, expected: Hashable | None, version: Hashable | None, mark: str) -> bool:
-    """Return whether this machine's file of that name is the source, judged by size, time and ``content_mark``."""
+    """Return whether this machine's file of the same name is the source, by its size, time and ``content_mark``."""
     if version is None or version_anywhere(source, version) != expected:
         return False
     try:

@@ -112,7 +112,7 @@ class FilterSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The steps' stable names, a part of the encoder kind."""
+        """The steps' names in the encoder kind."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
         last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
         fields = () if self.first_field is None else (f"fields={self.first_field}-first",)
@@ -200,7 +200,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg refuses."""
+        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg cannot."""
         given = self._described(frame)
         if given != self._given:
             yield from self.finish()

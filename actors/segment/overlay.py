@@ -67,7 +67,7 @@ class Overlay:
 
     @property
     def name(self) -> str:
-        """The overlay's stable name, a part of the encoder kind."""
+        """The overlay's name in the encoder kind."""
         return f"overlay={self.sha256[:_DIGITS]}:{self.x}:{self.y}:{self.opacity}"
 
     @property

@@ -67,7 +67,7 @@ class ToneMap:
 
     @property
     def name(self) -> str:
-        """The mapping's stable name, a part of the encoder kind."""
+        """The mapping's name in the encoder kind."""
         return f"tonemap={self.operator}:{self.transfer}:{self.peak_cd}"
 
     @property

@@ -225,7 +225,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Return the settings of a single session: the given ones, and ours that do not contradict them."""
+    """Return the settings of a single session: the given settings, and our defaults that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -242,7 +242,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return those of our settings that a mode or given rates exclude."""
+    """Return our settings that a mode or given rates exclude."""
     if mode is RateMode.CONSTQP:
         # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED

@@ -1,4 +1,4 @@
-"""Measures how much each picture of a segment differs from the previous picture, as grey pictures of ``GRID`` samples.
+"""Measures how much each picture of a segment differs from the previous one, in grey pictures of ``GRID`` samples.
 
 The result includes the first and last grey pictures, so that seams are measured too.
 """
@@ -42,7 +42,7 @@ def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureSegment(PictureWork[MeasuredSegment]):
-    """Measure the pictures of a segment; ``format`` is that of decoded pictures."""
+    """Measure the pictures of a segment; ``format`` is the format of decoded pictures."""
 
     format: VideoFormat
 

@@ -1,4 +1,4 @@
-"""Scales and converts on the host, bit for bit as the kernels do: a substitute and a reference for them."""
+"""Scales and converts on the host, bit for bit as the kernels do: a substitute for the kernels, and their reference."""
 
 from typing import Any
 

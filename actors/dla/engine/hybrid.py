@@ -39,7 +39,7 @@ class HybridSession(DlaSession):
     """
 
     mode: ClassVar = DlaMode.HYBRID
-    stream: int  # the session's own CUDA stream (a CUstream); tasks and other work run in its order
+    stream: int  # the session's own CUDA stream (a CUstream), which orders tasks and other work
 
     def __init__(self, library: Cudla, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
         self._cuda = cuda

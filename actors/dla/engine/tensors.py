@@ -151,7 +151,7 @@ class TensorDescriptor:
     pixel_mapping: PixelMapping
     strides_bytes: tuple[int, ...] = (
         0,
-    ) * STRIDES  # between elements, rows, channels (groups), pictures; 0: not stated
+    ) * STRIDES  # steps to the next element, row, channel (group), picture; 0: not stated
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -28,7 +28,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers. Methods raise ``NvSciFailure``; the constructor ``OSError`` if libnvscibuf is missing."""
+    """Allocates buffers. ``NvSciFailure`` if a call fails, ``OSError`` if libnvscibuf is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
@@ -38,7 +38,7 @@ class SciBuffers:
         self._library.open_module()
 
     def allocate(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> SciBuffer:
-        """Allocate a tensor of bytes that the processor and a DLA may read and write, aligned for the DLA."""
+        """Allocate bytes that the processor and a DLA may read and write, aligned for the DLA."""
         library = self._library
         asked = library.attribute_list(
             (

@@ -53,5 +53,5 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def begin(self, stream: Stream) -> None:
-        """Begin to run the kernel with its current arguments; it is done when the stream is."""
+        """Begin to run the kernel with its current arguments; it is done when the stream has finished."""
         self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)

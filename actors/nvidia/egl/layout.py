@@ -110,7 +110,7 @@ class EglLayout:
 
     @property
     def surface(self) -> tuple[SurfaceFormat, str] | None:
-        """The surface format for this layout, and FFmpeg's name of its planar form; None if there is no such format."""
+        """The surface format for this layout, and FFmpeg's name of the planar form; None if there is no such format."""
         planar = _SURFACES.get(self.pix_fmt)
         found = surface_format(planar)
         held = found is not None and found.holds(self.width, self.height)

@@ -128,7 +128,7 @@ class Egl:
         return found
 
     def extensions(self, display: int | None) -> frozenset[str]:
-        """Return the extensions of a display; None means those that need no display."""
+        """Return the extensions of a display; None means the extensions that need no display."""
         return frozenset((self._query(display, _EXTENSIONS) or b"").decode().split())
 
 

@@ -90,7 +90,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
             EngineBusy: a session would not be ready soon.
             EngineFailed: the pictures may be wrong.
-            DeviceError: the device failed otherwise.
+            DeviceError: the device failed in another way.
         """
         if coded.pix_fmt is not None:
             self.key(coded, frozenset())

@@ -107,8 +107,8 @@ class NvdecPool:
         """Hand out a session for ``key``, a warm one if any is idle; a session that returns unclean is closed.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
-        ``request`` is from a caller with a fallback, who waits for only a few openings; with None the caller waits as
-        long as it takes.
+        ``request`` is from a caller with a fallback, who waits for only a few openings; None waits as long as
+        necessary.
 
         Raises:
             EngineBusy: too many other sessions are opened first. This session is still opened, for the next caller.
@@ -198,7 +198,7 @@ class NvdecPool:
                 self._is_open(opening, session)
 
     def _next_opening(self) -> _Opening | None:
-        """Return the next opening, those with a waiter first; None ends the thread."""
+        """Return the next opening (openings with a waiter come first); None ends the thread."""
         with self._changed:
             opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
             if opening is None:

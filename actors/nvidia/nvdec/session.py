@@ -198,7 +198,7 @@ class NvdecSession:
         ``keeps`` returns True are read. ``at_once`` waits for each picture instead of a few at a time.
 
         Raises:
-            EngineFailed, EngineUnfit, DeviceLost: by the kind of failure; close the session then.
+            EngineFailed, EngineUnfit, DeviceLost: depending on the failure; then close the session.
         """
         self._state = _State.FEEDING
         # One watch for all calls of a picture: watching each would cost as much as the calls.
