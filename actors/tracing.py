@@ -34,7 +34,7 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables request OTLP, by an exporter or just a collector's address."""
+    """Return whether OpenTelemetry's own variables request OTLP, with an exporter or just a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 

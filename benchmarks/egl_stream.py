@@ -302,7 +302,7 @@ def part_consumer_dies() -> Iterator[tuple[str, Any]]:
 
 
 def part_images() -> Iterator[tuple[str, Any]]:
-    """Read and write EGLImages of textures, and of CUDA's own memory by a descriptor."""
+    """Read and write EGLImages of textures, and of CUDA's own memory through a descriptor."""
     seen = pixels_seen()
     yield "trial: CUDA reads, CUDA writes", [seen.reads, seen.writes, seen.failure]
     for width, height in ((16, 16), (64, 48), (333, 77), (1920, 1080)):

@@ -37,7 +37,7 @@ SETTLE_S = 3.0
 
 @dataclass(frozen=True)
 class Phase:
-    """One row: the name of its unit, the driver's phase, and the number of repetitions."""
+    """One row: the name of the unit, the driver's phase, and the number of repetitions."""
 
     name: str
     order: str

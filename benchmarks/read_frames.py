@@ -81,7 +81,7 @@ def _compare(options: argparse.Namespace, folder: Path, records: list[dict[str, 
 
 
 def _jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Job]]:
-    """Yield each film's name and a job on it; all readers get the same jobs."""
+    """Yield each film's name and a job on the film; all readers get the same jobs."""
     cases = [Case(case) for case in options.cases or (GPU_CASES if options.gpu else HOST_CASES)]
     chosen = random.Random(1)  # noqa: S311 - the same numbers each time
     width, height = map(int, options.size.split("x"))

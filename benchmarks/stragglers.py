@@ -1,4 +1,4 @@
-"""Show that one slow worker does not delay a job: the same job without it, with it, and with it slowed down.
+"""Show that one slow worker does not delay a job, which is run without this worker, with it, and with it slowed.
 
 ``python benchmarks/stragglers.py --workers 4``; README.md beside this file says what each number means.
 """

@@ -56,7 +56,7 @@ class PictureMover(ABC):
 
     @abstractmethod
     def wait_for(self, streams: Iterable[int]) -> None:
-        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if any failed or is unknown."""
+        """Wait for all work in the CUDA streams with these handles; ``DeviceError`` if one failed or is unknown."""
 
     @abstractmethod
     def close(self) -> None:

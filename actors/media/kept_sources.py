@@ -177,7 +177,7 @@ class KeptSources:
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note, for the next opening, the facts that ``container``, another opening of a local source, has found.
+        """Note the facts found by ``container``, an opening of a local source elsewhere, for the next opening here.
 
         Call this before ``container`` reads on. ``version`` is the ``source_version`` from before the opening.
         """

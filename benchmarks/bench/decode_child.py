@@ -33,7 +33,7 @@ class DecodeChildren:
     """One process for each GPU; all processes do the same work at the same time.
 
     Args:
-        devices: as CUDA_VISIBLE_DEVICES names them.
+        devices: the devices, named as in CUDA_VISIBLE_DEVICES.
         film: the film to decode.
     """
 

@@ -59,7 +59,7 @@ class DecodeFleet:
     """A fleet on some of this machine's GPUs, which decodes a film.
 
     Args:
-        devices: as CUDA_VISIBLE_DEVICES names them; Ray sees no others.
+        devices: the devices, named as in CUDA_VISIBLE_DEVICES; Ray sees no other devices.
         film: the film to decode.
         polls: whether its supervisor polls the GPUs, and reduces slots when another program uses them.
     """

@@ -44,7 +44,7 @@ def look_for_ffmpeg(named: str | None = None) -> str:
     """Return the path of the binary: ``named``, or else that of imageio-ffmpeg.
 
     Raises:
-        NoFFmpeg: it is missing.
+        NoFFmpeg: the binary is missing.
     """
     found = shutil.which(named or os.environ.get(_NAMED_BY, ""))
     if found is not None:
@@ -67,7 +67,7 @@ def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = N
     """Run FFmpeg to its end and return its stderr.
 
     Raises:
-        CommandFailed: it failed.
+        CommandFailed: FFmpeg failed.
     """
     command = [ffmpeg, *QUIET, "-loglevel", log_level, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", cwd=folder)

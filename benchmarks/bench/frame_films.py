@@ -39,7 +39,7 @@ def make_film(folder: Path, size: tuple[int, int], seconds: int, gop: int, seed:
 
 
 def make_short_films(folder: Path, count: int) -> list[Path]:
-    """Return short films, each in a separate file; several have the same pictures."""
+    """Return short films, each in a separate file; several films have the same pictures."""
     kinds = [make_film(folder, _SHORT_SIZE, _SHORT_S, 48, seed + 1) for seed in range(min(count, _SHORT_KINDS))]
     paths = []
     for number in range(count):

@@ -13,7 +13,7 @@ SIZE_FACTOR: Final = 1.25
 
 
 def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:
-    """Return how an output's pictures differ from those of the source; "" if each appears once, at a distinct time."""
+    """Return how an output's pictures differ from the source; "" if each picture appears once, at a distinct time."""
     if found.frames != wanted.frames:
         return f"{found.frames} frames of {wanted.frames}"
     together = wanted.distinct_times - found.distinct_times

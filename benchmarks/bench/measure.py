@@ -88,7 +88,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Sampler:
-    """Samples the process tree until it is stopped; read its results after that."""
+    """Samples the process tree until it is stopped; its results can be read afterwards."""
 
     main_pid: int
     tree: ProcessTree

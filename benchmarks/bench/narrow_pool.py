@@ -27,7 +27,7 @@ __all__ = ["only_these", "open_narrow_pool"]
 
 @contextmanager
 def only_these(devices: Sequence[str]) -> Iterator[None]:
-    """Show only these devices to processes started in this block, as CUDA_VISIBLE_DEVICES names them."""
+    """Show only these devices, named as in CUDA_VISIBLE_DEVICES, to processes started in this block."""
     former = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     try:

@@ -1,4 +1,4 @@
-"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same or with default keyframes."""
+"""The quality comparison: the cost of cutting in bits, compared with FFmpeg at the same or at default keyframes."""
 
 import re
 from collections.abc import Callable, Sequence

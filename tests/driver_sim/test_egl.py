@@ -169,7 +169,7 @@ consumer.close()
 
 
 def test_the_gpu_orders_what_both_ends_do() -> None:
-    """Without host waits, a frame has the work queued before it was presented, and is read before its release."""
+    """Without waits on the host, a frame contains all work queued before presenting, and is read before its release."""
     _, found = run(
         SESSIONS
         + """

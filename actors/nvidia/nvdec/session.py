@@ -302,7 +302,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Translate an error of PyNvVideoCodec into one of ours, by its code or else its class; ours stay unchanged."""
+    """Translate an error of PyNvVideoCodec into one of ours, by code or else by class; ours stay unchanged."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))

@@ -45,7 +45,7 @@ def found() -> SharedBlocks:
 
 
 def read_all(blocks: SharedBlocks, fetch: Fetcher, *, at_once: int = 1) -> bytes:
-    """Read from the beginning to the end."""
+    """Read the whole source, from the beginning."""
     content = b""
     while part := blocks.read(len(content), 300_000, fetch, at_once=at_once):
         content += part

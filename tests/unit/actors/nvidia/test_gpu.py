@@ -60,7 +60,7 @@ def capabilities(device: FakeNvdec) -> NvdecCapabilities:
 def test_the_driver_is_asked_in_its_own_numbers(
     device: FakeNvdec, codec: str, pix_fmt: str, numbers: tuple[int, int]
 ) -> None:
-    """The package is asked by the SDK's numbers of codec, sampling and depth, once for all sizes."""
+    """The package is asked with the SDK's numbers of codec, sampling and depth, once for all sizes."""
     asked = capabilities(device)
     for side in (64, 128, 64):
         assert asked.unsupported_reason(key(codec, pix_fmt, side, side)) == ""

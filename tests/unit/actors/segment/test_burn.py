@@ -156,7 +156,7 @@ def test_where_it_lies() -> None:
 
 
 def test_what_crop_cut_off_is_moved_inside() -> None:
-    """A subtitle outside is moved by as few whole samples as possible; what exceeds the picture is cut off."""
+    """A subtitle outside the picture is moved inside by as few whole samples as possible; any excess is cut off."""
     for corner, due in (((0, 0), (0, 0)), ((20, 40), (10, 28)), ((-50, -50), (0, 0)), ((500, 500), (44, 38))):
         screen = screen_of(
             left=Fraction(-10), top=Fraction(-12), width=Fraction(84), height=Fraction(72), source=(84, 72)
@@ -169,7 +169,7 @@ def test_what_crop_cut_off_is_moved_inside() -> None:
 
 
 def test_a_picture_that_is_shown_twice_is_burnt_once() -> None:
-    """The source picture does not change: with a rate it may be shown again, after the subtitle too."""
+    """The source picture does not change, because with a rate it may be shown again after the subtitle's end."""
     frame, burner = grey(), Burner(burnt(subtitle_of(ink(8, 6, 128), (10, 10))), OUTPUT)
     first, second = burner.burn(Fraction(0), frame), burner.burn(Fraction(1, 2), frame)
     assert (frame.to_ndarray() == 128).all()

@@ -63,7 +63,7 @@ def test_a_stream_has_one_consumer(state: StreamState) -> None:
 
 @given(st.integers(0, PRESENTED_MOST), st.data())
 def test_a_producer_never_waits_in_the_driver(fifo_frames: int, data: st.DataObject) -> None:
-    """However the consumer takes frames, at most 64 are out, and no more wait than the FIFO holds."""
+    """However the consumer takes frames, at most 64 frames are out, and no more wait than the FIFO holds."""
     out = unseen = 0
     for takes in data.draw(st.lists(st.booleans(), max_size=200)):
         if takes:
