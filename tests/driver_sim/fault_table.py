@@ -32,9 +32,9 @@ MORE: Final = 17
 class Ends(Enum):
     """The outcome of a fault that does not end in one of our errors."""
 
-    NOTHING = "the work goes on, and is right"
+    NOTHING = "the work continues, and its result is right"
     PROCESS = "the process ends: WorkerLost"
-    SILENCE = "the process says nothing any more, and the supervisor ends it: WorkerLost"
+    SILENCE = "the process does not answer any more, and the supervisor ends it: WorkerLost"
     UNSEEN = "unseen until the output is decoded: codecfleet verify"
     ABSENT = "the answer is absent, with its reason"
     LOST = "the report calls the device lost"

@@ -125,7 +125,7 @@ def test_work_whose_thread_never_returns_is_given_up() -> None:
 
 
 def test_work_that_is_cancelled_while_all_is_given_up_has_the_same_error() -> None:
-    """The first caller with the error may close the worker; runs that this cancels have the same error."""
+    """The first caller with the error may close the worker; runs that are cancelled by that get the same error."""
     core, gates = WorkerCore(2), [Gate(job="j", label=label) for label in "ab"]
     futures = [core.submit(str(number), gate) for number, gate in enumerate(gates)]
     assert all(gate.reached.wait(10) for gate in gates)
