@@ -101,7 +101,7 @@ class Consumer:
             self.add(self._torch.from_dlpack(frame))
 
     def by_interface(self, frame: Frame) -> None:
-        """Take a frame by the CUDA array interface, which names no stream."""
+        """Take a frame through the CUDA array interface, which names no stream."""
         with self.working():
             self.add(self._torch.as_tensor(frame, device=self._place))
 

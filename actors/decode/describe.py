@@ -93,7 +93,7 @@ class StreamExtras:
     unflagged_field: Literal["top", "bottom"] | None = None
     """The first field according to ``field_order``, if no flag of the pictures says that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
-    """FFmpeg's names of the side data on the first picture, and on all others once ``riders`` are known."""
+    """FFmpeg's names of the side data on the first picture, or on all pictures once ``riders`` are known."""
     riders: tuple[Rider, ...] = ()
     """The side data on the packets of the whole track; empty if only the first picture was read."""
     device_unsupported_reason: str = ""

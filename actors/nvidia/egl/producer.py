@@ -105,7 +105,7 @@ class ProducerSession(EndSession):
         return True
 
     def drain(self) -> bool:
-        """Wait until the consumer has had every frame; return whether it has.
+        """Wait until the consumer has taken every frame; return whether it has.
 
         Disconnecting would lose frames that still wait.
 
@@ -215,7 +215,7 @@ class EglProducer(StreamProducer):
         return mover.fetch(address, size_bytes)
 
     def drain(self) -> bool:
-        """Wait until the consumer has had every picture."""
+        """Wait until the consumer has taken every picture."""
         return self._session is not None and self._session.drain()
 
     def described(self) -> tuple[int, int, str]:
