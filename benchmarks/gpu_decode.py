@@ -41,7 +41,7 @@ RUN_S = 5.0
 """The length of a run, unless the command line says how often it decodes the film."""
 FILMS_MOST = 4
 WARM_S = 10.0
-"""The least warm-up time of the worker's first way: its second process starts meanwhile."""
+"""The shortest warm-up of the worker's first way, during which the worker's second process starts."""
 WARM_ROUNDS_MOST = 8
 
 

@@ -195,7 +195,7 @@ def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
-    """Return the first plausible frame rate (the most trusted come first), else the lowest positive one, else 25."""
+    """Return the first plausible frame rate (the most trusted is first), otherwise the lowest positive one, or 25."""
     positive = [rate for rate in candidates if rate is not None and rate > 0]
     plausible = (rate for rate in positive if _SLOWEST_FPS <= rate <= _FASTEST_FPS)
     return next(plausible, min(positive, default=_FALLBACK_FPS))

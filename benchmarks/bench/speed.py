@@ -74,7 +74,7 @@ def _told(run: Run) -> str:
 
 
 def _in_flight(bench: Bench, runs: dict[Entrant, list[Run]], options: SpeedOptions) -> int:
-    """Return the number of processes for a fan-out: codecfleet's segments in flight, if it has run."""
+    """Return the number of processes for a fan-out: as many as codecfleet's segments in flight, once it has run."""
     fleet = [done[-1].in_flight for entrant, done in runs.items() if entrant.contender is Contender.FLEET and done]
     return max(fleet, default=bench.workers or options.threads)
 

@@ -44,7 +44,7 @@ class QuietClock:
         self._was_quiet = False
 
     def __call__(self) -> float:
-        """Return how many quiet seconds have passed."""
+        """Return how many quiet seconds have been counted."""
         if threading.current_thread().name == self._looker:
             now_s, now_quiet = time.monotonic(), is_quiet()
             if self._was_quiet and now_quiet:

@@ -47,8 +47,8 @@ class Action(Enum):
     STATUS = "status"  #: the call returns ``value``, a status of its own library
     HANG = "hang"  #: it never returns
     EXIT = "exit"  #: the process ends with the exit code ``value``
-    LOSE = "lose"  #: the device is lost: this call and every later call on the device fail with that
-    BREAK = "break"  #: CUDA is broken for its process: this call and every later call in the process fail with that
+    LOSE = "lose"  #: the device is lost: this and all later calls on the device fail with that error
+    BREAK = "break"  #: CUDA is broken for its process: this and all later calls in the process fail with that error
     XID = "xid"  #: NVML reports the Xid event ``value``, and the call continues
     SHORT = "short"  #: NVENC cuts the bitstream short, NVDEC leaves the picture out
     CORRUPT = "corrupt"  #: NVDEC decodes the picture with an error

@@ -124,7 +124,7 @@ def test_a_missing_time_among_disorder_is_that_of_the_frame_before(
 
 
 def test_a_missing_time_takes_no_expected_frames_place() -> None:
-    """Rule R2: a frame without a PTS gets the next expected time, and the frame expected there also comes."""
+    """Rule R2: a frame without a PTS gets the next expected time; the frame that states this time is kept, too."""
     out = repair([0, None, None, 40], expected=[0, 40], held_frames=MOST_HELD_FRAMES)
     assert out == [(0, 0), (40, 1), (60, 3), (80, 2)]
 

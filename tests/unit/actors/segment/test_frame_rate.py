@@ -27,7 +27,7 @@ def films(draw: st.DrawFn) -> tuple[FrameRate, list[int]]:
 
 
 def paced(rate: FrameRate, times: list[int], wanted: range) -> list[tuple[int, int]]:
-    """Return (number, shown source time) of output pictures; each source picture is its time."""
+    """Return (number, shown source time) of output pictures; each source picture is represented by its time."""
     return list(rate.paced(((time, time) for time in times), wanted))
 
 

@@ -136,7 +136,7 @@ def laid_in_int64(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> l
 def test_few_bits_and_bands_change_nothing(
     pix_fmt: str, size: tuple[int, int], place: tuple[int, int], opacity: int, alpha: int
 ) -> None:
-    """Samples equal those of 64 bits, whatever part of the overlay is transparent, and for the brightest samples."""
+    """Samples equal those computed in 64 bits, whatever part is transparent, and for the brightest samples."""
     output = format_of(pix_fmt, *size, range=2)
     samples = np.full((70, 70, 4), 255, np.uint8)
     samples[20:45, 5:50] = logo(45, 25)

@@ -1,4 +1,4 @@
-"""A worker's helper in a thread of this process, and a helper whose other end the test plays."""
+"""A worker's helper in a thread of this process, and a helper whose other end is played by the test."""
 
 import asyncio
 import queue
