@@ -54,7 +54,7 @@ class QuietClock:
 
 
 def watch_quietly(watch: CallWatch, limit_s: float) -> None:
-    """Let a watch give up calls after ``limit_s`` quiet seconds. Call this before any call is watched."""
+    """Make a watch give up calls after ``limit_s`` quiet seconds. Call this before any call is watched."""
     watch.call_s = watch.opening_s = limit_s
     watch.clock = QuietClock("codecfleet-watch")
     watch._wait = lambda rest, seconds: rest.wait(min(seconds, LOOK_S))

@@ -32,7 +32,7 @@ class SubmitOption(IntFlag):
 
     NONE = 0
     NOOP = 1  #: do everything but run the tasks
-    SKIP_LOCK = 2  #: cuDLA need not lock, since no other thread submits to this handle or stream now
+    SKIP_LOCK = 2  #: cuDLA need not lock: no other thread submits to this handle or stream meanwhile
     DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
 
 

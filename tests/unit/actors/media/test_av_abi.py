@@ -64,7 +64,7 @@ def bitmap() -> BitmapSubtitle:
 
 
 def begin(context: VideoCodecContext) -> None:
-    """Let a decoder begin every picture black."""
+    """Make a decoder's pictures all begin black."""
     forget_remains(context)
 
 

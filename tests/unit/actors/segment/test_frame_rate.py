@@ -66,7 +66,7 @@ def test_segments_that_begin_with_a_picture_need_none_from_before_it(
 def test_a_segment_may_begin_anywhere_with_what_is_on_screen(
     film: tuple[FrameRate, list[int]], data: st.DataObject
 ) -> None:
-    """If a film is cut between any output pictures, and both sides get the picture on screen, they give the whole."""
+    """A film cut between two output pictures gives the same output if both parts get the picture shown there."""
     rate, times = film
     cut = data.draw(st.integers(0, rate.pictures))
     assume(0 < cut < rate.pictures)

@@ -52,7 +52,7 @@ def test_words_and_lines_survive(codec: str, payload: bytes, text: str) -> None:
 def test_what_each_format_names_is_a_tag_and_all_else_is_words(
     codec: str, written: str, words: str, target: str
 ) -> None:
-    """Tags of the formats' table are never shown as words, and no words count as a tag."""
+    """Tags of the formats' table are never shown as words, and words never count as tags."""
     payload = write_cue(target, read_cue(codec, written.encode()))
 
     assert plain_cue(read_cue(target, payload)) == words
