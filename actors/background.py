@@ -1,4 +1,4 @@
-"""The background tasks of an object that is started and closed; the error of each task is reported."""
+"""Runs the background tasks of an object, and reports each task's error."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -39,7 +39,7 @@ class Background:
             task.cancel()
 
     async def end(self, *, awaited: str = "", grace_s: float | None = None) -> None:
-        """Cancel all tasks and wait up to ``grace_s`` for their ends.
+        """Cancel all tasks and wait up to ``grace_s`` for them to end.
 
         Tasks with a name in ``awaited`` get another ``grace_s`` before they are cancelled.
         """

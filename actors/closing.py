@@ -11,7 +11,7 @@ def undone_by(undo: Callable[[], object]) -> Iterator[None]:
     """Call ``undo`` if the block fails."""
     try:
         yield
-    except BaseException:  # after an interrupt, too, nothing may stay open
+    except BaseException:  # nothing may stay open after an interrupt either
         undo()
         raise
 

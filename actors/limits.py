@@ -20,9 +20,9 @@ _NO_END: Final = (1 << 31) - 1
 class InputLimits:
     """The largest accepted values of a source. docs/security.md has the reason for each default."""
 
-    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the most at any level of H.264, HEVC (7.2) and AV1 (7.3)
+    max_pixels: int = 16_384 * 8_704  # pixels of a picture: the most that a level of H.264, HEVC 7.2 or AV1 7.3 allows
     max_frame_rate: int = 10_000  # nominal pictures a second
-    max_duration_s: int = 100 * 3600  # between the start of a video track's first picture and the end of the last
+    max_duration_s: int = 100 * 3600  # the time from the start of a video track's first picture to the end of the last
     max_tracks: int = 1_000  # tracks of all kinds together
     max_packets: int = 50_000_000  # packets of one track; each packet of video takes 40 bytes of memory
     max_attachment_bytes: int = 64 << 20  # size of an attached file, such as a font

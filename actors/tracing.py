@@ -34,7 +34,7 @@ _PREFIX: Final = "codecfleet."
 
 
 def names_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether OpenTelemetry's own variables request OTLP, by an exporter or just a collector's address."""
+    """Return whether OpenTelemetry's own variables request OTLP, with an exporter or just a collector's address."""
     named = _exporters(environment)
     return _OTLP in named if named else not _is_off(environment) and any(environment.get(each) for each in _COLLECTORS)
 
@@ -66,7 +66,7 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 
 def caller(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that names a program's span, for another program that works for it; {} if none."""
+    """Return the environment variable that tells another program the span of this one; {} if there is no span."""
     parent = environment.get(PARENT, "")
     return {PARENT: parent} if _TRACEPARENT.fullmatch(parent) else {}
 
@@ -84,7 +84,7 @@ def is_traced(environment: Mapping[str, str]) -> bool:
 
 
 class TraceSpan:
-    """A span, or nothing if tracing is off. ``traceparent`` makes another span its child; "" without a span."""
+    """A span, or nothing if tracing is off. Pass ``traceparent`` to begin a child of this span; "" if off."""
 
     def __init__(self, recorded: "RecordedSpan | None" = None, traceparent: str = "") -> None:
         self._recorded = recorded
@@ -176,7 +176,7 @@ def _opened() -> Tracing:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):  # if the program has set no provider of its own
+    if not isinstance(provider, TracerProvider):  # the program has set no provider of its own
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # keep messages off the progress display
         described = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in described

@@ -30,7 +30,7 @@ UNTIL_S = 10 * 86_400.0
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     document = describe_run(None)
     for line in described_lines(document):

@@ -24,7 +24,7 @@ _IN_A_FOLDER = 1000
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda folder: _time(options, folder), options.work)
 
@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         help="rounds; in each, both contenders encode all files (default: 1)",
     )
     add("--processes", type=int, default=os.cpu_count(), metavar="N", help="concurrent FFmpegs (default: one per core)")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

@@ -103,7 +103,7 @@ def part_most() -> Iterator[tuple[str, Any]]:
 
 
 def part_formats() -> Iterator[tuple[str, Any]]:
-    """Send one picture of each format through, as pitched memory and as arrays; compare all bytes."""
+    """Send one picture of each format through a stream, as pitched memory and as arrays; compare all bytes."""
     for name in FORMATS:
         for memory in FrameMemory:
             yield (
@@ -134,7 +134,7 @@ def check_format(name: str, memory: FrameMemory) -> None:
 
 
 def part_speed(count: int = 4000) -> Iterator[tuple[str, Any]]:
-    """Send 1080p NV12 through, with and without copies, and compare with copies of the same bytes within the device."""
+    """Send 1080p NV12 through a stream, with and without copies; compare with copies within the device."""
     for fifo_frames in (8, 0):
         for copies in (0, 1, 2):
             name = f"{'FIFO of 8' if fifo_frames else 'mailbox'}, {copies} copies a frame"
@@ -302,7 +302,7 @@ def part_consumer_dies() -> Iterator[tuple[str, Any]]:
 
 
 def part_images() -> Iterator[tuple[str, Any]]:
-    """Read and write EGLImages of textures, and of CUDA's own memory by a descriptor."""
+    """Read and write EGLImages of textures, and of CUDA's own memory through a descriptor."""
     seen = pixels_seen()
     yield "trial: CUDA reads, CUDA writes", [seen.reads, seen.writes, seen.failure]
     for width, height in ((16, 16), (64, 48), (333, 77), (1920, 1080)):
@@ -357,7 +357,7 @@ PARTS = {name.removeprefix("part_"): value for name, value in list(globals().ite
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="run only these parts")

@@ -31,7 +31,7 @@ One long product: CUDA queues only about 1,000 launches, so short ones would put
 """
 WAYS: Final = ("unread", "torch", "interface", "record", "cupy", "unordered")
 REORDERED: Final = 16
-"""More pictures than any stream reorders."""
+"""How many pictures more are decoded: more than any stream reorders."""
 
 
 def repeated(film: str, path: Path, *, frames: int) -> None:
@@ -101,7 +101,7 @@ class Consumer:
             self.add(self._torch.from_dlpack(frame))
 
     def by_interface(self, frame: Frame) -> None:
-        """Take a frame by the CUDA array interface, which names no stream."""
+        """Take a frame through the CUDA array interface, which names no stream."""
         with self.working():
             self.add(self._torch.as_tensor(frame, device=self._place))
 
@@ -215,7 +215,7 @@ def main() -> int:
 
 
 def is_bad(row: dict[str, Any]) -> bool:
-    """Return whether a row is unexpected: without the waits some sums must be wrong, with them none."""
+    """Return whether a row is unexpected: without the waits some sums must be wrong, and with the waits none."""
     return "wrong" in row and (row["wrong"] > 0) != (row["way"] == "unordered")
 
 

@@ -41,7 +41,7 @@ RUN_S = 5.0
 """The length of a run, unless the command line says how often it decodes the film."""
 FILMS_MOST = 4
 WARM_S = 10.0
-"""The least warm-up time of the worker's first way: its second process starts meanwhile."""
+"""The shortest warm-up of the worker's first way, during which the worker's second process starts."""
 WARM_ROUNDS_MOST = 8
 
 
@@ -67,7 +67,7 @@ class Findings:
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     findings = Findings()
     ended = run_in_folder(lambda _: asyncio.run(_measure(options, findings)), None)
@@ -91,12 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=ways,
         default=usual,
         metavar="WAY",
-        help="ways to measure (default: both raw ways and the worker's)",
+        help="ways to measure (default: both raw ways and those of the worker)",
     )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--films", type=int, metavar="N", help="times each session decodes the film (default: for 5 s, at most 4)")
     add("--first", type=int, default=20, metavar="N", help="measurements of the first picture's time (default: 20)")
-    add("--profile", action="store_true", help="after the runs, profile one more run of each worker's way")
+    add("--profile", action="store_true", help="after the runs, profile one more run of each way of the worker")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

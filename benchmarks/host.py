@@ -24,7 +24,7 @@ SIZES = {"an answer without a picture": 1 << 10, "a raw 1080p frame": 1920 * 108
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     document = describe_run(None)
     print("\n".join(described_lines(document)))

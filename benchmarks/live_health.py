@@ -29,7 +29,7 @@ from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.status.lines import STATUS_SCHEMA, status_lines
 
 SESSIONS = 64
-"""More than any GPU takes, so that placement decides the number."""
+"""How many sessions are requested: more than any GPU takes, so that placement decides the number."""
 LOOK_S = 1.0
 SETTLE_S = 15.0
 POLL_S = SupervisorSettings().health_s
@@ -54,7 +54,7 @@ class Record:
         sample = {
             "t_s": round(time.monotonic() - self.began_s, 1),
             "phase": phase,
-            # Not the pool's count, which includes work still running on slots that were taken back.
+            # The pool's count would include work still running on slots that were taken back.
             "slots": sum(job.granted_slots for job in status.jobs),
             "polled_ago_s": None if device is None else device.seen_s,
             "nvdec_percent": None if not use else use["percent"],
@@ -74,7 +74,7 @@ class Record:
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda _: asyncio.run(_measure(options)), None)
 

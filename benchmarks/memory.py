@@ -1,4 +1,4 @@
-"""Show that memory does not grow with length: driver, workers and object store, for a clip once and in a loop.
+"""Show that the memory of driver, workers and object store does not grow with length: a clip once, then in a loop.
 
 ``python benchmarks/memory.py CLIP --loop-to-minutes 30``; README.md beside this file says what each number means.
 """
@@ -22,7 +22,7 @@ _MIB = 2**20
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     if not options.clip.is_file():
         sys.exit(f"there is no file {options.clip}")
@@ -37,8 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--case", choices=CASES, default="x264", help="encoder (default: x264)")
     add("--preset", type=int, choices=range(1, 8), default=1, help="codecfleet's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="for both lengths (default: 4)")
-    add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's choice)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

@@ -27,9 +27,9 @@ FULL_NODES = 20
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
-    gc.set_threshold(10_000)  # as in the processes that place work
+    gc.set_threshold(10_000)  # set as in the processes that place work
     document = describe_run(None)
     for line in described_lines(document):
         print(line)

@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda folder: _time(options, folder), options.work)
 
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--packets", type=int, default=100_000, metavar="N", help="pictures in the film (default: 100000)")
     add("--seconds", type=Fraction, default=Fraction(3600), metavar="S", help="its length (default: 3600)")
     add("--repeats", type=int, default=5, metavar="N", help="runs of each (default: 5)")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

@@ -28,7 +28,7 @@ IN_ITS_OWN: Final = ("guilty", "killed")
 
 
 def main() -> int:
-    """Run what the command line requests; return 0 if all is as expected, else 1."""
+    """Run the benchmark with the options of the command line; return 0 if all is as expected, otherwise 1."""
     options = _parser().parse_args()
     missing = [str(path) for path in (options.poison, *options.good) if not path.is_file()]
     if missing:
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--preset", type=int, choices=range(1, 8), default=1, help="x264's preset (default: 1, the fastest)")
     add("--segment-seconds", type=Fraction, default=Fraction(4), metavar="S", help="length of segments (default: 4)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: as many as fit on the machine)")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--no-verify", action="store_true", help="do not verify the outputs")
     add("--save", metavar="NAME", help="write benchmarks/results/NAME.json")
     return parser

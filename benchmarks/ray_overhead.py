@@ -37,7 +37,7 @@ SETTLE_S = 3.0
 
 @dataclass(frozen=True)
 class Phase:
-    """One row: the name of its unit, the driver's phase, and the number of repetitions."""
+    """One row: the name of the unit, the driver's phase, and the number of repetitions."""
 
     name: str
     order: str
@@ -45,7 +45,7 @@ class Phase:
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda _folder: _measure(options), None)
 

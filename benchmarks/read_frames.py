@@ -32,7 +32,7 @@ LOOKED_CLIPS = 16
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code: 1 if codecfleet gave a wrong picture."""
+    """Run the benchmark with the command line's options; return 1 if codecfleet gave a wrong picture, otherwise 0."""
     options = _parser().parse_args()
     records: list[dict[str, Any]] = []
     ended = run_in_folder(lambda folder: _compare(options, options.work or folder, records), options.work)
@@ -81,7 +81,7 @@ def _compare(options: argparse.Namespace, folder: Path, records: list[dict[str, 
 
 
 def _jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Job]]:
-    """Yield each film's name and a job on it; all readers get the same jobs."""
+    """Yield each film's name and a job on the film; all readers get the same jobs."""
     cases = [Case(case) for case in options.cases or (GPU_CASES if options.gpu else HOST_CASES)]
     chosen = random.Random(1)  # noqa: S311 - the same numbers each time
     width, height = map(int, options.size.split("x"))

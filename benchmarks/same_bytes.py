@@ -22,7 +22,7 @@ from codecfleet.actors.encode.settings import Codec
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     missing = [str(path) for path in options.files if not path.is_file()]
     if missing:
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=4, metavar="N", help="files at once (default: 4)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: one per core)")
     add("--limit-seconds", type=float, metavar="S", help="begin no more files after this long")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="write benchmarks/results/NAME.json after each file; later runs continue it")
     return parser
 

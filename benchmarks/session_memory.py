@@ -30,7 +30,7 @@ _IN_CHILD = "--in-child"
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     if sys.argv[1:2] == [_IN_CHILD]:
         print(_peak_of(Path(sys.argv[2])))
         return 0
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--presets", nargs="+", type=int, choices=range(1, 8), default=[1, 4, 7], help="at 480p and 1080p (1 4 7)")
     add("--presets-4k", nargs="*", type=int, choices=range(1, 8), default=[4], help="at 2160p (4)")
     add("--frames", type=int, default=120, metavar="N", help="pictures in the segment (default: 120)")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

@@ -27,7 +27,7 @@ Part = Callable[[Path, Path], Mapping[str, float]]
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda folder: _time(options, folder), options.work)
 
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add("clip", type=Path, nargs="?", help="film to transcode (default: 2 s of 640x360, generated)")
     add("--repeats", type=int, default=5, metavar="N", help="runs of each part, in turn (default: 5)")
     add("--without-ray", action="store_true", help="leave out the parts that start a private Ray")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

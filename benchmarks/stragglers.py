@@ -1,4 +1,4 @@
-"""Show that one slow worker does not delay a job: the same job without it, with it, and with it slowed down.
+"""Show that one slow worker does not delay a job, which is run without this worker, with it, and with it slowed.
 
 ``python benchmarks/stragglers.py --workers 4``; README.md beside this file says what each number means.
 """
@@ -39,7 +39,7 @@ class Case:
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     return run_in_folder(lambda _folder: _compare(options), None)
 
@@ -71,7 +71,7 @@ def _compare(options: argparse.Namespace) -> None:
         for case in cases:
             runs[case.name].append(_run(case, options))
             print(f"{case.name}: {runs[case.name][-1]}", flush=True)
-        if options.save:  # after every round: a round takes minutes
+        if options.save:  # saved after every round, because a round takes minutes
             print(f"saved: {save_results(options.save, document)}", flush=True)
     print("\n".join(_lines(cases, runs)))
 

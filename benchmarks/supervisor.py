@@ -32,7 +32,7 @@ SOME = 20
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     gc.set_threshold(100_000)  # as the supervisor's process
     document = describe_run(None)

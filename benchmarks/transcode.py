@@ -34,7 +34,7 @@ from codecfleet.cluster.machine import cores
 
 
 def main() -> int:
-    """Run what the command line requests; return the exit code."""
+    """Run the benchmark with the options of the command line; return the exit code."""
     options = _parser().parse_args()
     ffmpeg = _ffmpeg(options)
     return run_in_folder(lambda folder: _compare(options, ffmpeg, folder), options.work)
@@ -53,17 +53,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="run codecfleet once for each device")
     add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet repeats its job (1)")
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
-    add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's own)")
-    add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's own)")
+    add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's choice)")
+    add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's choice)")
     add("--ffmpeg", metavar="PATH", help="compare with this FFmpeg (default: that of imageio-ffmpeg)")
     add("--fan-out-threads", type=int, default=2, metavar="N", help="encoder threads of each process (0: its default)")
-    add("--preset", type=int, choices=range(1, 8), help="codecfleet's preset, not FFmpeg's; for experiments")
+    add("--preset", type=int, choices=range(1, 8), help="the preset of codecfleet, not of FFmpeg; for experiments")
     add("--encoder-option", action="append", default=[], metavar="K=V", help="for codecfleet only; for experiments")
     add("--container", default="mp4", choices=("mp4", "mov", "mkv"), help="container of every output (default: mp4)")
     add("--no-quality", action="store_true", help="skip PSNR, SSIM and VMAF")
     add("--vmaf-every", type=int, default=5, metavar="N", help="VMAF of every Nth picture; 0 for none (default: 5)")
     add("--quality-grid", action="store_true", help="compare quality at equal bitrate instead of speed")
-    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's place)")
+    add("--work", type=Path, metavar="DIR", help="where temporary files go (default: the system's temporary folder)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

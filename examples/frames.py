@@ -1,4 +1,4 @@
-"""Find where a film's scenes change, and make a film of the first frame of each.
+"""Find where a film's scenes change, and make a film of the first frame of each scene.
 
 python examples/frames.py film.mkv scenes.mp4
 """

@@ -18,7 +18,7 @@ from codecfleet import Decoder, Encoder, Packet, RateChange
 HEADER = struct.Struct(">IQ")  # a packet's size, and its picture's time in ticks of 1/25 s
 LOWEST_BPS, HIGHEST_BPS = 50_000, 2_000_000
 WAITING_BYTES = 16_000  # more unsent bytes mean that the network falls behind
-SOCKET_BYTES = 8192  # small, so that unsent bytes wait where the sender sees them
+SOCKET_BYTES = 8192  # a small buffer, so that unsent bytes wait where the sender sees them
 
 
 def next_rate(rate_bps: int, waiting_bytes: int) -> int:

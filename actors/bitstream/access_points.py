@@ -21,7 +21,7 @@ _CONTINUES: Final = 0xFF
 class RandomAccess(Enum):
     """The kind of start that a packet offers a decoder."""
 
-    IDR = "idr"  #: in coding and presentation order, no picture after the packet refers to one before it
+    IDR = "idr"  #: pictures after the packet, in coding and presentation order, do not refer to pictures before it
     CRA = "cra"  #: HEVC clean random access: pictures that follow the CRA but are shown earlier may be undecodable
     BLA = "bla"  #: HEVC broken link: like CRA, but the earlier pictures belong to another stream
     RECOVERY_POINT = "recovery-point"  #: H.264: the encoder promises correct pictures from here on, in shown order
@@ -72,7 +72,7 @@ class BitReader:
 
 
 def nal_units(data: bytes, extradata: bytes = b"", *, hevc: bool = False) -> Iterator[bytes]:
-    """Yield a packet's NAL units, even a truncated last one; the extradata says how the units are delimited."""
+    """Yield a packet's NAL units, including a truncated last unit; ``extradata`` says how units are delimited."""
     length_bytes = prefix_bytes(extradata, hevc=hevc)
     return annex_b_units(data) if length_bytes is None else prefixed_units(data, length_bytes)
 
@@ -88,7 +88,7 @@ def annex_b(units: Iterable[bytes | memoryview]) -> bytes:
 
 
 def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
-    """Return how many bytes the length before each unit takes; None for Annex B (only avcC and hvcC begin with 1)."""
+    """Return the number of bytes in each unit's length prefix; None for Annex B. Only avcC and hvcC begin with 1."""
     if not extradata or extradata[0] != 1:
         return None
     at = 21 if hevc else 4
@@ -96,7 +96,7 @@ def prefix_bytes(extradata: bytes, *, hevc: bool) -> int | None:
 
 
 def prefixed_units(data: DataT, length_bytes: int) -> Iterator[DataT]:
-    """Yield a packet's length-prefixed NAL units, even a truncated last one; as views if ``packet`` is a view."""
+    """Yield a packet's length-prefixed NAL units, including a truncated last unit; views if ``packet`` is a view."""
     at = 0
     while at + length_bytes < len(data):
         begin = at + length_bytes

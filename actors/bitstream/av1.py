@@ -13,7 +13,7 @@ from .access_points import BitReader
 from .packet_headers import ObuKind, open_bitstream_units
 
 _HEAD_BYTES: Final = 256
-"""Longer than the part of either header that is read."""
+"""How many bytes of a header are read; all needed fields are within them."""
 _SELECTED: Final = 2
 """This value means that each frame header states whether the tool is on."""
 _KEY_FRAME: Final = 0
@@ -32,7 +32,7 @@ class Av1Sequence:
     is_still: bool = False
     time_bits: int = 0
     removal_bits: int = 0
-    operating_points: tuple[tuple[int, bool], ...] = ()  # of each: its layers, and whether frames state removal times
+    operating_points: tuple[tuple[int, bool], ...] = ()  # (layers, whether frames state removal times)
     side_bits: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
     frame_id_bits: int = 0
@@ -145,7 +145,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
         if reader.flag() or reader.bits(2) != _KEY_FRAME:  # show_existing_frame, frame_type
             return None
         is_shown = reader.flag()
-        # The presentation time if the frame is shown, otherwise showable_frame and error_resilient_mode.
+        # skip the presentation time of a shown frame, otherwise showable_frame and error_resilient_mode
         reader.skip(sequence.time_bits if is_shown else 2)
     reader.skip(1)  # disable_cdf_update
     if sequence.screen_content and (sequence.screen_content != _SELECTED or reader.flag()):
@@ -156,7 +156,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
     if sequence.removal_bits and reader.flag():
         timed = (wanted for wanted, is_timed in sequence.operating_points if is_timed)
         reader.skip(sequence.removal_bits * sum(not wanted or wanted & layers == layers for wanted in timed))
-    if not is_shown and reader.bits(8) != _REFRESHES_ALL:  # order hints follow if a reference frame is kept
+    if not is_shown and reader.bits(8) != _REFRESHES_ALL:  # if a reference frame is kept, order hints follow
         return None
     width, height = (reader.bits(bits) + 1 for bits in sequence.side_bits) if overrides else sequence.size
     if sequence.has_superres and reader.flag():
@@ -165,7 +165,7 @@ def _key_size(reader: BitReader, sequence: Av1Sequence, layers: int) -> PictureS
 
 
 def _sample_shape(reader: BitReader, width: int, height: int) -> Fraction | None:
-    """Read the render size, from which the sample aspect ratio follows; None if it is the same as the picture size."""
+    """Return the sample aspect ratio that follows from the render size; None if no render size is stated."""
     if not reader.flag():
         return None
     across, down = reader.bits(16) + 1, reader.bits(16) + 1

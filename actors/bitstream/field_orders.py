@@ -1,4 +1,4 @@
-"""Finds whether MPEG-2 and H.264 pictures are interlaced, and their field order, as FFmpeg's decoders do.
+"""Finds the field order of MPEG-2 and H.264 pictures as FFmpeg's decoders do.
 
 Sources: ITU-T H.262 (02/2012) section 6.3.10; ITU-T H.264 (08/2021) sections 7.3.3 and D.1.3.
 """
@@ -11,7 +11,7 @@ from .access_points import BitReader, nal_units, sei_messages
 from .parameter_sets import H264Fields, h264_fields
 
 _HEAD_BYTES: Final = 4096
-"""More bytes than a packet has before the first slice of the picture."""
+"""How many bytes of a packet are read; the picture's first slice begins within them."""
 _CODING_EXTENSION: Final = b"\x00\x00\x01\xb5"
 _CODING_EXTENSION_ID: Final = 8
 _EXTENSION_BYTES: Final = 10
@@ -47,11 +47,11 @@ class FieldOrders:
 
     @property
     def needs_packets(self) -> bool:
-        """Whether each packet must be read; if not, all pictures are progressive, or the order is unknown for all."""
+        """Whether each packet must be read; otherwise all pictures are progressive, or the order of all is unknown."""
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:
-        """Return the order that a packet states: UNKNOWN if interlaced in an unknown order, None if not stated."""
+        """Return the field order that a packet states; UNKNOWN if only interlacing is stated, None if nothing is."""
         data = bytes(packet[:_HEAD_BYTES])
         if not self._is_h264:
             return _mpeg2_order(data)
@@ -90,7 +90,7 @@ class FieldOrders:
         return self._of_frame(fields, timing)
 
     def _of_frame(self, fields: H264Fields, timing: tuple[int, int] | None) -> FieldOrder:
-        """Return a coded frame's order as FFmpeg does, by the timing message, or by the coding of the frame."""
+        """Return a frame's field order as FFmpeg does: from the timing message, otherwise from the frame's coding."""
         structure, scan = timing if timing is not None else (_FRAME, _UNKNOWN_SCAN)
         interlaced = fields.adapts_by_pair
         if timing is not None and not (structure in _PAIRS and fields.adapts_by_pair):
@@ -106,7 +106,7 @@ class FieldOrders:
 
 @lru_cache(_KEPT)
 def _timing(unit: bytes, fields: H264Fields) -> tuple[int, int] | None:
-    """Read the picture timing in an SEI unit, None if absent; cached because sequences repeat the same units."""
+    """Return the picture timing in an SEI unit; None if absent. Cached because sequences repeat the same units."""
     loads = [load for number, load in sei_messages(unit, hevc=False) if number == _PICTURE_TIMING]
     return _picture_timing(BitReader(loads[0], is_escaped=False), fields) if loads else None
 

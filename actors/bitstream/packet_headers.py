@@ -1,8 +1,4 @@
-"""Reads how many pictures a packet shows, and its *sequence*: the size, sampling, depth and colours from there on.
-
-Sources: ITU-T H.264 (08/2021) 7.4.1.2; ITU-T H.265 (08/2021) 7.4.2.2; RFC 6386 9.1; VP9 Bitstream & Decoding Process
-Specification 6.2; AV1 Bitstream & Decoding Process Specification 5.3.
-"""
+"""Reads how many pictures a packet shows, and the *sequence* from there on: size, sampling, depth and colours."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -35,7 +31,7 @@ class ObuKind(IntEnum):
 
 
 class OpenBitstreamUnit(NamedTuple):
-    """An OBU of AV1. ``layers`` marks the layers of the OBU in an operating point's mask; 0 without layers."""
+    """An OBU of AV1. ``layers`` has the OBU's layers as bits of an operating point's mask; 0 if it has none."""
 
     kind: int
     payload: bytes
@@ -96,7 +92,7 @@ def vp8_size(data: bytes) -> tuple[int, int] | None:
 
 
 def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
-    """Read a packet of VP9; ``size`` is the (width, height) of the frames before it."""
+    """Read a packet of VP9; ``size`` is the (width, height) of the preceding frames."""
     frames = list(vp9_frames(data))
     shown = sum(frame.is_shown for frame in frames)
     first = frames[0]
@@ -141,7 +137,7 @@ def open_bitstream_units(data: bytes) -> Iterator[OpenBitstreamUnit]:
 
 
 def leb128(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number in leb128 form; return its value (section 4.10.5), and the position after it."""
+    """Read a number in leb128 form (AV1 specification 4.10.5); return the number and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + 8]):
         value |= (byte & 0x7F) << 7 * place

@@ -36,7 +36,7 @@ class _SequenceSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class H264Fields:
-    """How a picture's fields are coded and signalled, as a sequence parameter set of H.264 states it."""
+    """What a sequence parameter set of H.264 states about the coding and signalling of fields."""
 
     frame_num_bits: int
     has_plane_numbers: bool  # each slice names its colour plane (``separate_colour_plane_flag``)
@@ -55,7 +55,7 @@ def has_whole_frames_only(extradata: bytes, *, hevc: bool = False) -> bool | Non
     """Return whether a stream promises to code every picture as a frame, without fields or macroblock pairs.
 
     The promise is read from ``frame_mbs_only_flag`` of H.264 (section 7.4.2.1.1) and the optional
-    ``general_frame_only_constraint_flag`` of HEVC (section 7.4.4). None without a sequence parameter set.
+    ``general_frame_only_constraint_flag`` of HEVC (section 7.4.4). Return None if there is no sequence parameter set.
     """
     found = _sequences(extradata, hevc=hevc)
     return all(sequence.whole_frames_only for sequence in found) if found else None
@@ -107,7 +107,7 @@ def configuration_units(extradata: bytes, *, hevc: bool) -> Iterator[bytes]:
 
 def _avcc_units(data: bytes) -> Iterator[bytes]:
     at = 5
-    for mask in (0x1F, 0xFF):  # how many sequence parameter sets, then how many picture parameter sets
+    for mask in (0x1F, 0xFF):  # the number of sequence parameter sets, then that of picture parameter sets
         count = data[at] & mask if len(data) > at else 0
         at = yield from _sized_units(data, at + 1, count)
 
@@ -120,7 +120,7 @@ def _hvcc_units(data: bytes) -> Iterator[bytes]:
 
 
 def _sized_units(data: bytes, at: int, count: int) -> Generator[bytes, None, int]:
-    """Yield the units, each after a length of two bytes; return the position after the last unit."""
+    """Yield the units, each of which follows its length in two bytes; return the position after the last unit."""
     for _ in range(count):
         begin = at + 2
         at = begin + int.from_bytes(data[at:begin], "big")
@@ -187,7 +187,7 @@ def _h264_sps(reader: BitReader) -> _SequenceSet:
     _skip_h264_order_count(reader)
     reader.ue()  # max_num_ref_frames
     reader.skip(1)
-    columns, rows = reader.ue() + 1, reader.ue() + 1  # in macroblocks, or in pairs of macroblocks
+    columns, rows = reader.ue() + 1, reader.ue() + 1  # the size in macroblocks, or in pairs of macroblocks
     whole_frames_only = reader.flag()
     adapts_by_pair = not whole_frames_only and reader.flag()
     reader.skip(1)
@@ -283,7 +283,7 @@ def _h264_vui(reader: BitReader) -> _H264Vui:
         reader.ue()
     if reader.flag():  # timing
         reader.skip(65)
-    delays = [_h264_delay_bits(reader) for _ in range(2)]  # HRD parameters: first of NAL units, then of pictures
+    delays = [_h264_delay_bits(reader) for _ in range(2)]  # HRD parameters: first for NAL units, then for pictures
     if any(delays):
         reader.skip(1)
     states_structure = reader.flag()

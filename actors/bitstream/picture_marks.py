@@ -1,8 +1,4 @@
-"""Fingerprints of the headers of access points. If two are equal, a decoder states the same format for both.
-
-Sources: ITU-T H.262 (02/2012) 6.2.2; ISO/IEC 14496-2 6.2.3; SMPTE ST 421 annex G; SMPTE RDD 36 5.1; ITU-T T.81 annex B;
-ITU-T H.264 and H.265 (08/2021) annex D; RFC 6386 9.2; VP9 and AV1 Bitstream & Decoding Process Specifications.
-"""
+"""Fingerprints of access points' headers: if two are equal, a decoder states the same format for both points."""
 
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from functools import partial
@@ -50,7 +46,7 @@ class PictureMarks:
         return self._extradata, None if stated is None else stated(data)
 
     def _stated_messages(self, units: Sequence[bytes]) -> Hashable:
-        """Return the messages in force, of the kinds that are read; each stays in force until it is replaced."""
+        """Return the messages that apply here; each applies until a message of the same kind replaces it."""
         hevc = self._codec == "hevc"
         for unit, kind in zip(units, unit_kinds(units, hevc=hevc), strict=True):
             if kind == (_HEVC_SEI if hevc else _H264_SEI):
@@ -64,7 +60,7 @@ def _vp8_stated(data: bytes) -> Hashable:
 
 def _vp9_stated(data: bytes) -> Hashable:
     first = next((frame for frame in vp9_frames(data) if frame.colours is not None), None)
-    # The profile, and the depth, colours and sampling after the synchronisation code.
+    # the profile, then the depth, colours and sampling after the synchronisation code
     return first, data[:1] and data[0] >> 4, data[4:5] and data[4] >> 4
 
 
@@ -91,7 +87,7 @@ def _units(kinds: Container[int], data: bytes) -> Hashable:
 
 
 def _jpeg_stated(data: bytes) -> Hashable:
-    """Return the frame header, which has depth, size and sampling; b"" if there is no header."""
+    """Return the frame header, which states depth, size and sampling; b"" if there is no header."""
     at = 2
     while at + 4 <= len(data) and data[at + 1] != _JPEG_SCAN:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
@@ -112,4 +108,4 @@ _STATED: Final[Mapping[str, Callable[[bytes], Hashable]]] = {
     "prores": itemgetter(_PRORES_STATED),
     "mjpeg": _jpeg_stated,
 }
-"""The readers of marks, by FFmpeg's canonical codec name; for other codecs the mark is just the configuration."""
+"""The reader of marks for each codec, by FFmpeg's canonical name; for other codecs only the configuration counts."""

@@ -98,7 +98,7 @@ class PictureSizes:
 
 
 def _numbers(unit: bytes, count: int, *, header_bytes: int, flags: int = 0) -> list[int] | None:
-    """Read the first Exp-Golomb numbers of a NAL unit, after some flags; None if the unit is truncated."""
+    """Read ``count`` Exp-Golomb numbers of a NAL unit, after its header and flags; None if the unit is truncated."""
     try:
         reader = BitReader(unit[header_bytes : header_bytes + _HEAD_BYTES])
         reader.skip(flags)

@@ -1,8 +1,8 @@
-"""Finds side data that encoders do not carry over (captions, dynamic HDR, a second view, alpha), by FFmpeg's names.
+"""Finds side data that encoders do not carry over (captions, dynamic HDR, a second view, alpha), named as in FFmpeg.
 
-Only unit headers and messages before the first slice are read: one or two microseconds a packet. Sources: ITU-T T.35,
-ATSC A/53-4; SMPTE ST 2094-40; CTA-861-H, T/UWA 005; SCTE 20; ITU-T H.264 7.3.1, 7.4.1; H.265 7.4.2.2; ISO/IEC 13818-2
-6.2; AV1 Bitstream & Decoding Process Specification 5.8; RFC 9559 5.1.3.5.2.
+Only unit headers and messages before the first slice are read, which takes one or two microseconds for each packet.
+Sources: ITU-T T.35, ATSC A/53-4; SMPTE ST 2094-40; CTA-861-H, T/UWA 005; SCTE 20; ITU-T H.264 7.3.1, 7.4.1; H.265
+7.4.2.2; ISO/IEC 13818-2 6.2; AV1 Bitstream & Decoding Process Specification 5.8; RFC 9559 5.1.3.5.2.
 """
 
 import re
@@ -26,7 +26,7 @@ ROTATION: Final = "DISPLAYMATRIX"
 ALPHA: Final = "ALPHA"
 
 SIDE_DATA: Final = {"a53_cc": CAPTIONS, "afd": AFD, "dynamic_hdr10_plus": HDR10_PLUS, "lcevc": LCEVC}
-"""Side data of packets that FFmpeg's decoders pass on to pictures, by FFmpeg's names."""
+"""FFmpeg's names of the packets' side data that FFmpeg's decoders pass on to pictures."""
 BLOCK_ADDITION: Final = "matroska_block_additional"
 
 _FILLED: Final = rb"[\x41-\x5f\x61-\x7f\xc1-\xdf\xe1-\xff]"
@@ -67,7 +67,7 @@ _ORIENTATION_CANCELLED: Final = 1 << 18
 _HEVC_SLICES: Final = 32
 _HEVC_RPU: Final = 62
 _HEAD_BYTES: Final = 4096
-"""Usually more bytes than a packet has before the first slice of the picture."""
+"""How many bytes of a packet are read first; the picture's first slice usually begins within them."""
 _TAIL_BYTES: Final = 1 << 16
 """How many bytes at the end of a packet are searched for the last unit, the RPU."""
 _METADATA_OBU: Final = 5
@@ -200,7 +200,7 @@ _LENGTHS: Final[Mapping[int, Callable[[memoryview, int], tuple[int, ...]]]] = {
     3: lambda packet, at: (int.from_bytes(packet[at : at + 3]),),
     4: Struct(">I").unpack_from,
 }
-"""The readers of a unit's length, by the size of the length field; faster than slicing each packet."""
+"""The reader of a unit's length for each size of the length field; faster than slicing each packet."""
 
 
 def _is_above(packet: memoryview, begin: int) -> bool:
@@ -217,7 +217,7 @@ def _of_open_units(data: bytes) -> set[str]:
 
 
 def _annex_b_heads(packet: memoryview, *, hevc: bool) -> list[bytes]:
-    """Return the units before the first slice, and for HEVC the last unit, without searching the slices."""
+    """Return the units before the first slice, and for HEVC also the last unit, without searching the slices."""
     found, slice_at = _before_slice(bytes(packet[:_HEAD_BYTES]), hevc=hevc)
     if slice_at is None and len(packet) > _HEAD_BYTES:
         found, slice_at = _before_slice(bytes(packet), hevc=hevc)

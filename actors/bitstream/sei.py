@@ -37,7 +37,7 @@ def messages_of(codec: str, payload: bytes, extradata: bytes = b"") -> Iterator[
         for unit in open_bitstream_units(payload):
             if unit.kind == _METADATA_OBU:
                 kind, at = leb128(unit.payload, 0)
-                # A bit of 1 and zeros follow the last byte (section 6.7.1).
+                # after the last byte come a 1 bit and zeros (AV1 specification 6.7.1)
                 yield SeiMessage(kind, unit.payload[at:].rstrip(b"\0").removesuffix(b"\x80"))
         return
     hevc = codec == "hevc"

@@ -105,7 +105,7 @@ def _ac3(data: bytes) -> SoundHeader | None:
     if bsid >= _EAC3_BSID:
         return _eac3(data)
     bits = _bits_of(data[6:8], 3)
-    # The centre level, surround level and Dolby Surround's mark exist only in modes with those channels.
+    # The centre level, the surround level and the Dolby Surround flag exist only in modes with those channels.
     bits.skip(2 * (mode & 1 and mode > 1) + 2 * (mode >> 2) + 2 * (mode == _AC3_STEREO))
     layouts = _AC3_LAYOUTS_LFE if bits.flag() else _AC3_LAYOUTS
     return SoundHeader(_AC3_RATES[data[4] >> 6] >> max(0, bsid - _AC3_BSID), layouts[mode])

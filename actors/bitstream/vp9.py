@@ -13,16 +13,16 @@ _MARKER, _PROFILE_3, _SUPERFRAME = 2, 3, 0b110
 _SRGB = 7
 _SYNC_CODE: Final = 0x498342
 _HEAD_BYTES = 16
-"""More bytes than any header has up to the frame size."""
+"""How many bytes of a frame are read; any header states the frame size within them."""
 _FOUR_FOUR_FOUR_PROFILES = (1, 3)
 _MATRICES: Final = (2, 5, 1, 6, 7, 9, 3, 0)
-"""H.273's matrix numbers, by ``color_space`` (section 7.2.2)."""
+"""H.273's matrix number for each ``color_space`` (VP9 specification 7.2.2)."""
 _LIMITED, _FULL = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Vp9Colours:
-    """The matrix by its number in ITU-T H.273, and the range by its number in FFmpeg (2 is full)."""
+    """The colours of a frame: the matrix as a number of ITU-T H.273, the range as a number of FFmpeg (2 is full)."""
 
     matrix: int
     range: int

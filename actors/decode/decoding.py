@@ -1,4 +1,4 @@
-"""Decodes a range of a video track: gives the same frames and times as a decode of the whole track.
+"""Decodes a range of a video track to the same frames and times as a decode of the whole track.
 
 Decoders use one thread, because the number of threads changes the pictures of a damaged stream.
 """
@@ -106,8 +106,8 @@ class DecodeTally:
     frames: int = 0
     failed_packets: int = 0
     corrupt_frames: int = 0  # frames that the decoder flagged, or that have parts which were never decoded
-    damaged_packets: set[int] = field(default_factory=set)  # the packets of these frames
-    damaged_ticks: list[int] = field(default_factory=list)  # the times of these frames
+    damaged_packets: set[int] = field(default_factory=set)  # the packets of corrupt frames
+    damaged_ticks: list[int] = field(default_factory=list)  # the times of corrupt frames
     first_damaged_packet: int | None = None
     decode_s: float = 0.0
     repaired: RepairedTime = field(default_factory=RepairedTime)
@@ -120,7 +120,7 @@ class DecodeTally:
 
 @dataclass(frozen=True, slots=True)
 class PictureHash:
-    """A picture's time and hash; the segments on both sides of a cut must agree on both."""
+    """The time and hash of a picture at a cut; the segments on both sides must agree on them."""
 
     ticks: int
     digest: bytes
@@ -166,7 +166,7 @@ class PictureDecoder(ABC, Generic[PictureT]):
     def decode(
         self, track: OpenTrack, packets: "Iterator[tuple[int, VideoPacket]]", tally: DecodeTally
     ) -> Iterator[tuple[int | None, PictureT]]:
-        """Yield (number of its packet, picture) in presentation order; a picture's ``pts`` is that of its packet.
+        """Yield (packet number, picture) in presentation order; a picture's ``pts`` is that of its packet.
 
         ``packets`` are (number in demux order, packet); the first packet must be a random access point. Packets that do
         not decode are counted in ``tally``. Nothing else may use the context of ``track`` during this call.
@@ -213,7 +213,7 @@ def decode_range(
 ) -> Generator[tuple[int, PictureT]]:
     """Yield (ticks, picture) in presentation order, from the entry to the last packet, then flush the decoder.
 
-    The pictures include those around the times of the range. Packets that do not decode are counted in ``tally``. If
+    Pictures before and after the range's times are included. Packets that do not decode are counted in ``tally``. If
     the range names wanted pictures, only those are yielded, and decoding ends with the last one.
 
     ``InputError`` if the source cannot be opened, or has no such track; ``DeviceError`` if a device cannot decode the
@@ -370,10 +370,10 @@ def _packets(
 
 
 def _demux(source: OpenSource, stream: VideoStream) -> "Iterator[VideoPacket]":
-    """Demux the track's packets; note whether the container's state may have changed for good."""
+    """Demux the track's packets; note whether the container's state may have changed permanently."""
     try:
         for packet in demux(source.container, stream):
-            # FFmpeg reports a changed configuration of a track only once: not again after a seek.
+            # FFmpeg reports a changed configuration of a track only once, and not again after a seek.
             source.is_spoiled = source.is_spoiled or packet.has_sidedata("new_extradata")
             yield packet
     except av.error.FFmpegError:

@@ -1,6 +1,6 @@
 """The format of a video stream, from its container, its codec parameters and its first picture.
 
-If both the container and the stream state a value, the container's is used, because players read it first.
+If both the container and the stream state a value, the container's value is used, because players read it first.
 """
 
 import struct
@@ -76,7 +76,7 @@ class Rider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamExtras:
-    """A track's properties that encoders do not carry over. Each ``bytes`` is FFmpeg's side data of the same name."""
+    """A track's properties that encoders do not carry over; ``bytes`` fields are FFmpeg's side data of that name."""
 
     display_matrix: tuple[int, ...] | None = None
     """The matrix of ISO/IEC 14496-12: a b u c d v x y w in 16.16 and 2.30 fixed point; None for the identity."""
@@ -93,7 +93,7 @@ class StreamExtras:
     unflagged_field: Literal["top", "bottom"] | None = None
     """The first field according to ``field_order``, if no flag of the pictures says that they have fields."""
     frame_kinds: frozenset[str] = frozenset()
-    """FFmpeg's names of the side data on the first picture, and on all others once ``riders`` are known."""
+    """FFmpeg's names of the side data on the first picture, or on all pictures once ``riders`` are known."""
     riders: tuple[Rider, ...] = ()
     """The side data on the packets of the whole track; empty if only the first picture was read."""
     device_unsupported_reason: str = ""
@@ -128,7 +128,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
     this kind is returned, without data, as ``VIEW_ID`` or as ``KIND_`` and its number.
     """
     try:
-        # PyAV types it as a mapping, but it iterates over the values.
+        # PyAV declares the side data a mapping, but iteration yields the values.
         entries = list(cast("Iterable[SideData]", frame.side_data))
     except ValueError as error:
         number = str(error).partition(" ")[0]
@@ -137,7 +137,7 @@ def frame_side_data(frame: "VideoFrame") -> dict[str, bytes]:
 
 
 def describe_video(stream: "VideoStream", first_frame: "VideoFrame | None" = None) -> VideoFormat:
-    """Return a stream's format, completed by its first picture; ``InputUnreadable`` if no size or pixel format."""
+    """Return a stream's format, completed by a first picture; ``InputUnreadable`` without size or pixel format."""
     stated = video_parameters(stream)
     width, height, pix_fmt = stated.width, stated.height, stated.pix_fmt
     if first_frame is not None:
@@ -195,7 +195,7 @@ def axis_scales(matrix: tuple[int, ...]) -> tuple[float, float]:
 
 
 def nominal_frame_rate(*candidates: Fraction | None) -> Fraction:
-    """Return the first plausible candidate (most trusted first), or else the slowest positive one, or else 25."""
+    """Return the first plausible frame rate (the most trusted is first), otherwise the lowest positive one, or 25."""
     positive = [rate for rate in candidates if rate is not None and rate > 0]
     plausible = (rate for rate in positive if _SLOWEST_FPS <= rate <= _FASTEST_FPS)
     return next(plausible, min(positive, default=_FALLBACK_FPS))
@@ -262,7 +262,7 @@ def _display_matrix(data: bytes | None) -> tuple[int, ...] | None:
 
 
 def container_side_data(video: VideoFormat, extras: StreamExtras) -> dict[str, bytes]:
-    """Return by kind the side data that means the same in the output's container as in the source's."""
+    """Return, by kind, the side data with the same meaning in the source's and the output's container."""
     found: dict[str, bytes | None] = {
         "mastering_display_metadata": mastering_display_to_bytes(video.hdr.mastering) if video.hdr.mastering else None,
         "content_light_level": content_light_to_bytes(video.hdr.light) if video.hdr.light else None,

@@ -44,7 +44,7 @@ def track_facts(stream: "VideoStream") -> CodedTrack:
 
 
 def unsupported_reason(track: CodedTrack) -> str:
-    """Return why NVDEC must not decode a track (its pictures might differ from software's); "" if NVDEC may."""
+    """Return why NVDEC must not decode a track (its pictures might differ from those of software); "" if NVDEC may."""
     if track.codec == "mpeg2video":
         return "MPEG-2 leaves the rounding of its transform open, and NVDEC rounds differently from software"
     if track.codec not in CODECS:

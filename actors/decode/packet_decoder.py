@@ -26,11 +26,11 @@ STATES_HDR: Final = ("h264", "hevc", "av1")
 """Codecs whose packets have messages with HDR values."""
 _NEW_SEQUENCES: Final = (RandomAccess.IDR, RandomAccess.BLA, RandomAccess.FLAGGED)
 _KEPT_KEYFRAMES: Final = 32
-"""More pictures than any decoder holds back."""
+"""How many keyframes are remembered: more than any decoder holds back."""
 
 
 class PacketDecoding(Protocol[PictureT]):
-    """Decodes one series of packets, which begins with a random access point. For one thread."""
+    """Decodes one series of packets, which begins with a random access point. Used by one thread."""
 
     def push(self, number: int, packet: "VideoPacket", /) -> Iterator[tuple[int | None, PictureT]]:
         """Decode one packet, and yield the pictures that are complete; raises what ``PictureDecoder.decode`` raises."""
@@ -60,9 +60,9 @@ class PacketDecoder(PictureDecoder[PictureT], Generic[PictureT]):
     ) -> PacketDecoding[PictureT]:
         """Begin a series of packets; ``at_once`` returns each picture as soon as it is decoded.
 
-        Pictures that are not ``wanted`` are not returned, and take no memory; None returns all. If ``coded`` lacks the
-        pixel format, it is read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError``
-        if the device does not decode such a track.
+        Only ``wanted`` pictures are returned and take memory; None returns all. A pixel format that ``coded`` lacks is
+        read from the first packet. ``context`` must be an unused decoder of FFmpeg. ``DeviceError`` if the device does
+        not decode such a track.
         """
 
     def decode(
@@ -102,7 +102,7 @@ def _last_after_end(pictures: Iterator[tuple[int | None, PictureT]]) -> Iterator
 def _needed(
     coded: CodedTrack, wanted: WantedPictures, packets: "Iterator[tuple[int, VideoPacket]]"
 ) -> "Iterator[tuple[int, VideoPacket]]":
-    """Yield the packets up to that of the last wanted picture; all if times do not identify packets."""
+    """Yield the packets up to that of the last wanted picture; all packets if times do not identify packets."""
     if not wanted.by_packet:
         yield from packets
         return

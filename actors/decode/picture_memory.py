@@ -78,7 +78,7 @@ def is_incomplete(frame: "VideoFrame") -> bool:
 def _has_marked_field(
     rows: NDArray[np.uint8], mark: NDArray[np.uint8], lines: Sequence[int], sample_bytes: int
 ) -> bool:
-    """Return whether any block of ``rows`` has the mark in all visible ``lines``; the first line rules out most."""
+    """Return whether any block of ``rows`` has the mark in all visible ``lines``; most blocks fail at the first."""
     first = lines[0] % BLOCK
     compared = rows[first::BLOCK]
     if not len(compared):
@@ -136,7 +136,7 @@ def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=64)
 def _marked_rows(blank: _Blank, width_bytes: int) -> NDArray[np.uint8]:
-    """Return a block's rows before decoding, by column instead of by address, because pitches differ."""
+    """Return the rows of a block before decoding. They depend on columns, not on addresses, because pitches differ."""
     noise = np.frombuffer(hashlib.shake_128(b"never decoded").digest(BLOCK * _PERIOD_COLUMNS), np.uint8) & _MARK_BITS
     sample = np.dtype(blank.sample)
     columns = -(-width_bytes // sample.itemsize)

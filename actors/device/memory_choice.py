@@ -6,21 +6,21 @@ from enum import Enum, Flag, auto
 from typing import Final
 
 SMALL_BYTES: Final = 256 << 10
-"""The size up to which a buffer is small. Section 3.1 gives no number: its large buffer has 4 MiB.
+"""The size up to which a buffer is small. CUDA for Tegra 3.1 gives no limit, and calls a buffer of 4 MiB large.
 
 The cache of Xavier's GPU has 512 KiB.
 """
 
 
 IO_COHERENT_SINCE: Final = (7, 2)
-"""The compute capability of Xavier, the first Tegra whose GPU is coherent with the processor's caches (2.1)."""
+"""Xavier's compute capability: the first Tegra with a GPU that is coherent with the processor's caches."""
 INTEGRATED: Final = 18
 """``CU_DEVICE_ATTRIBUTE_INTEGRATED``."""
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 class Waiting(Enum):
-    """The ways in which a thread waits for a device (3.5); the values are CUDA's context flags."""
+    """How a thread waits for a device (CUDA for Tegra 3.5); the values are CUDA's context flags."""
 
     AUTO = 0  #: CUDA chooses, depending on the platform (since CUDA 10.1)
     SPIN = 1  #: ``CU_CTX_SCHED_SPIN``: the wait ends without delay, but keeps a core busy
@@ -38,12 +38,12 @@ class Party(Flag):
 class Often(Enum):
     """How often a party reads or writes the same bytes before they change."""
 
-    ONCE = "once"  #: in one coalesced pass, or in an order that makes a cache useless
+    ONCE = "once"  #: reads or writes the bytes in one coalesced pass, or in an order that makes a cache useless
     REPEATEDLY = "repeatedly"
 
 
 class Memory(Enum):
-    """The kinds of memory (Table 1)."""
+    """The kinds of memory (CUDA for Tegra, Table 1)."""
 
     DEVICE = "device"  #: ``cuMemAlloc``: only the device uses this memory
     PINNED = "pinned"  #: ``cuMemHostAlloc``: the integrated GPU reads this memory in place, uncached
@@ -52,7 +52,7 @@ class Memory(Enum):
 
 
 class Attach(Enum):
-    """The attachment of managed memory (3.3): ``CU_MEM_ATTACH_*``."""
+    """The attachment of managed memory: ``CU_MEM_ATTACH_*`` (CUDA for Tegra 3.3)."""
 
     GLOBAL = 1
     HOST = 2
@@ -75,7 +75,7 @@ class Platform:
     """The properties of a machine on which the choice depends."""
 
     integrated: bool  # whether the GPU and the processor share memory
-    io_coherent: bool  # the GPU's reads are coherent with the processor's caches
+    io_coherent: bool  # whether the GPU's reads are coherent with the processor's caches
     safety: bool = False  # whether this is a safety context, where nothing may depend on software timing
 
     @classmethod
@@ -91,9 +91,9 @@ class MemoryChoice:
 
     memory: Memory
     section: str  # a section of "CUDA for Tegra"
-    first: Attach | None = None  # at allocation; HOST if the processor may use the memory before the GPU does
-    before_gpu: Attach | None = None  # queued before the GPU's work; None for no change
-    before_host: Attach | None = None  # queued after the GPU's work, before the wait for the stream
+    first: Attach | None = None  # the attachment at allocation; HOST if the processor uses the memory first
+    before_gpu: Attach | None = None  # the attachment queued before the GPU's work; None: no change
+    before_host: Attach | None = None  # the attachment queued between the GPU's work and the wait; None: no change
 
     @property
     def shares(self) -> bool:
@@ -121,7 +121,7 @@ def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
     """Return the memory for a buffer; for a card, PINNED means the staging memory of copies."""
     parties = use.writers | use.readers
     if Party.DLA in parties:
-        return MemoryChoice(Memory.DEVICE, "5.1.3")  # a DLA registers CUDA memory, but no managed memory (5.4)
+        return MemoryChoice(Memory.DEVICE, "5.1.3")  # a DLA cannot register managed memory (CUDA for Tegra 5.4)
     if Party.HOST in parties and Party.GPU in parties:
         return _shared(use, platform)
     return MemoryChoice(Memory.PAGEABLE if Party.HOST in parties else Memory.DEVICE, "3.1")
@@ -130,7 +130,7 @@ def choose_memory(use: BufferUse, platform: Platform) -> MemoryChoice:
 def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
     """Return the memory for a buffer that both the processor and the GPU use."""
     if not platform.integrated:
-        return PINNED  # a card beside a Tegra has no managed memory (3.6)
+        return PINNED  # a card beside a Tegra has no managed memory (CUDA for Tegra 3.6)
     if platform.safety or use.size_bytes <= SMALL_BYTES:
         return MemoryChoice(Memory.PINNED, "3.1")
     if use.gpu is Often.REPEATEDLY or (not platform.io_coherent and use.host is Often.REPEATEDLY):
@@ -139,14 +139,14 @@ def _shared(use: BufferUse, platform: Platform) -> MemoryChoice:
 
 
 def _attached(first: Attach, to_gpu: Attach, to_host: Attach) -> MemoryChoice:
-    """Return managed memory with the changes of attachment that prefetch it (3.3)."""
+    """Return managed memory with the changes of attachment that prefetch it (CUDA for Tegra 3.3)."""
     before_gpu = to_gpu if prefetched_to(first, to_gpu) is Party.GPU else None
     before_host = to_host if prefetched_to(to_gpu, to_host) is Party.HOST else None
     return MemoryChoice(Memory.MANAGED, "3.1", first, before_gpu, before_host)
 
 
 def prefetched_to(before: Attach, now: Attach) -> Party | None:
-    """Return the party to which a change of attachment prefetches managed memory (Table 2); None if to no party."""
+    """Return the party to which a change of attachment prefetches (CUDA for Tegra, Table 2); None if there is none."""
     if (before is Attach.HOST) is (now is Attach.HOST):
         return None
     return Party.HOST if now is Attach.HOST else Party.GPU

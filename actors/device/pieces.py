@@ -14,7 +14,7 @@ from ...errors import Cancelled, CodecfleetError, Retry
 RECENT_S: Final = 5.0
 """How long an ended piece is still reported: heartbeats come every 2 s, and a heartbeat may be lost."""
 ENDED_KEPT: Final = 256
-"""The most ended pieces that are reported: the newest."""
+"""The most ended pieces that are reported; older pieces are left out."""
 KEPT_S: Final = 900.0
 """The age up to which a new supervisor gets pieces: supervisors keep records this long."""
 FULL_REPORTS: Final = 3
@@ -53,7 +53,7 @@ def ending_of(error: CodecfleetError | None) -> Ending:
 
 
 class Piece(NamedTuple):
-    """One run of work. Times are by the machine's monotonic clock, which all processes of the machine share."""
+    """One run of work. Times are those of the monotonic clock, which all processes of a machine share."""
 
     run: str  # the name of this run of (job, label)
     job: str
@@ -71,7 +71,7 @@ class Piece(NamedTuple):
 
 
 class EndedPieces:
-    """The pieces that have ended since the last ``take``, at most the newest ``ENDED_KEPT``. Thread-safe."""
+    """The newest ``ENDED_KEPT`` of the pieces that have ended since the last ``take``. Thread-safe."""
 
     def __init__(self) -> None:
         # There is no lock, since decoding threads would queue for it: appending to a deque and popping are atomic.
@@ -92,9 +92,9 @@ class EndedPieces:
 
 
 class KeptPieces:
-    """The pieces that all processes of a worker ran. A supervisor gets the recent pieces, a new supervisor all.
+    """The pieces that all processes of a worker ran. A supervisor gets the recent pieces, a new supervisor all of them.
 
-    At most ``ENDED_KEPT`` ended pieces are kept, the newest. Not thread-safe.
+    Only the newest ``ENDED_KEPT`` ended pieces are kept. Not thread-safe.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class StreamPicture:
     """A picture that a stream's consumer took. ``pixels`` is a copy; None if the copy was not wanted."""
 
-    number: int  #: number in the order of presentation, from 1
+    number: int  #: the picture's number in the order of presentation, counted from 1
     is_new: bool  #: whether the picture is new to the consumer
     pixels: "VideoFrame | DevicePicture | None"
     pix_fmt: str  #: FFmpeg's name of the copy's format
@@ -59,10 +59,12 @@ class StreamProducer(ABC):
 
     @abstractmethod
     def present(self, picture: "VideoFrame | DevicePicture", streams: Iterable[int]) -> bool:
-        """Copy and present a picture, which is complete once the CUDA ``streams`` are; False if the consumer is gone.
+        """Copy and present a picture; return False if the consumer is gone.
+
+        The picture is complete once the work in the CUDA ``streams`` is done.
 
         Raises:
-            UsageError: the size or format differs from the first picture's.
+            UsageError: the size or format differs from that of the first picture.
             Unsupported: no stream carries such pictures.
             DeadlineMissed: the consumer did not connect, or took no picture in time.
             DeviceError: the driver failed.
@@ -70,7 +72,7 @@ class StreamProducer(ABC):
 
     @abstractmethod
     def fetch(self, address: int, size_bytes: int, streams: Iterable[int]) -> "NDArray[np.uint8]":
-        """Return a copy of device memory; its content is complete once the CUDA ``streams`` are."""
+        """Return a copy of device memory, whose content is complete once the work in the CUDA ``streams`` is done."""
 
     @abstractmethod
     def drain(self) -> bool:
@@ -88,7 +90,7 @@ class StreamProducer(ABC):
 class PictureStream(ABC):
     """A stream of pictures from one producer to one consumer. Times are in seconds."""
 
-    fps: Fraction | None  #: picture n is shown at n / ``fps``; if None, when it was taken
+    fps: Fraction | None  #: picture n is shown at n / ``fps``; if None, each keeps the time when it was taken
     wait_s: float  #: how long one end of the stream waits for the other end
     repeat_s: float | None  #: the time without a new picture after which the last picture is returned again
 

@@ -46,7 +46,7 @@ class WorkContext:
 
     @property
     def frames_worked(self) -> int:
-        """How many frames were worked on, including repeated ones; only grows."""
+        """The number of frames worked on, including repeated ones; it never decreases."""
         return self.frames_redone + self.frames_done
 
     def cancel(self) -> None:
@@ -60,7 +60,7 @@ class Constraints:
 
     alone: bool = False  # whether the worker process must run nothing else at the same time
     avoid: frozenset[str] = frozenset()  # stations that run the work only if no other station has a free slot
-    same_kind_as: str = ""  # the preferred kind of device, if a worker with such a device comes in time; "": any kind
+    same_kind_as: str = ""  # the kind of device to prefer if a worker with one comes in time; "" for any
     software: str = ""  # why no device may decode the input; "" if a device may
 
 
@@ -73,7 +73,7 @@ class Work(ABC, Generic[ResultT]):
 
     job: str
     label: str  # the name of the work in progress reports and errors; (job, label) is unique while the work runs
-    apart_from: str = ""  # the label of other work of the job; the station of that work must not run this work
+    apart_from: str = ""  # the label of other work of the job, whose station must not run this work
     constraints: Constraints = UNCONSTRAINED
     ships: bool = False  # whether the work reads a file on the submitter's machine, which the pool must serve
 

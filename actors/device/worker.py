@@ -111,7 +111,7 @@ class WorkerCore:
 
     @property
     def frames_done(self) -> int:
-        """How many frames ended and running work has worked on so far; only grows."""
+        """The number of frames that ended and running work has worked on so far; it never decreases."""
         with self._lock:
             return self._frames_finished + sum(context.frames_worked for _, context in self._running.values())
 

@@ -29,7 +29,7 @@ def _library() -> ctypes.CDLL:
 
 
 def check_parameter(implementation: str, name: str, value: str) -> None:
-    """Check a parameter, but only of x264 or x265; ``Unsupported`` if the library does not accept it."""
+    """Check a parameter of x264 or x265; other encoders are not checked. ``Unsupported`` if it is not accepted."""
     parse = {"libx264": _parse_x264, "libx265": _parse_x265}.get(implementation)
     if parse is None:
         return

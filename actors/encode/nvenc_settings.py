@@ -15,13 +15,13 @@ from .settings import Codec
 
 
 class Preset(StrEnum):
-    """The presets, from fastest to best (guide, section 2.4); the package takes only upper case."""
+    """The presets, from fastest to best (programming guide, section 2.4); the package takes only upper case."""
 
     P1, P2, P3, P4, P5, P6, P7 = "P1", "P2", "P3", "P4", "P5", "P6", "P7"
 
 
 class TuningInfo(StrEnum):
-    """The tuning of a preset (guide, section 2.4)."""
+    """The tuning of a preset (programming guide, section 2.4)."""
 
     HIGH_QUALITY = "high_quality"
     LOW_LATENCY = "low_latency"
@@ -47,7 +47,7 @@ class Multipass(StrEnum):
 
 
 class Tier(IntEnum):
-    """The tiers of HEVC and AV1, by the driver's numbers."""
+    """The tiers of HEVC and AV1, with the driver's numbers."""
 
     MAIN = 0
     HIGH = 1
@@ -81,9 +81,9 @@ class TimingInfo:
 
 
 def _levels(unit: int, minors: tuple[int, ...]) -> dict[str, int]:
-    """Return each level's number: 10 * ``unit`` times the level.
+    """Return the driver's number of each level, 10 * ``unit`` times the level.
 
-    ``minors`` has the number of minor levels for each of the major levels 1 to 6.
+    ``minors`` has the number of minor levels of each major level, from 1 on.
     """
     return {
         f"{major}.{minor}".removesuffix(".0"): unit * (10 * major + minor)
@@ -97,7 +97,7 @@ LEVELS: Final = {
     Codec.HEVC: _levels(3, (1, 2, 2, 2, 3, 3)),
     Codec.AV1: {f"{number // 4 + 2}.{number % 4}".removesuffix(".0"): number for number in range(24)},
 }
-"""The driver's number (NV_ENC_LEVEL) of each level, by the package's name."""
+"""The driver's number (NV_ENC_LEVEL) of each level, keyed by the package's name."""
 
 _MOST_UINT32: Final = 2**32 - 1
 _QP_MAX: Final = {Codec.H264: 51, Codec.HEVC: 51, Codec.AV1: 255}
@@ -135,7 +135,7 @@ class NvencSettings:
     bitrate: int | None = None  # in bit/s
     maxbitrate: int | None = None  # in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits
-    vbvinit: int | None = None  # the buffer's initial fullness, in bits
+    vbvinit: int | None = None  # how full the decoder's buffer is at the beginning, in bits
     fps: Fraction = Fraction(30)  # never changes a timestamp
     cq: int | None = None
     constqp: Qp | None = None
@@ -148,13 +148,13 @@ class NvencSettings:
     numrefl1: int | None = None
     multipass: Multipass | None = None
     lookahead: int | None = None  # in pictures
-    aq: int | None = None  # strength; 0 lets the driver choose
+    aq: int | None = None  # the strength of adaptive quantization; 0 lets the driver choose
     temporalaq: bool = False  # False leaves the setting to the preset
     ldkfs: bool = False  # False leaves the setting to the preset
     timinginfo: TimingInfo | None = None
     level: str | None = None
     tier: Tier | None = None
-    repeatspspps: bool | None = None  # parameter sets before every IDR picture (the package's default), or out of band
+    repeatspspps: bool | None = None  # parameter sets: True before every IDR picture (the default), False out of band
 
     def __post_init__(self) -> None:
         if self.codec is Codec.VP9:

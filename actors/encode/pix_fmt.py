@@ -1,4 +1,4 @@
-"""Chooses the pixel format to encode: the source's format if the encoder has it, or the one that loses least."""
+"""Chooses the pixel format to encode: the source's format if the encoder has it, or the format that loses least."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -126,7 +126,7 @@ PROFILES: Final[Mapping[Codec, SoftwareProfile]] = {
         shortest_side=1,
     ),
 }
-"""Every software encoder, by the format it writes."""
+"""The software encoder of each format."""
 
 NVENC_PIX_FMTS: Final = ("yuv420p", "yuv420p10le", "yuv422p", "yuv422p10le", "yuv444p", "yuv444p10le")
 """The formats that NVENC's surfaces hold exactly; NVENC codes AV1 only in 4:2:0."""
@@ -146,4 +146,4 @@ NVENC_PROFILES: Final[Mapping[Codec, EncoderProfile]] = {
         (Codec.AV1, 32, 63, NVENC_PIX_FMTS[:2]),
     )
 }
-"""NVENC's encoders, by the format they write; NVENC has no encoder for VP9."""
+"""NVENC's encoder of each format; NVENC has no encoder for VP9."""

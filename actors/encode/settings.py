@@ -34,7 +34,7 @@ class Codec(StrEnum):
 class RateControl:
     """Rate control with a constant quality or an average bitrate, and an optional leaky bucket."""
 
-    quality: int | None = None  # on the encoder's CRF scale (lower is better); set if ``bitrate_bps`` is not
+    quality: int | None = None  # a value on the encoder's CRF scale (lower is better); set if ``bitrate_bps`` is not
     bitrate_bps: int | None = None
     maxrate_bps: int | None = None  # set if and only if ``bufsize_bits`` is set
     bufsize_bits: int | None = None
@@ -42,14 +42,14 @@ class RateControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateChange:
-    """New values of an encoder's rate control; None leaves a value unchanged. x264 accepts only four of the values."""
+    """New values of an encoder's rate control; None leaves a value unchanged. x264 accepts four of them."""
 
     rc: Literal["cbr", "vbr", "constqp"] | None = None
     multipass: Literal["off", "qres", "fullres"] | None = None
     bitrate: int | None = None  # average, in bit/s
     maxbitrate: int | None = None  # the peak rate of vbr, in bit/s
     vbvbufsize: int | None = None  # the decoder's buffer, in bits; 0 lets the driver choose
-    vbvinit: int | None = None  # the buffer's initial fullness, in bits; 0 lets the driver choose
+    vbvinit: int | None = None  # how full the decoder's buffer is at the beginning, in bits; 0 lets the driver choose
     fps: Fraction | int | None = None  # does not change timestamps
     cq: int | None = None  # the target quality of vbr; 0 returns to a bitrate
 
@@ -75,16 +75,16 @@ class EncoderSettings:
     """The final settings of one encoder."""
 
     codec: Codec
-    implementation: str  # FFmpeg's encoder name (``libx264``), or NVENC's (``h264_nvenc``)
+    implementation: str  # the name of the encoder in FFmpeg (``libx264``) or of NVENC (``h264_nvenc``)
     format: VideoFormat  # the format of the pictures after all filters
     time_base: Fraction  # the tick of pictures and packets
     threads: int
     rate: RateControl
     options: tuple[tuple[str, str], ...] = ()  # a software encoder's AVOptions, sorted by key
     nvenc: "NvencSettings | None" = None
-    dolby_vision: bool = False  # whether to write the frames' RPUs beside each HEVC picture
+    dolby_vision: bool = False  # whether to write the Dolby Vision data (RPU) of each frame beside the HEVC picture
     any_threads: bool = False  # whether any number of ``threads`` gives the same bytes
-    keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested ones are keyframes
+    keyframe_interval_s: Fraction | None = None  # if set, only the first picture and requested pictures are keyframes
 
     @property
     def on_device(self) -> bool:

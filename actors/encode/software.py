@@ -62,7 +62,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         self.extradata = bytes(self._context.extradata or b"")
         self.reorder_frames = reorder_depth(settings, self.extradata)
         self._time_base = encoder_time_base(settings.codec, settings.time_base)
-        # The pts of pictures, by the pts that the encoder was given.
+        # the pts of each picture, keyed by the pts that the encoder was given
         self._awaited: dict[int, int] = {}
         self._last_encoder_pts: int | None = None
         self._dovi: dict[int, bytes] = {}
@@ -83,7 +83,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         if sei_messages and self._settings.codec is Codec.VP9:
             raise Unsupported(f"{self.name} does not write SEI messages", "Leave messages out, or use another codec.")
         self._check(picture)
-        # Otherwise the decoder's picture type would decide the encoder's.
+        # Otherwise the decoder's picture type would decide that of the encoder.
         picture.pict_type = PictureType.I if keyframe else PictureType.NONE
         picture.duration = self._nominal_ticks
         pts = picture.pts or 0
@@ -96,7 +96,7 @@ class SoftwareEncoder(EncoderSession[VideoFrame]):
         return list(self._packets(picture))
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change either the bitrate, peak and buffer of x264, or the quality, from about the next picture on."""
+        """Change the rate of x264 from about the next picture on: either bitrate, peak and buffer, or the quality."""
         self._require_open()
         wanted = _changed_rate(self._settings.codec, self.name, self._rate, change)
         if self._context is None:
@@ -217,7 +217,7 @@ def encoder_time_base(codec: Codec, time_base: Fraction) -> Fraction:
 
 
 def reorder_depth(settings: EncoderSettings, extradata: bytes, unstated: int = _H264_DEEPEST_REORDER) -> int:
-    """Return the reorder depth that the encoder's parameter sets state (annex E.2.1), or ``unstated``.
+    """Return the reorder depth that the encoder's parameter sets state (H.264 and H.265, E.2.1), or ``unstated``.
 
     Packets of AV1 and VP9 come in presentation order, since each packet includes any pictures that are not shown.
     """

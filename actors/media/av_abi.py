@@ -2,7 +2,7 @@
 
 A PyAV object's pointer is followed only if the versions and the object's size fit, the kernel can copy the memory (so
 that a wrong pointer does not crash), and the memory begins with ``AVClass`` and agrees with PyAV's public attributes.
-The first object of a class proves the others. A failed check is a ``WorkError``: there is no fallback.
+Only the first object of each class is checked in full. A failed check is a ``WorkError``: there is no fallback.
 """
 
 import ctypes

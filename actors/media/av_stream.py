@@ -1,4 +1,4 @@
-"""Reads and sets the fields of FFmpeg's streams that PyAV cannot, through the checked structures of ``av_abi``.
+"""Reads and sets the fields of FFmpeg's streams that PyAV cannot reach, through the checked structures of ``av_abi``.
 
 Values are copied into FFmpeg's buffers and freed with the container. Unknown structures raise ``WorkError``.
 """
@@ -30,8 +30,8 @@ _COLOUR_FIELDS = ("range", "primaries", "transfer", "matrix", "chroma_location")
 class FieldOrder(IntEnum):
     """How a track's pictures are stored: whole, or as fields (FFmpeg's ``AVFieldOrder``).
 
-    FFmpeg's comments define the last two values differently. Its encoders and raw decoders, RFC 9559 section
-    5.1.4.1.28.2 and Apple's TN2162 use these values as here.
+    FFmpeg's comments define the last two values differently. This class follows FFmpeg's encoders and raw decoders, RFC
+    9559 section 5.1.4.1.28.2 and Apple's TN2162.
     """
 
     UNKNOWN = 0
@@ -140,7 +140,7 @@ def set_video_parameters(
     """Describe the video of a stream made by ``add_mux_stream``, before the container's header is written.
 
     ``video_delay`` is the reorder delay in frames, ``frame_rate`` is nominal, ``codec_tag`` 0 lets the muxer choose.
-    ``ValueError`` says that FFmpeg has no such ``pix_fmt``.
+    ``ValueError`` if FFmpeg has no such ``pix_fmt``.
     """
     head, parameters = structures(stream)
     number = ffmpeg().av_get_pix_fmt(pix_fmt.encode())
@@ -171,7 +171,7 @@ def set_audio_parameters(
     """Describe the audio of a stream made by ``add_mux_stream``, before the container's header is written.
 
     ``channel_layout`` is FFmpeg's name (``stereo``, ``5.1``); ``frame_size`` is in samples per packet, 0 if it varies.
-    ``ValueError`` says that FFmpeg has no such layout or sample format.
+    ``ValueError`` if FFmpeg has no such layout or sample format.
     """
     parameters = structures(stream)[1]
     library = ffmpeg()
@@ -190,7 +190,8 @@ def set_audio_padding(
 ) -> None:
     """State how many samples an audio encoder added before the first real sample and after the last one.
 
-    ``seek_preroll``: samples to decode after a seek until the sound is right (Opus: 80 ms); None leaves it unchanged.
+    ``seek_preroll`` is the number of samples to decode after a seek until the sound is right (Opus: 80 ms); None leaves
+    it unchanged.
     """
     parameters = structures(stream)[1]
     parameters.initial_padding, parameters.trailing_padding = initial_padding, trailing_padding

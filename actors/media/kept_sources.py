@@ -53,7 +53,7 @@ class OpenSource:
 
     @property
     def may_stay(self) -> bool:
-        """Whether a seek still leads to the same packets; not if the index grew, as in a fragmented file."""
+        """Whether a seek still leads to the same packets; False if the index grew, as in a fragmented file."""
         is_usable = self.key is not None and not self.is_spoiled
         return is_usable and self.entries == index_entries(self.container, self.track)
 
@@ -79,7 +79,7 @@ class _Found:
 
     @classmethod
     def of(cls, container: InputContainer, track: int) -> "_Found | None":
-        """Return a track's parameters; None for a container other than mp4, whose times depend on decoding."""
+        """Return a track's parameters; None for containers other than mp4, because their times depend on decoding."""
         if not _is_mp4_track(container, track):
             return None
         stream = container.streams[track]
@@ -131,7 +131,7 @@ class _Opening:
 
 
 class KeptSources:
-    """A process's open, idle sources: at most ``most``; the longest idle is closed first. Thread-safe."""
+    """A process's open, idle sources; above ``most``, the longest idle source is closed. Thread-safe."""
 
     def __init__(self, most: int = MOST_KEPT, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -155,10 +155,10 @@ class KeptSources:
     ) -> Iterator[OpenSource]:
         """Hold a source, kept or newly opened, exclusively, to read the stream of index ``track``.
 
-        ``afresh`` opens it now, to read it from the beginning. ``expected`` is the ``version_anywhere`` that the
-        source must have, or None. ``shipment`` says how to read a source that is on another machine. ``part`` limits
-        the bytes of a remote source that the demuxer sees; such a source is not kept. ``InputError`` if the source
-        cannot be opened or has another version.
+        With ``afresh``, the source is opened now, to be read from the beginning. ``expected`` is the
+        ``version_anywhere`` that the source must have, or None. ``shipment`` says how to read a source that is on
+        another machine. ``part`` limits the bytes of a remote source that the demuxer sees; such a source is not kept.
+        ``InputError`` if the source cannot be opened or has another version.
         """
         self.close_idle()
         source, version = place_of(source, expected, shipment)
@@ -171,15 +171,15 @@ class KeptSources:
         except GeneratorExit:
             self._give_back(opened)
             raise
-        except BaseException:  # nobody can read on: the source's position is unknown
+        except BaseException:  # the source cannot be read any further, because its position is unknown
             opened.close()
             raise
         self._give_back(opened)
 
     def look_at(self, source: str, version: Hashable | None, container: InputContainer, track: int) -> None:
-        """Note the facts found by another opening of a local source, before it reads on, for the next opening.
+        """Note the facts found by ``container``, an opening of a local source elsewhere, for the next opening here.
 
-        ``version`` is the ``source_version`` from before the opening.
+        Call this before ``container`` reads on. ``version`` is the ``source_version`` from before the opening.
         """
         self.close_idle()
         if version is None or not is_local(source):

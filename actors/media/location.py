@@ -49,7 +49,7 @@ class HeldSource(str):
     __slots__ = ("_read_at", "_sent", "path", "version")
 
     path: str  #: the file's path, whose extension FFmpeg looks at; "" if there is none
-    version: tuple[int, int, int, int]  #: as for a local file: device, inode, size, time of change
+    version: tuple[int, int, int, int]  #: the version, as for a local file: device, inode, size, time of change
     _read_at: _ReadAt | None  #: None once released
     _sent: memoryview | None  #: the bytes to pickle; None if the source cannot be pickled
 
@@ -139,7 +139,7 @@ def _size_bytes(file: Any) -> int:  # noqa: ANN401 - any object with read and se
 
 
 def _serial(file: Any) -> _ReadAt:  # noqa: ANN401 - any object with read and seek
-    """Return a function that reads a file at any position, for one thread at a time: the file has one position."""
+    """Return a function that reads a file at any position, for one thread at a time because the position is shared."""
     lock = threading.Lock()
 
     def read_at(position: int, size: int) -> bytes:
@@ -223,7 +223,7 @@ def name_of(url: str) -> str:
 
 
 def absolute(url: str) -> str:
-    """Return a ``url`` that names the same file from any working directory."""
+    """Return an address that names the same file in any working directory."""
     if isinstance(url, HeldSource):
         return url
     return str(local_path(url).absolute()) if is_local(url) else url

@@ -118,7 +118,7 @@ def open_bytes(url: str) -> "Iterator[Readable]":
 
 
 def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterator[Packet[Any]]":
-    """Yield the packets of these tracks, or of all, in the container's order, without the empty ones at the end.
+    """Yield the packets of these tracks, or of all tracks, in the container's order, without empty packets at the end.
 
     Tracks that appear after a transport stream was opened are left out. Raises ``av.error.FFmpegError`` where the
     container cannot be read any further.
@@ -133,7 +133,7 @@ def demux(container: av.container.InputContainer, *streams: "Stream") -> "Iterat
 
 
 def side_data(packet: "Packet[Any]") -> "dict[str, PacketSideData]":
-    """Return a packet's side data, by FFmpeg's names."""
+    """Return a packet's side data, keyed by FFmpeg's names."""
     entries = tuple(packet.iter_sidedata())
     return {entry.data_type: entry for entry in entries} if entries else {}
 
@@ -187,7 +187,7 @@ def _check_content(name: str, file: "_LocalFile | HeldFile") -> None:
 
 
 def open_regular(path: Path) -> "_LocalFile":
-    """Open a local file, never waiting for a writer; ``InputUnreadable`` if it is not a file, or ``OSError``."""
+    """Open a local file without waiting for a writer; ``InputUnreadable`` if it is not a file. Raises ``OSError``."""
     _check_kind(path, path.stat().st_mode)
     file = _LocalFile(path)
     with undone_by(file.close):
@@ -334,7 +334,7 @@ def _refuse_second(url: str, flags: int, options: dict[str, Any]) -> NoReturn:  
 
 
 def _close(container: av.container.InputContainer) -> None:
-    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed one never does.
+    # If PyAV's log level was set, an abandoned frame-threaded decoder can hang in close(); a flushed one does not.
     for stream in container.streams.video:
         if stream.codec_context is not None and stream.codec_context.is_open:
             stream.codec_context.flush_buffers()
@@ -346,4 +346,4 @@ def _refuse(name: str, head: bytes, error: Exception) -> NoReturn:
         message = f"{name} is a playlist or a script that names other files"
         raise InputRefused(message, "Name the media file itself.") from error
     message = f"{name} is not a media file codecfleet can read ({reason(error)})"
-    raise InputUnreadable(message, "Check that it is complete, and that it is a video.") from error
+    raise InputUnreadable(message, "Check that the file is complete, and that it is a video.") from error

@@ -30,9 +30,9 @@ _WATCHED_BYTES: Final = 32 << 10
 NEAR_BYTES: Final = 1 << 20
 """The largest step ahead that counts as sequential reading: FFmpeg skips packets of unwanted tracks."""
 SEARCH_NEAR_BYTES: Final = 256 << 10
-"""The largest sequential step ahead while a demuxer searches its starting point, for example from table to table."""
+"""The largest sequential step ahead while a demuxer searches for its start, for example from table to table."""
 _MOST_OPENING_READS: Final = 128
-"""How many of the reads that opened a source are kept at most."""
+"""The most reads of an opening that are kept."""
 _MOST_IN_MEMORY_BYTES: Final = 64 << 20
 """The largest file accepted from a web server that serves only whole files."""
 _NOT_THERE: Final = (404, 410)
@@ -176,7 +176,7 @@ class RemoteFile:
 
 
 def _whole(stream: Any) -> BytesIO:
-    """Fetch a whole file from a web server that does not serve ranges; fsspec reports such a server by a ValueError."""
+    """Fetch a whole file from a web server that does not serve ranges; fsspec reports such a server as a ValueError."""
     size_bytes = getattr(stream, "size", None)
     if size_bytes is None or size_bytes > _MOST_IN_MEMORY_BYTES or isinstance(stream, BytesIO):
         raise ValueError("the server does not support HTTP ranges")
@@ -184,7 +184,7 @@ def _whole(stream: Any) -> BytesIO:
 
 
 class _Ahead:
-    """Holds the last bytes read, with the surplus of their requests, and knows how much to request next."""
+    """Holds the bytes read last, including surplus bytes of requests, and knows how much to request next."""
 
     def __init__(self, parts: Iterable[_Part], most_bytes: int) -> None:
         self._parts = deque(parts)
@@ -273,5 +273,5 @@ def _open_once(url: str) -> Any:
         raise
     if isinstance(stream, AbstractBufferedFile):
         # fsspec would read ahead by up to 50 MiB.
-        stream.cache = BaseCache(stream.blocksize, stream._fetch_range, stream.size)  # noqa: SLF001 - no public one
+        stream.cache = BaseCache(stream.blocksize, stream._fetch_range, stream.size)  # noqa: SLF001 - no public method
     return stream

@@ -1,4 +1,4 @@
-"""Blocks of a remote source on this machine's disk, so that a job's passes and workers here fetch nothing twice.
+"""Blocks of a remote source on this machine's disk, so that passes and workers fetch nothing twice.
 
 The job's program makes and removes the blocks; other processes of the same user find them by the source's address.
 """
@@ -79,7 +79,7 @@ class SharedBlocks:
         return content[position - begin : position - begin + size]
 
     def _run(self, first: int, last: int, *, marked: bool) -> int:
-        """Return how many blocks in a row, from ``first`` to ``last`` at most, are held (``marked``) or missing."""
+        """Return how many consecutive blocks, from ``first`` to ``last`` at most, are held (``marked``) or missing."""
         count = 0
         while first + count <= last and bool(self._marks[first + count]) is marked:
             count += 1
@@ -186,7 +186,7 @@ def _remove_left() -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder in ``TMPDIR`` is this user's and not a link: another user's folder may contain a pipe."""
+    """Return whether a folder in ``TMPDIR`` belongs to this user: a link or another's folder may contain a pipe."""
     found = folder.lstat()
     return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
 S3_ATTEMPTS: Final = 4
-"""How often botocore tries a request, with pauses of 4 s in total on average, which uploads of parts need."""
+"""How often botocore tries a request. Uploads of parts need the pauses, which take 4 s in total on average."""
 HTTP_SILENCE_S: Final = 8
 """How long a web server may be silent; fsspec makes two attempts."""
 S3_SILENCE_S: Final = 10
@@ -170,7 +170,7 @@ def _stated(source: str) -> Mapping[str, Any]:
 
 
 def version_anywhere(source: str, version: Hashable | None) -> Hashable | None:
-    """Return the part of a version that is equal on every node: a local source's size, and time in whole seconds."""
+    """Return the part of a version that every node agrees on: a local source's size, and its time in whole seconds."""
     if is_local(source) and isinstance(version, tuple):
         *_, size_bytes, changed_ns = version
         return size_bytes, changed_ns // 10**9
@@ -199,8 +199,8 @@ class Shipment(ABC):
 def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) -> tuple[str, Hashable | None]:
     """Return the address at which this machine reads a source, and the version there (None if unknown).
 
-    ``expected`` is the ``version_anywhere`` that the source must have; None accepts any. A source on this machine is
-    not shipped. ``InputUnreadable`` if the version there is not the expected one.
+    ``expected`` is the ``version_anywhere`` that the source must have; None accepts any version. A source on this
+    machine is not shipped. ``InputUnreadable`` if the version there is not the expected one.
     """
     version = source_version(source)
     if shipment is not None and is_local(source) and not _is_here(source, expected, version, shipment.mark):
@@ -213,7 +213,7 @@ def place_of(source: str, expected: Hashable | None, shipment: Shipment | None) 
 
 
 def _is_here(source: str, expected: Hashable | None, version: Hashable | None, mark: str) -> bool:
-    """Return whether this machine's file of that name is the source, judged by size, time and ``content_mark``."""
+    """Return whether this machine's file of the same name is the source, by its size, time and ``content_mark``."""
     if version is None or version_anywhere(source, version) != expected:
         return False
     try:

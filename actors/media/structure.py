@@ -80,7 +80,7 @@ def box_length(head: bytes) -> int | None:
 
 
 def boxes(read: Read, begin: int, end: int | None) -> Iterator[Section]:
-    """Yield the boxes from ``begin`` to ``end`` (None: the end of the file), where a box without a length ends."""
+    """Yield the boxes from ``begin`` to ``end``, at which a box without a length ends; None is the end of the file."""
     limit = NO_END if end is None else end
     for _ in range(_MOST_SECTIONS):
         head = read(begin, LONG_HEAD_BYTES) if begin + _HEAD_BYTES <= limit else b""
@@ -102,7 +102,7 @@ def tracks_of_movie(read: Read) -> Iterator[Section]:
 
 
 def descendant(read: Read, part: Section | None, *kinds: bytes) -> Section | None:
-    """Return the first box of the first kind inside a box, the first of the second kind inside that, and so on."""
+    """Return the box at the end of a path: each of ``kinds`` names the first box of that kind in the previous box."""
     for kind in kinds:
         part = None if part is None else first(boxes(read, part.content, part.end), kind)
     return part

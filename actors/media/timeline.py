@@ -4,13 +4,13 @@ The rules, in this order (docs/timeline.md gives the reasons):
 
 * R1: Clock resets are undone per *packet*, when the source is indexed (``TimeShift``).
 * R2: A frame without a PTS is one nominal frame duration after the previous frame in the decoder's output order. If
-  there is no previous frame, it is that much before the next frame with a PTS. If no frame of the track has a PTS,
-  frame n is at n nominal durations.
+  there is no previous frame, it is one nominal frame duration before the next frame with a PTS. If no frame of the
+  track has a PTS, frame n is at n nominal durations.
 * R3: Frames are sorted by time; frames with the same time stay in the decoder's output order.
 * R4: Frames that share a time are spread evenly up to the next distinct time. If a tick is too coarse for that, the
   index has divided it (``tick_divisor``). A frame with a distinct time never moves.
 
-``TimestampRepair`` works on a stream of frames: it holds back only as many as a rule needs.
+``TimestampRepair`` works on a stream of frames: it holds back only as many frames as a rule needs.
 """
 
 import heapq
@@ -55,7 +55,7 @@ class RepairedTime:
 
 
 def nominal_ticks(frame_rate: Fraction, time_base: Fraction) -> Fraction:
-    """Return one frame's nominal duration in ticks, exactly."""
+    """Return the exact nominal duration of one frame, in ticks."""
     return 1 / (frame_rate * time_base)
 
 
@@ -131,7 +131,7 @@ class TimestampRepair(Generic[FrameT]):
         yield from self._settle_group(None)
 
     def _is_regular(self, ticks: int) -> bool:
-        """Return whether no rule applies to a frame: like most, it has the next expected time, and has it alone."""
+        """Return whether no rule applies to a frame: it has the next expected time, and no other frame has the same."""
         return (
             len(self._group) == 1
             and ticks > self._group_time
@@ -170,7 +170,7 @@ class TimestampRepair(Generic[FrameT]):
         return self._is_next_expected(ticks) and (self.untimed or follower is None or ticks <= follower)
 
     def _is_next_expected(self, ticks: int) -> bool:
-        """Return whether the index has no frame before this time that is still to come."""
+        """Return whether no frame that is still to come has an earlier time in the index."""
         return self._next_expected >= len(self.expected) or self.expected[self._next_expected] >= ticks
 
     def _pass_expected(self, ticks: int, *, with_one: bool) -> None:

@@ -151,7 +151,7 @@ def _ratio(numerator: int, denominator: int, grid: int, *, is_set: int) -> Fract
 
 
 def mastering_display_to_bytes(display: MasteringDisplay) -> bytes:
-    """Write bytes that read back as ``display``, with both halves set: mp4's muxer omits a display with only one."""
+    """Write bytes that read back as ``display``. Both halves are set, because mp4's muxer omits a single half."""
     points = (*display.red, *display.green, *display.blue, *display.white)
     terms: list[int] = []
     for value in (*points, display.min_luminance, display.max_luminance):

@@ -54,7 +54,7 @@ class StdoutTap:
         _flush()
         with self._lock:
             if self._is_open:
-                self._restore()  # before the last read, so that later writes go to the original file
+                self._restore()  # restored before the last read, so that later writes go to the original file
                 self._forward()
                 self._is_open = False
                 os.close(self._original)
@@ -89,7 +89,7 @@ class CStdoutTap(StdoutTap):
     def _restore(self) -> None:
         if _C_STDOUT.value == self._stream:
             _C_STDOUT.value = self._before
-        # Not closed: a thread of the package may be printing.
+        # The file is not closed, because a thread of the package may be printing.
         _libc.fflush(ctypes.c_void_p(self._stream))
 
 

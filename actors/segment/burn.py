@@ -81,7 +81,7 @@ class BurntSubtitles:
 
     @property
     def name(self) -> str:
-        """The track's stable name, a part of the encoder kind."""
+        """The track's name in the encoder kind."""
         return f"burn={self.sha256[:_DIGITS]}"
 
     @property

@@ -93,7 +93,7 @@ class DeviceChain:
 
 @dataclass(frozen=True, slots=True)
 class DecodePath(Generic[PictureT]):
-    """One path: ``decoder`` writes pictures to the memory of ``device``, or to the host's if ``device`` is None.
+    """One path: ``decoder`` writes pictures to the memory of ``device``, or to host memory if ``device`` is None.
 
     ``reason`` says why there is no better path. ``whole`` means that pictures are valid only once the last picture of
     the range has come: a device may report missing or wrong pictures late.

@@ -47,11 +47,11 @@ class EncodedSegment:
     encode_s: float
     wall_s: float
     device_fault: str = ""  # the device decoder's error, after which software decoded the segment
-    frames_due: int | None = None  # with a rate: how many pictures the segment should have; 0 if none was decoded
+    frames_due: int | None = None  # if the track has its own rate: how many pictures are due; 0 if none was decoded
 
     @property
     def first_shown(self) -> int | None:
-        """The time of its first picture, or None."""
+        """The time of the segment's first picture; None if there is no picture."""
         return int(self.pts_ticks.min()) if len(self.pts_ticks) else None
 
     @property
@@ -70,7 +70,7 @@ class EncodeSegment(Work[EncodedSegment]):
     end_ticks: int | None
     filters: FilterSettings
     encoder: EncoderSettings
-    numbers: tuple[int, int] | None = None  # with a rate: [first, end) of the segment's picture numbers
+    numbers: tuple[int, int] | None = None  # if the track has its own rate: the segment's picture numbers, [first, end)
     keyframes: KeyframeGrid | CountedGrid | None = None  # None: the encoder chooses all keyframes but the first
     require_device: bool = False  # whether to wait for a device's decoder, if there is one
     cores: int = 1  # how many cores a software encoder may keep busy
@@ -202,7 +202,7 @@ class _Run(Generic[PictureT]):
             self._began_ticks = ticks if self._began_ticks is None else self._began_ticks
             yield ticks, frame
 
-    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - in host memory if anything is burnt in
+    def _burnt(self, ticks: int, frame: Any) -> Any:  # noqa: ANN401 - a picture in host memory if anything is burnt in
         if self._burner is None:
             return frame
         rate, tick_s = self._work.filters.rate, self._work.decode.time_base
@@ -214,7 +214,7 @@ class _Run(Generic[PictureT]):
             return SoftwareEncoder(with_threads(settings, min(self._work.cores, usable_cores())))
         return device.open_encoder(settings, from_host=self._path.device is None)
 
-    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - in either memory
+    def _encode(self, encoder: EncoderSession[Any], ticks: int, frame: Any) -> None:  # noqa: ANN401 - any memory
         # Relative to the segment, so that the encoder's output does not depend on the segment's place in the track.
         self._base_ticks = ticks if self._base_ticks is None else self._base_ticks
         if self._path.device is None:
@@ -257,7 +257,7 @@ class _Run(Generic[PictureT]):
             raise EncoderFailed(message, "Please report this with the input.")
 
     def _due(self) -> list[int]:
-        """Return the times that must come out: those that went in or, with a rate, all picture numbers or none."""
+        """Return the times that the packets should have: those of the pictures or, with a rate, the picture numbers."""
         taken, numbers = self._walk.taken, self._work.numbers
         if numbers is None:
             return taken
@@ -320,7 +320,7 @@ class DescribeEncoder(Work[EncoderOffer]):
     codec: Codec
 
     def run(self, context: WorkContext) -> EncoderOffer:
-        """Raise ``EngineUnfit`` if there is no such encoder, and ``DeviceError`` if the driver fails."""
+        """Return the offer; ``EngineUnfit`` if the device has no such encoder, ``DeviceError`` if the driver fails."""
         device = context.device
         if device is None:
             raise EngineUnfit(f"this worker has no GPU to encode {self.codec} on", "Use --encoder software.")

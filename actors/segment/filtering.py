@@ -112,7 +112,7 @@ class FilterSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The steps' stable names, a part of the encoder kind."""
+        """The steps' names in the encoder kind."""
         denoise = (f"bilateral={DENOISE[self.denoise]}",) if self.denoise != "off" else ()
         last = (each.name for each in (self.overlay, self.rate, self.burn) if each is not None)
         fields = () if self.first_field is None else (f"fields={self.first_field}-first",)
@@ -141,7 +141,7 @@ class FilterSettings:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory needed besides the passing pictures: for values of denoising, an overlay, a subtitle."""
+        """The memory needed besides that of the pictures: for denoising, an overlay and a subtitle."""
         output = self.output
         across, down = chroma_step(output.pix_fmt)
         samples = output.width * output.height * (1 + Fraction(2, across * down))
@@ -177,7 +177,7 @@ class _Given(NamedTuple):
 
     @property
     def levels(self) -> str:
-        """The range, by FFmpeg's name."""
+        """FFmpeg's name of the range."""
         return "full" if self.range == FULL_RANGE else "limited"
 
 
@@ -200,7 +200,7 @@ class FilterChain:
         self.resized: Counter[tuple[int, int]] = Counter()
 
     def push(self, ticks: int, frame: VideoFrame) -> Iterator[tuple[int, VideoFrame]]:
-        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg refuses."""
+        """Take a source frame and yield the finished (ticks, frame), in order; ``Unsupported`` if FFmpeg cannot."""
         given = self._described(frame)
         if given != self._given:
             yield from self.finish()
@@ -252,7 +252,7 @@ class FilterChain:
         return _Given(*shape, colour.range, self._working_matrix(self._settings.tone), colour.transfer)
 
     def _tone(self, given: _Given) -> ToneMap | None:
-        """Return the tone mapping for such pictures; in a mixed track only HDR pictures have one."""
+        """Return the tone mapping for pictures like these; in a mixed track only HDR pictures are tone mapped."""
         tone = self._settings.tone
         if tone is None or (self._settings.by_picture and TRANSFERS.get(given.transfer) is not tone.transfer):
             return None
@@ -262,7 +262,7 @@ class FilterChain:
         return self._settings.output.colour.matrix if tone is None else _BT2020
 
     def _recolours(self, given: _Given) -> bool:
-        """Return whether such pictures have another range or matrix than the output."""
+        """Return whether pictures like these have another range or matrix than the output."""
         if not self._settings.by_picture or is_rgb(given.pix_fmt):
             return False
         return given.levels != self._levels or not same_matrix(given.matrix, self._working_matrix(self._tone(given)))

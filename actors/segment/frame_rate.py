@@ -29,7 +29,7 @@ class FrameRate:
 
     @property
     def name(self) -> str:
-        """The rate's stable name, a part of the encoder kind."""
+        """The rate's name in the encoder kind."""
         return f"fps={self.fps}"
 
     @property

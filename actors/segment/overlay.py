@@ -43,7 +43,7 @@ _BT709, _SMPTE170M, _BT2020, _PQ, _HLG = 1, 6, 9, 16, 18
 _LUMA: Final = {_BT709: (2126, 7152, 722), 5: (2990, 5870, 1140), _SMPTE170M: (2990, 5870, 1140)} | {
     _BT2020: (2627, 6780, 593)
 }
-"""The weights of red, green and blue in luma, in 1/10000, by H.273's matrix numbers."""
+"""The weights of red, green and blue in luma, in 1/10000, for each matrix number of H.273."""
 _UNSTATED: Final = frozenset({0, 2})
 _TO_2020: Final = ((0.6274, 0.3293, 0.0433), (0.0691, 0.9195, 0.0114), (0.0164, 0.0880, 0.8956))
 """Converts linear BT.709 to linear BT.2020 (BT.2087, annex 2)."""
@@ -67,7 +67,7 @@ class Overlay:
 
     @property
     def name(self) -> str:
-        """The overlay's stable name, a part of the encoder kind."""
+        """The overlay's name in the encoder kind."""
         return f"overlay={self.sha256[:_DIGITS]}:{self.x}:{self.y}:{self.opacity}"
 
     @property
@@ -83,7 +83,7 @@ class Overlay:
         return 8 * (pixels + 2 * chroma) + 4 * pixels
 
     def samples(self) -> NDArray[np.uint8]:
-        """Return its rows of R, G, B and alpha: (height, width, 4)."""
+        """Return the overlay's rows of R, G, B and alpha: (height, width, 4)."""
         return png_samples(self.png, self.sha256[:_DIGITS])
 
 

@@ -89,7 +89,7 @@ class PictureSteps:
 
     @property
     def name(self) -> str:
-        """The steps' stable names, a part of the encoder kind, without the output's size."""
+        """The steps' names in the encoder kind, without the output's size."""
         crop, (width, height), (x, y) = self.crop, self.padded, self.place
         steps = [f"crop={crop.width}:{crop.height}:{crop.x}:{crop.y}"] if self.is_cropped else []
         steps += [f"turn={':'.join(map(str, self.turn))}"] if self.turn != UPRIGHT else []
@@ -98,7 +98,7 @@ class PictureSteps:
 
     @property
     def words(self) -> str:
-        """The steps' description for the user; "" for none."""
+        """The steps' description for the user; "" if there are no steps."""
         crop, (x, y) = self.crop, self.place
         steps = [f"cropped to {crop.width}x{crop.height} at {crop.x}:{crop.y}"] if self.is_cropped else []
         steps += [turn] if (turn := _WORDS[self.turn]) else []

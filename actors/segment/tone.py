@@ -47,7 +47,7 @@ class Transfer(StrEnum):
 
 
 TRANSFERS: Final = {16: Transfer.PQ, 18: Transfer.HLG}
-"""HDR's transfer functions, by H.273's numbers."""
+"""HDR's transfer functions, keyed by their numbers in H.273."""
 
 
 class Operator(StrEnum):
@@ -67,7 +67,7 @@ class ToneMap:
 
     @property
     def name(self) -> str:
-        """The mapping's stable name, a part of the encoder kind."""
+        """The mapping's name in the encoder kind."""
         return f"tonemap={self.operator}:{self.transfer}:{self.peak_cd}"
 
     @property

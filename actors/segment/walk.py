@@ -146,7 +146,7 @@ class SegmentWalk(Generic[PictureT, MadeT]):
         )
 
     def _pictures(self) -> Generator[tuple[int, PictureT]]:
-        """Yield the source pictures that ``make`` needs, and hash those at both seams."""
+        """Yield the source pictures that ``make`` needs, and hash the pictures at both seams."""
         (start, end), seen, taken = self._interval, self._seen, self.taken
         lead: list[tuple[int, PictureT]] = []
         decoded = decode_range(self._range, self.met, self._path.decoder)

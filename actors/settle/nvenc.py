@@ -48,7 +48,7 @@ _STEERED: Final = (*_RATES, "multipass", "lookahead", "aq")
 
 @dataclass(frozen=True, slots=True)
 class EncoderCapabilities:
-    """The driver's NV_ENC_CAPS for one codec on one device, by the package's names."""
+    """The driver's NV_ENC_CAPS for one codec on one device, keyed by the package's names."""
 
     codec: Codec
     values: Mapping[str, int]
@@ -104,7 +104,7 @@ class NvencRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: tuple[tuple[str, NvencValue], ...] = ()  # by NVENC's names (docs/nvenc.md); override ours
+    options: tuple[tuple[str, NvencValue], ...] = ()  # NVENC's names (docs/nvenc.md); these settings override ours
     single_session: bool = False  # whether one session encodes the whole output
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
 
@@ -152,7 +152,7 @@ def nvenc_request(
 
 
 def nvenc_unsupported_reason(codec: Codec, picture: VideoFormat) -> str:
-    """Return why no NVENC can encode such pictures; "" if there is no known reason."""
+    """Return why no NVENC can encode pictures like ``picture``; "" if there is no known reason."""
     profile = NVENC_PROFILES.get(codec)
     if profile is None:
         return f"NVENC has no {codec} encoder"
@@ -202,10 +202,7 @@ def settle_nvenc(
 
 
 def nvenc_kind(settings: NvencSettings, *, package: str, architecture: str, driver_branch: str) -> str:
-    """Return, as one stable line, everything except the pictures that the output's bytes depend on.
-
-    Two GPUs of one architecture and driver branch are assumed to give the same bytes (neither documented nor measured).
-    """
+    """Return one stable line with everything, apart from the pictures, that the output's bytes depend on."""
     name = NVENC_PROFILES[settings.codec].implementation
     options = " ".join(f"{key}={value}" for key, value in settings_to_options(settings))
     return f"{name} PyNvVideoCodec-{package} {architecture} r{driver_branch} {options}"
@@ -228,7 +225,7 @@ def _rate_options(rate: RateControl) -> dict[str, Any]:
 
 
 def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateControl | None) -> dict[str, Any]:
-    """Return the settings of a single session: those given, and those of ours that do not contradict them."""
+    """Return the settings of a single session: the given settings, and our defaults that do not contradict them."""
     is_lossless = given.get("tuning_info") is TuningInfo.LOSSLESS
     mode = given.get("rc", RateMode.CONSTQP if "constqp" in given or is_lossless else RateMode.VBR)
     steers = "cq" in given or "bitrate" in given or mode is RateMode.CONSTQP
@@ -245,7 +242,7 @@ def _with_modes(ours: dict[str, Any], given: dict[str, NvencValue], rate: RateCo
 
 
 def _overruled(mode: NvencValue, given: Mapping[str, NvencValue], *, is_lossless: bool) -> tuple[str, ...]:
-    """Return those of our settings that a mode or given rates exclude."""
+    """Return our settings that a mode or given rates exclude."""
     if mode is RateMode.CONSTQP:
         # The driver chooses how many B pictures a lossless stream has.
         return (*_STEERED, "bf") if is_lossless else _STEERED

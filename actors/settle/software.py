@@ -52,8 +52,8 @@ class SoftwareRequest:
     codec: Codec
     rate: RateControl | None = None  # None: the codec's default quality
     preset: int = 4
-    options: Options = ()  # by FFmpeg's names; override ours, but ``x264-params`` (``a=1:b=2``) and the like merge
-    dolby_vision: bool = False  # whether to keep the frames' RPUs: HEVC in 10 bits, base layer viewable (profile 8)
+    options: Options = ()  # options by FFmpeg's names, which override ours; parameters in ``x264-params`` merge
+    dolby_vision: bool = False  # whether to keep Dolby Vision data (RPUs): HEVC in 10 bits, profile 8
     keyframe_interval_s: Fraction | None = None  # if set, the encoder makes only the requested keyframes
     captions: bool = True  # whether to write closed captions, if pictures have captions and the codec can carry them
     segments: int | None = None  # how many segments the track has; None if unknown
@@ -91,7 +91,7 @@ def software_request(
 
 
 def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: Fraction) -> EncoderSettings:
-    """Return a software encoder's settings, after one opening with them as a test; raises the errors of ``settle``."""
+    """Return a software encoder's settings, with which an encoder was opened once; raises the errors of ``settle``."""
     codec, profile = request.codec, PROFILES[request.codec]
     preset = profile.presets[preset_index(request.preset)]
     if picture.pix_fmt not in profile.pix_fmts:
@@ -126,7 +126,7 @@ def settle_software(request: SoftwareRequest, picture: VideoFormat, time_base: F
 
 
 def software_kind(settings: EncoderSettings) -> str:
-    """Return, as one stable line, everything except the pictures that the output's bytes depend on."""
+    """Return one stable line with everything, apart from the pictures, that the output's bytes depend on."""
     options = " ".join(f"{key}={value}" for key, value in settings.options)
     dovi = " dolby_vision=1" if settings.dolby_vision else ""
     version = library_version(settings.implementation)
@@ -239,7 +239,7 @@ def _params(codec: Codec, picture: VideoFormat, rate: RateControl) -> _Params:
 
 def _named_hdr(names: tuple[str, str], mastering: MasteringDisplay | None, light: ContentLight | None) -> _Params:
     params: _Params = {}
-    if mastering is not None:  # in the units of the SEI message (H.264 and H.265, annex D)
+    if mastering is not None:  # values in the units of the SEI message (H.264 and H.265, annex D)
         units = (lambda x: round(x * _CHROMATICITY_UNITS)), (lambda y: round(y * _LUMINANCE_UNITS))
         params[names[0]] = _mastering(mastering, *units)
     if light is not None:

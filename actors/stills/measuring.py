@@ -1,4 +1,4 @@
-"""Measures how much each picture of a segment differs from the previous picture, as grey pictures of ``GRID`` samples.
+"""Measures how much each picture of a segment differs from the previous one, in grey pictures of ``GRID`` samples.
 
 The result includes the first and last grey pictures, so that seams are measured too.
 """
@@ -27,10 +27,10 @@ DIFFERENCE_MOST: Final = GRID[0] * GRID[1] * 255
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredSegment(SeenSegment):
-    """The measured pictures of a segment, by time. Always complete: a picture that does not decode is left out."""
+    """The measured pictures of a segment, in order. Always complete: pictures that do not decode are left out."""
 
     pts_ticks: NDArray[np.int64]
-    differences: NDArray[np.int64]  # between successive pictures, 0 to ``DIFFERENCE_MOST``
+    differences: NDArray[np.int64]  # the differences between successive pictures, 0 to ``DIFFERENCE_MOST``
     first: NDArray[np.uint8]  # a grey picture; empty if the segment has no pictures
     last: NDArray[np.uint8]
 
@@ -42,7 +42,7 @@ def difference(before: NDArray[np.uint8], now: NDArray[np.uint8]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureSegment(PictureWork[MeasuredSegment]):
-    """Measure the pictures of a segment; ``format`` is that of decoded pictures."""
+    """Measure the pictures of a segment; ``format`` is the format of decoded pictures."""
 
     format: VideoFormat
 

@@ -19,12 +19,12 @@ class SeenSegment:
     """The result of work on one segment's pictures."""
 
     segment: int
-    frames_decoded: int  # including pictures around the segment
+    frames_decoded: int  # counts also the decoded pictures around the segment
     tally: SegmentTally
 
     @property
     def is_complete(self) -> bool:
-        """Whether no picture is missing that decoding from further back might recover."""
+        """Whether every picture is present that decoding from an earlier point could produce."""
         return True
 
 

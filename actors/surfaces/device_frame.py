@@ -58,8 +58,8 @@ class DevicePicture:
 
     frame: DeviceFrame
     format: SurfaceFormat
-    pix_fmt: str  # FFmpeg's name of the format in which software decodes it
-    pts: int | None = None  # in ticks of the picture's track
+    pix_fmt: str  # FFmpeg's name of the format into which software decodes the picture
+    pts: int | None = None  # the time of the picture, in ticks of its track
     opaque: object = None  # the decoder's notes
     colour: Colour | None = None
     """The colours of this picture, if the track's colours change; None means the track's colours."""
@@ -79,7 +79,7 @@ class TimedPicture:
 
 
 def state_colour(picture: object, colour: Colour) -> None:
-    """Give a decoded picture, on the host or the device, its own colours instead of the decoder's."""
+    """Give a decoded picture, on the host or the device, its own colours instead of those of the decoder."""
     if isinstance(picture, VideoFrame):
         picture.color_range, picture.colorspace = colour.range, colour.matrix
         picture.color_primaries, picture.color_trc = colour.primaries, colour.transfer

@@ -103,7 +103,7 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the frame's DLPack tensor (on the host, of a copy); the properties below describe it, too."""
+        """The shape of the frame's DLPack tensor, like the properties below; on the host the tensor is a copy."""
         return self._tensor.shape
 
     @property
@@ -189,7 +189,7 @@ class Frame:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The CUDA array interface, version 3, of a frame on the device; ``AttributeError`` if on the host."""
+        """The CUDA array interface (version 3) of a frame on the device; ``AttributeError`` for a frame on the host."""
         if not isinstance(self._picture, DevicePicture):
             raise AttributeError("the frame is on the host")  # noqa: TRY004 - the interface must look absent
         return _rows(self._picture).__cuda_array_interface__

@@ -80,7 +80,7 @@ class DeviceOwner(Protocol):
         """The device's ordinal in this process."""
 
     def used_by(self, stream: int | None) -> None:
-        """Note that a CUDA stream, given by its handle, reads the memory: None is the default stream, -1 unknown."""
+        """Note that a CUDA stream, given by its handle, reads the memory; None is the default stream, -1 any stream."""
 
 
 class DeviceArray:
@@ -146,7 +146,9 @@ class DeviceArray:
         if copy or (dl_device is not None and tuple(dl_device) != device):
             raise BufferError(f"the samples are on the CUDA device {device[1]}, and are handed out without a copy")
         if stream == _AMBIGUOUS_STREAM and stream is not None:
-            raise BufferError("stream 0 means two streams of CUDA: 1 is the legacy default stream, 2 the thread's")
+            raise BufferError(
+                "stream 0 is ambiguous: 1 is CUDA's legacy default stream, and 2 the thread's default stream"
+            )
         self.owner.used_by(stream)
         return exported(
             self.address,

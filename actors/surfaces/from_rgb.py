@@ -24,7 +24,7 @@ _COEFFICIENTS: Final = {
 }
 """For each matrix, Cr to red, Cb to blue, Cb to green, Cr to green (``ff_yuv2rgb_coeffs``): BT.709, 601, 2020."""
 _OF_601: Final = ((299, 587, 114), (-169, -331, 500), (500, -419, -81))
-"""The weights of BT.601 in thousandths: FFmpeg rounds this one matrix from them."""
+"""The weights of BT.601 in thousandths, from which FFmpeg rounds this matrix (but no other)."""
 _LUMA_SPAN, _CHROMA_SPAN, _SPAN = 219, 224, 255
 _CUBIC: Final = 3 * (1 << 24) // 5
 """The coefficient -a of the cubic, 0.6, as a 24-bit fraction."""
@@ -101,7 +101,7 @@ def chroma_rows(height: int) -> ChromaRows:
 
 
 def _cubic(quarters: int) -> int:
-    """Return the cubic's value at a distance given in quarters of a target row, in swscale's 53 bits."""
+    """Return the cubic's value at a distance given in quarters of a target row, with 53 bits as in swscale."""
     distance = quarters << _UNIT_BITS - 2
     squared = distance * distance >> _UNIT_BITS
     cubed = squared * distance >> _UNIT_BITS

@@ -1,4 +1,4 @@
-"""Scaling and conversion on the host: a substitute and a reference for the kernels, equal to the last bit."""
+"""Scales and converts on the host, bit for bit as the kernels do: a substitute for the kernels, and their reference."""
 
 from typing import Any
 

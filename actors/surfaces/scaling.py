@@ -54,7 +54,7 @@ _ON_ODD: Final = Lattice(2, Fraction(3, 2))
 class ChromaLocation(Enum):
     """Where halved chroma is sited among luma. The value is FFmpeg's number; 0 (unspecified) is read as LEFT."""
 
-    LEFT = 1  # MPEG-2, H.264 and HEVC, unless they state another
+    LEFT = 1  # MPEG-2, H.264 and HEVC, unless they state another location
     CENTER = 2  # JPEG, MPEG-1, and swscale by default
     TOP_LEFT = 3  # BT.2020 and BT.2100
     TOP = 4
@@ -238,7 +238,7 @@ def _folded(first: int, weights: list[int], source_count: int) -> tuple[int, lis
 
 
 def _aligned(found: list[tuple[int, list[int]]], source_count: int) -> Taps:
-    """Give all targets the same number of weights, within the source."""
+    """Give all targets the same number of weights, all of them for samples within the source."""
     count = max(len(weights) for _, weights in found)
     firsts, rows = [], []
     for first, weights in found:

@@ -15,13 +15,13 @@ from ..media.values import Colour
 WEIGHT_BITS: Final = 16
 """The bits of a weight. A weight is below 2.2: sums of 8-bit samples fit signed 32 bits; deeper ones take 64 bits."""
 _FULL: Final = 2
-"""FFmpeg's number of full range."""
+"""FFmpeg's number for full range."""
 _BT709, _FCC, _BT601, _SMPTE240, _BT2020 = (
     (Fraction(red, 10_000), Fraction(blue, 10_000))
     for red, blue in ((2126, 722), (3000, 1100), (2990, 1140), (2120, 870), (2627, 593))
 )
 _WEIGHTS: Final = {1: _BT709, 4: _FCC, 5: _BT601, 6: _BT601, 7: _SMPTE240, 9: _BT2020}
-"""The luma weights of red and blue, by H.273's matrix coefficients."""
+"""The luma weights of red and blue, for each matrix number of H.273."""
 _HD_HEIGHT: Final = 720
 _BYTE_BITS: Final = 8
 

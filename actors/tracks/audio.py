@@ -88,7 +88,7 @@ class EncodeAudio(Work[EncodedTrack]):
     codec: str
     start_s: Fraction | None = None  # where to cut, exact to the sample, on the source's clock
     end_s: Fraction | None = None
-    bit_rate_bps: int | None = None  # None means 80 kbit/s per channel for AAC, 64 for Opus
+    bit_rate_bps: int | None = None  # None means 80 kbit/s per channel for AAC, 64 kbit/s for Opus
     channels: int | None = None  # mix all channels to 1 or 2; None keeps the channels
     loudness_lufs: Fraction | None = None  # target loudness, for which the track is decoded twice; None: no change
     later: tuple[tuple[str, int], ...] = ()  # (layout, rate) of later parts, which the output must also fit

@@ -24,7 +24,7 @@ Samples: TypeAlias = NDArray[np.uint8]
 Size: TypeAlias = tuple[int, int]
 
 BITMAP_CODECS: Final = frozenset({"hdmv_pgs_subtitle", "dvb_subtitle", "dvd_subtitle"})
-"""The codecs, by FFmpeg's canonical names."""
+"""FFmpeg's canonical names of the codecs."""
 MOST_PIXELS: Final = 8192 * 4320
 """The most samples of a canvas: those of 8K."""
 _DVB_CANVAS: Final = (720, 576)

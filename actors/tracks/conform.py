@@ -25,7 +25,7 @@ def shape_of(frame: AudioFrame) -> Shape:
 
 
 class Conformer:
-    """Converts frames of any shape to one shape; used by one thread.
+    """Converts frames of any shape (format, layout and rate) to one shape; used by one thread.
 
     When the input's shape changes, a new mixer and resampler take over, and the output is padded or cut to the input's
     duration. Each output frame is checked, because PyAV does not check frames that follow a frame without conversion,

@@ -30,7 +30,7 @@ _SHARES: Final[Mapping[str, tuple[float, float]]] = {
     **dict.fromkeys(("BC", "TFC", "TBC", "TC", "BFC"), (0.5, 0.5)),
     **dict.fromkeys(("LFE", "LFE2"), (0.0, 0.0)),
 }
-"""Each speaker's shares in front left and front right before scaling, by FFmpeg's name of the speaker."""
+"""Each speaker's shares in front left and front right before scaling, keyed by FFmpeg's name of the speaker."""
 _SAME_PLACE: Final[Mapping[str, str]] = {
     "SL": "BL",
     "SR": "BR",
@@ -104,7 +104,7 @@ def mixed_speakers(names: Sequence[str], target: Sequence[str]) -> tuple[str, ..
 
 
 def encoded_layout(layouts: Collection[str], stated: Collection[str]) -> str:
-    """Return the ``stated`` layout that mixes the fewest speakers; among equals, drops the fewest or is smallest."""
+    """Return the ``stated`` layout that mixes the fewest speakers; among equals, the one that drops the fewest."""
 
     def cost(target: str) -> tuple[int, int, int]:
         wanted = speakers(target)

@@ -31,7 +31,7 @@ _NAMED: Final = 12
 
 
 class TextRenderer:
-    """Renders lines in a font (TrueType or OpenType), on canvases of one size with square samples. For one thread.
+    """Renders lines in a font (TrueType or OpenType), on canvases of one size with square samples. Used by one thread.
 
     ``InputUnreadable`` if FreeType cannot read the font, ``Unsupported`` if Pillow is not installed.
     """

@@ -1,4 +1,4 @@
-"""The speakers of a layout, and the layouts that an encoder can signal, by FFmpeg's names."""
+"""The speakers of a layout, and the layouts that an encoder can signal, all named as in FFmpeg."""
 
 from functools import cache
 from typing import Final

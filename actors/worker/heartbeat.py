@@ -10,8 +10,8 @@ from ..device.pieces import Ending, ReportedPiece
 MEDIA_LABEL: Final = "segment "
 """The prefix of labels of work that counts video frames; audio tracks count audio frames."""
 MOST: Final = 0.75
-"""If this fraction of its work has device sessions, a worker counts as decoding on the device: other work has just
-begun or ended.
+"""If this fraction of its work has device sessions, a worker counts as decoding on the device: the rest of the work has
+just begun or ended.
 """
 RECYCLE_S: Final = 6 * 3600.0
 """How long a process may use a GPU: no test ran longer."""
@@ -51,7 +51,7 @@ class Heartbeat:
     refusals: int = 0  #: encoder sessions refused by the driver because too many were open
     refused_at: int = 0  #: how many encoder sessions were open at the last refusal
     ended: Mapping[Ending, int] = field(default_factory=dict)  #: how many pieces of work have ended
-    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: work that runs, or ended in the last seconds
+    pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: work that runs, or ended in the last few seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of the running work are done, by run
     facts: WorkerFacts = WorkerFacts(0, 0)
 

@@ -100,7 +100,7 @@ class Pace:
 
 
 class Helper:
-    """One helper process. Used from the worker's event loop, with which it ends.
+    """One helper process. Used from the worker's event loop, and ends with that loop.
 
     ``ended`` is called once, with the reason, when the helper is gone or cannot take work.
     """

@@ -244,7 +244,7 @@ class WorkerHost:
         while time.monotonic() - self._renewed_s < fence_s:
             time.sleep(min(1.0, fence_s / 4))
         self._log(HostEvent.FENCED, f"no supervisor has renewed this worker for {fence_s:g} s: it ends itself")
-        self.end()  # without clean-up: another worker may already run its work
+        self.end()  # ends without clean-up, because another worker may already run its work
 
 
 async def never() -> None:

@@ -110,7 +110,7 @@ class LoneRuns:
         self._frames_of_gone += helper.state.frames_done
 
     def cancel(self, run: str) -> None:
-        """Cancel a run that waits or runs here; ignore others."""
+        """Cancel a run that waits or runs here; ignore other runs."""
         if run in self._waiting:
             self._waiting[run].cancel()
         for helper in self.helpers:

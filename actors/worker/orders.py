@@ -26,7 +26,7 @@ class GoneClients:
 
     names: frozenset[str]
     are_left: bool = False  #: whether ``names`` are those of the clients that remain
-    term: int = 0  #: the term of the supervisor that orders
+    term: int = 0  #: the term of the supervisor that gave the order
 
     def had(self, run: str) -> bool:
         """Return whether a run belongs to a client that is gone; a run's name begins with the client's name."""

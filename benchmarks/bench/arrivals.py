@@ -1,4 +1,4 @@
-"""Days of arriving work, from a seed: evenly, in a wave, in bursts, all at once, file by file, or rarely."""
+"""Days on which work arrives, made from a seed: evenly, in a wave, in bursts, all at once, file by file, or rarely."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import cos, pi

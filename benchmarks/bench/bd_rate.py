@@ -25,7 +25,7 @@ class RatePoint:
 
 
 def bd_rate_percent(reference: Sequence[RatePoint], tested: Sequence[RatePoint]) -> float:
-    """Return how much more rate ``tested`` needs for equal PSNR, on average over the common PSNRs; below 0 is less.
+    """Return how much more rate ``tested`` needs for equal PSNR, on average over the common PSNRs; below 0 means less.
 
     Raises:
         ValueError: fewer than two points, a curve that does not rise, or no common range.
@@ -72,7 +72,7 @@ def _columns(points: Sequence[RatePoint]) -> tuple[_Floats, _Floats]:
 
 
 def _mean_difference(reference: tuple[_Floats, _Floats], tested: tuple[_Floats, _Floats]) -> float:
-    """Return the mean of ``tested`` minus ``reference`` over the abscissae that both cover."""
+    """Return the mean of ``tested`` minus ``reference`` over the range that both curves cover."""
     low = max(reference[0][0], tested[0][0])
     high = min(reference[0][-1], tested[0][-1])
     if not low < high:

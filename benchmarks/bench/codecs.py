@@ -26,7 +26,7 @@ class CodecCase:
     options: Options
     few_threads: Options
     forced_keyframes: Options = ()
-    """FFmpeg's options, besides -force_key_frames, for closed GOPs at those keyframes."""
+    """FFmpeg's options, besides -force_key_frames, for closed GOPs at the forced keyframes."""
 
     def ffmpeg_options(self, quality: int) -> list[str]:
         """Return the encoder's part of an FFmpeg command line."""

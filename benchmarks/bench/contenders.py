@@ -55,12 +55,12 @@ class Entrant:
 
     @property
     def name(self) -> str:
-        """The entrant's name in tables."""
+        """The contender's name in tables."""
         return f"{self.contender.value} {self.device}".rstrip()
 
 
 def entrants(contenders: Sequence[Contender], devices: Sequence[str]) -> tuple[Entrant, ...]:
-    """Return the entrants in order: codecfleet once for each named device, the others once."""
+    """Return the contenders in order: codecfleet once for each named device, every other contender once."""
     return tuple(
         Entrant(contender, device)
         for contender in contenders
@@ -96,7 +96,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetJob:
-    """One job of a program that runs several on one fleet, as reported by bench/fleet_jobs.py.
+    """One job of a program that runs several jobs on one fleet, as reported by bench/fleet_jobs.py.
 
     ``wall_s`` begins with the program for the first job, and with the job's submission for the others; ``cpu_s`` is the
     CPU time of all processes in that time.
@@ -139,7 +139,7 @@ class Run:
 
     @property
     def warm(self) -> tuple[FleetJob, ...]:
-        """The jobs that found their fleet open and its workers warm."""
+        """The jobs that began on an open fleet with warm workers."""
         return self.jobs[1:]
 
 
@@ -165,8 +165,8 @@ def read_plan(bench: Bench, case: CodecCase) -> tuple[Cut, ...]:
 def run_fleet(bench: Bench, case: CodecCase, quality: int) -> Run:
     """Run ``codecfleet transcode``.
 
-    Its start-up is everything but work on the film: from the start of the process to that of the job, the job's wait
-    for the fleet beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
+    Start-up is everything but work on the film: the time from the start of the process to that of the job, the job's
+    wait for the fleet beyond its own planning (the report's ``startup``), and the shutdown of Ray and the process.
     """
     output = bench.output(f"{case.name}-codecfleet")
     report_path = output.with_suffix(".report.json")
@@ -246,7 +246,7 @@ def run_ffmpeg_once(
 
 
 def run_fan_out(bench: Bench, case: CodecCase, cuts: Sequence[Cut], *, in_flight: int, threads: int) -> Run:
-    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. ``threads`` 0: each uses its default."""
+    """Run one FFmpeg per segment, ``in_flight`` at a time, then join. ``threads`` 0 means FFmpeg's default."""
     output = bench.output(f"{case.name}-fan-out")
     parts = [bench.folder / f"part-{number:05d}.{bench.container}" for number in range(len(cuts))]
     commands = [fan_out_part(bench, case, cut, part, threads) for cut, part in zip(cuts, parts, strict=True)]

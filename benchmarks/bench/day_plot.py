@@ -10,7 +10,7 @@ COLOURS: Final = ("#0b6e99", "#c4551a", "#5b8c2a", "#8a4fa3", "#666666")
 
 
 def plot(day: Day, groups: Sequence[str], title: str, hours: int = 26, step_s: float = 300.0) -> str:
-    """Return an SVG of the number of wanted nodes of each group that had any."""
+    """Return an SVG of the number of wanted nodes of each group that had nodes."""
     shown = [group for group in groups if any(counts[group] for _, counts in day.counts)]
     most = max((counts[group] for _, counts in day.counts for group in shown), default=1) or 1
     lines = [_axes(hours, most), f'<text x="{LEFT}" y="16" font-weight="bold">{title}</text>']

@@ -33,7 +33,7 @@ class DecodeChildren:
     """One process for each GPU; all processes do the same work at the same time.
 
     Args:
-        devices: as CUDA_VISIBLE_DEVICES names them.
+        devices: the devices, named as in CUDA_VISIBLE_DEVICES.
         film: the film to decode.
     """
 
@@ -80,7 +80,7 @@ class DecodeChildren:
 
 def _serve(connection: Connection, film: Film) -> None:
     """Answer until the other end is closed."""
-    # Not earlier: NVIDIA's packages must be imported after the process is limited to one device.
+    # Not imported earlier: NVIDIA's packages must be imported after the process is limited to one device.
     from codecfleet.actors.nvidia.gpu import open_gpu  # noqa: PLC0415
 
     gpu = open_gpu()
@@ -145,7 +145,7 @@ class _Raw:
     """PyNvVideoCodec without codecfleet: warm sessions, fed from memory, flushed after each film."""
 
     def __init__(self, film: Film, cuda: Any, *, on_device: bool) -> None:
-        import PyNvVideoCodec  # noqa: PLC0415 - not before the device is chosen
+        import PyNvVideoCodec  # noqa: PLC0415 - imported after the device is chosen
 
         self._module = PyNvVideoCodec
         self._cuda = cuda

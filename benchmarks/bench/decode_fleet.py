@@ -59,7 +59,7 @@ class DecodeFleet:
     """A fleet on some of this machine's GPUs, which decodes a film.
 
     Args:
-        devices: as CUDA_VISIBLE_DEVICES names them; Ray sees no others.
+        devices: the devices, named as in CUDA_VISIBLE_DEVICES; Ray sees no other devices.
         film: the film to decode.
         polls: whether its supervisor polls the GPUs, and reduces slots when another program uses them.
     """
@@ -151,7 +151,7 @@ class DecodeFleet:
         return Pass(pictures, wall_s, decoded)
 
     async def first_pictures_s(self, times: int) -> list[float]:
-        """Return the times from submission to the first picture of segments, submitted one by one to a warm worker."""
+        """Return the times from submission to first picture of segments that a warm worker gets one by one."""
         found = []
         for number in range(times):
             range_ = self._film.segments[number % len(self._film.segments)]

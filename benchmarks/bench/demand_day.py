@@ -1,7 +1,7 @@
 """A simulated cluster: work arrives over a day, and the autoscaler requests and ends nodes.
 
-Only the nodes are simulated: ``cluster/autoscale`` and a real supervisor decide which there should be. A node costs
-money from the moment of its request. A segment takes as long as on a node whose sessions are all busy.
+Only the nodes are simulated: ``cluster/autoscale`` and a real supervisor decide which nodes there should be. A node
+costs money from the moment of its request. A segment takes as long as on a node whose sessions are all busy.
 """
 
 import heapq
@@ -37,7 +37,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An arriving job: ``within_s`` is its user's deadline, None for the configuration's.
+    """An arriving job. ``within_s`` is the user's deadline; None means the deadline of the configuration.
 
     With several ``files`` it is a batch: each file is a job with these values, and arrives when the batch has room.
     """
@@ -108,8 +108,8 @@ class Turn:
 class Day:
     """The results of a day.
 
-    ``cost`` is that of the nodes; ``counts`` are (time, requested nodes by group) after changes. ``broken`` names each
-    exceeded limit, and each node that was ended while it had work.
+    ``cost`` is the cost of the nodes; ``counts`` are (time, requested nodes by group) after changes. ``broken`` names
+    each exceeded limit, and each node that was ended while it had work.
     """
 
     cost: float = 0.0

@@ -55,7 +55,7 @@ def untouched(places: Any, stream: Any) -> None:
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """Return the error of a call, "" if there was none."""
+    """Return the error of a call; "" if there was none."""
     try:
         call()
     except (CodecfleetError, CommandFailed) as error:

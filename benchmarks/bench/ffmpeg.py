@@ -25,7 +25,7 @@ QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
 
 
 _NAMED_BY = "IMAGEIO_FFMPEG_EXE"
-"""imageio-ffmpeg's own variable; here it also works if the package is not installed."""
+"""The variable of imageio-ffmpeg, which here works even if that package is not installed."""
 
 
 class NoFFmpeg(Exception):
@@ -41,10 +41,10 @@ def find_ffmpeg() -> str:
 
 
 def look_for_ffmpeg(named: str | None = None) -> str:
-    """Return the path of the binary: ``named``, or else imageio-ffmpeg's.
+    """Return the path of the binary: ``named``, or else that of imageio-ffmpeg.
 
     Raises:
-        NoFFmpeg: it is missing.
+        NoFFmpeg: the binary is missing.
     """
     found = shutil.which(named or os.environ.get(_NAMED_BY, ""))
     if found is not None:
@@ -67,7 +67,7 @@ def run_ffmpeg(ffmpeg: str, arguments: Sequence[str], *, folder: Path | None = N
     """Run FFmpeg to its end and return its stderr.
 
     Raises:
-        CommandFailed: it failed.
+        CommandFailed: FFmpeg failed.
     """
     command = [ffmpeg, *QUIET, "-loglevel", log_level, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", cwd=folder)

@@ -69,7 +69,7 @@ def read_film(path: Path) -> Film:
     """Read a film of H.264 or HEVC.
 
     Raises:
-        CommandFailed: it has another codec.
+        CommandFailed: the film has another codec.
     """
     spec = TranscodeSpec(source=str(path.resolve()), output="out.mkv", segment_s=SEGMENT_S, force=True)
     plan = plan_transcode(spec)

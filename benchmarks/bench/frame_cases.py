@@ -29,7 +29,7 @@ class Clip:
 
     film: str
     first: int
-    """The number of its first picture."""
+    """The number of the first picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ MODULES = {
     "SimpleDecoder": "frame_peers_gpu",
     "ThreadedDecoder": "frame_peers_gpu",
 }
-"""The readers, and the modules that have them."""
+"""The module of each reader."""
 
 
 class Batch(Protocol):

@@ -39,7 +39,7 @@ def make_film(folder: Path, size: tuple[int, int], seconds: int, gop: int, seed:
 
 
 def make_short_films(folder: Path, count: int) -> list[Path]:
-    """Return short films, each in a separate file; several have the same pictures."""
+    """Return short films, each in a separate file; several films have the same pictures."""
     kinds = [make_film(folder, _SHORT_SIZE, _SHORT_S, 48, seed + 1) for seed in range(min(count, _SHORT_KINDS))]
     paths = []
     for number in range(count):
@@ -61,7 +61,7 @@ def _texture(width: int, height: int, seed: int) -> NDArray[np.float32]:
 
 
 def _picture(texture: NDArray[np.float32], number: int, width: int, height: int) -> VideoFrame:
-    """Return a picture: the camera sways over the texture; a bright bar has another place in each of 173 pictures."""
+    """Return a picture: the camera sways over the texture; a bright bar is at another place in each of 173 pictures."""
     left, top = (round(_MARGIN / 2 * (1 + wave(number / 40))) for wave in (math.sin, math.cos))
     planes = np.full((height * 3 // 2, width), 128, np.uint8)
     luma = texture[top : top + height, left : left + width] + 110

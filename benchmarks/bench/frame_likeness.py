@@ -15,7 +15,7 @@ CELLS = 16
 TOLERANCE = 3.0
 """Largest mean difference from the true picture, in steps of 255; above it the picture has "other colours"."""
 CLEARLY = 0.5
-"""How much closer another picture must be for the picture to count as wrong."""
+"""A picture counts as wrong if another picture is closer by this much."""
 _SAMPLES = 256
 _WEIGHTS = np.array([0.299, 0.587, 0.114], np.float32)
 _CHANNELS = 3

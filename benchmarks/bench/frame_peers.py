@@ -12,7 +12,7 @@ BATCH = 16
 
 
 def open_reader(name: str, place: str) -> "TorchCodec | Decord":
-    """Return a reader by its name."""
+    """Return the reader with this name."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     if name == "decord":
         return Decord()

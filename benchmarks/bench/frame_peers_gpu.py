@@ -19,7 +19,7 @@ PLANAR = PyNvVideoCodec.OutputColorType.RGBP
 
 
 def open_reader(name: str, place: str) -> "Simple | Threaded":
-    """Return a reader by its name."""
+    """Return the reader with this name."""
     del place
     return Simple() if name == "SimpleDecoder" else Threaded()
 

@@ -37,7 +37,7 @@ class ReaderProcess:
 
     def run(self, job: Job) -> dict[str, Any]:
         """Return (wall_s, cpu_s, pictures) of a job. Raises ReaderFailed."""
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        assert self._process.stdin is not None  # noqa: S101 - the stream is a pipe
         try:
             print(json.dumps(job.to_dict()), file=self._process.stdin, flush=True)
         except BrokenPipeError:
@@ -55,7 +55,7 @@ class ReaderProcess:
         self._errors.close()
 
     def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        assert self._process.stdout is not None  # noqa: S101 - the stream is a pipe
         line = self._process.stdout.readline()
         if not line:
             self._errors.seek(0)
@@ -79,7 +79,7 @@ def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return codecfleet's pictures a second divided by each peer's, for the same case and film; above 1 is faster."""
+    """Return the ratio of codecfleet's speed to that of each peer, for the same case and film; above 1 is faster."""
     found = []
     for ours in records:
         for peer in records:

@@ -9,11 +9,11 @@ from .media import VideoFacts
 __all__ = ["other_pictures", "other_sizes"]
 
 SIZE_FACTOR: Final = 1.25
-"""With equal settings, an encoder's sizes differ by less, however the film is cut."""
+"""With equal settings, an encoder's sizes differ by less than this factor, however the film is cut."""
 
 
 def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:
-    """Return how an output's pictures differ from the source's; "" if each appears once, at a distinct time."""
+    """Return how an output's pictures differ from the source; "" if each picture appears once, at a distinct time."""
     if found.frames != wanted.frames:
         return f"{found.frames} frames of {wanted.frames}"
     together = wanted.distinct_times - found.distinct_times
@@ -21,7 +21,7 @@ def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:
 
 
 def other_sizes(records: Sequence[dict[str, Any]]) -> list[str]:
-    """Name each peer whose video has many more or fewer bytes than codecfleet's for the same case."""
+    """Name each peer whose video has many more or fewer bytes than that of codecfleet for the same case."""
     ours = {r["case"]: r["video_bytes"] for r in records if r["contender"].startswith(Contender.FLEET.value)}
     parts = [(r, r["video_bytes"] / ours[r["case"]]) for r in records if r["case"] in ours]
     return [

@@ -40,7 +40,7 @@ class LocalCluster:
             started.communicate()
 
     def workers(self) -> dict[str, int]:
-        """Return the process of each worker that is up, by its station."""
+        """Return the process of each running worker, by the worker's station."""
         found = json.loads(self._run("status", "--json"))["supervisor"]
         up = [worker for worker in found["workers"] if worker["state"] == "ready"]
         return {worker["worker"].rpartition(":")[0]: worker["pid"] for worker in up}

@@ -34,7 +34,7 @@ def describe_gpus() -> dict[str, Any]:
 
 
 def describe_run(ffmpeg: str | None) -> dict[str, Any]:
-    """Return the machine, the versions, the date, the load it started under, and the command line.
+    """Return the machine, the versions, the date, the load at the start, and the command line.
 
     ``ffmpeg`` is None if FFmpeg is not compared.
     """

@@ -48,7 +48,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Role(StrEnum):
-    """A process's role, by its place in the tree and its command line."""
+    """A process's role, found from its place in the tree and its command line."""
 
     MAIN = "main"  #: the command itself
     WORKERS = "workers"  #: Ray's worker processes, in which codecs run
@@ -83,12 +83,12 @@ class Measurement:
 class _Seen:
     stat: ProcessStat
     dropped: bool
-    """Whether its parent ignores SIGCHLD, so that its final use is lost."""
+    """Whether the parent of the process ignores SIGCHLD, so that the final use of the process is lost."""
 
 
 @dataclass(slots=True)
 class _Sampler:
-    """Samples the process tree until it is stopped; read its results after that."""
+    """Samples the process tree until it is stopped; its results can be read afterwards."""
 
     main_pid: int
     tree: ProcessTree

@@ -38,7 +38,7 @@ class VideoFacts:
 
     @property
     def distinct_times(self) -> int:
-        """How many pictures have a time that no earlier one has."""
+        """How many pictures have a time that no earlier picture has."""
         return len(set(self.times_s))
 
     @property

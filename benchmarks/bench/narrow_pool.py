@@ -27,7 +27,7 @@ __all__ = ["only_these", "open_narrow_pool"]
 
 @contextmanager
 def only_these(devices: Sequence[str]) -> Iterator[None]:
-    """Show only these devices to processes started in this block, as CUDA_VISIBLE_DEVICES names them."""
+    """Show only these devices, named as in CUDA_VISIBLE_DEVICES, to processes started in this block."""
     former = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     try:
@@ -53,7 +53,7 @@ async def open_narrow_pool(
 async def _open_pool(
     connection: Connection, settings: "SupervisorSettings"
 ) -> tuple[Pool, Connection, "SupervisorRunner"]:
-    # Not earlier: importing Ray reads the environment.
+    # Not imported earlier, because importing Ray reads the environment.
     from codecfleet.cluster.fleet.leases.connecting import SLOTS_MAX  # noqa: PLC0415
     from codecfleet.cluster.fleet.leases.ground import Ground  # noqa: PLC0415
     from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool  # noqa: PLC0415

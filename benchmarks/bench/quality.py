@@ -1,4 +1,4 @@
-"""The similarity of an output to its source: PSNR, SSIM and VMAF, by FFmpeg's filters.
+"""The similarity of an output to its source: PSNR, SSIM and VMAF, computed by FFmpeg's filters.
 
 Pictures are matched by number, not by time: containers round times differently, so matching by time could compare a
 picture with its neighbour. An output with another number of pictures is therefore not compared.
@@ -22,8 +22,8 @@ _SSIM = re.compile(r"SSIM .*All:([\d.]+)")
 class Quality:
     """Similarity to the source.
 
-    ``psnr_db`` is over all planes, from the mean squared error of all pictures; ``ssim`` the mean over pictures and
-    planes; ``vmaf`` the mean over every ``vmaf_every``-th picture, None if it was not measured.
+    ``psnr_db`` is over all planes, from the mean squared error of all pictures; ``ssim`` is the mean over pictures and
+    planes; ``vmaf`` is the mean over every ``vmaf_every``-th picture, None if it was not measured.
     """
 
     psnr_db: float
@@ -38,7 +38,7 @@ def compare_pictures(
     """Decode both files and compare picture N with picture N. ``vmaf_every`` 0 leaves VMAF out.
 
     Raises:
-        CommandFailed: FFmpeg could not.
+        CommandFailed: FFmpeg failed.
     """
     vmaf = vmaf_every > 0 and has_filter(ffmpeg, "libvmaf")
     measures = ["psnr", "ssim"]

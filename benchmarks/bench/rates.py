@@ -1,4 +1,4 @@
-"""The quality comparison: the cost of cutting in bits, against FFmpeg with the same or with default keyframes."""
+"""The quality comparison: the cost of cutting in bits, compared with FFmpeg at the same or at default keyframes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def _point(bench: Bench, run: Run, threads: int) -> RatePoint:
         message = f"{run.output.name} has {facts.frames} frames of {bench.facts.frames}: no comparison is possible"
         raise CommandFailed(message)
     quality = compare_pictures(bench.ffmpeg, run.output, bench.source, vmaf_every=0, threads=threads)
-    # Over the source's length: an output may state a last frame that is a tick longer or shorter.
+    # Rates are over the source's length: an output may state a last frame that is a tick longer or shorter.
     return RatePoint(float(facts.video_bytes * 8 / bench.facts.duration_s), quality.psnr_db)
 
 

@@ -146,7 +146,7 @@ def decoding_of(report: Report) -> dict[str, Any]:
 
 
 def verdict_of(outcomes: dict[str, dict[str, Any]]) -> Verdict:
-    """Compare every device's outcome with the processors'.
+    """Compare every device's outcome with that of the processors.
 
     ``--device gpu`` may be refused when the others are not: that is its purpose. Only outputs of one encoder are
     compared.
@@ -186,7 +186,7 @@ def earlier_rows(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the rows as a table, by file."""
+    """Return the rows as a table, with one row for each file."""
     heads = ("file", "codec", "decoded by", "why not NVDEC", "segments", "bytes", "s")
     return table_lines(heads, [_cells(row) for row in sorted(rows, key=lambda row: str(row["file"]))])
 

@@ -24,7 +24,7 @@ AS_JOBS = "codecfleet, as jobs"
 
 @dataclass(frozen=True)
 class Loop:
-    """How both encode: the number of FFmpeg processes, x264's preset as name and as codecfleet's number, quality."""
+    """How both contenders encode: FFmpeg processes, x264's preset as name and as codecfleet's number, quality."""
 
     ffmpeg: str
     processes: int

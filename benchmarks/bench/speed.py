@@ -61,7 +61,7 @@ def compare_speed(bench: Bench, case: CodecCase, options: SpeedOptions, say: Say
         for entrant, done in runs.items():
             done.append(_run(bench, case, entrant, options, cuts, in_flight=_in_flight(bench, runs, options)))
             say(f"  {case.name} {entrant.name} {repeat + 1}/{options.repeats}: {_told(done[-1])}")
-            # Not after all runs: the next run overwrites this output.
+            # Measured before the next run, which overwrites this output.
             if found := other_pictures(read_video(done[-1].output), bench.facts):
                 wrong[entrant] = found
                 say(f"  {case.name} {entrant.name}: {found}")
@@ -74,7 +74,7 @@ def _told(run: Run) -> str:
 
 
 def _in_flight(bench: Bench, runs: dict[Entrant, list[Run]], options: SpeedOptions) -> int:
-    """Return the number of processes for a fan-out: codecfleet's segments in flight, if it has run."""
+    """Return the number of processes for a fan-out: as many as codecfleet's segments in flight, once it has run."""
     fleet = [done[-1].in_flight for entrant, done in runs.items() if entrant.contender is Contender.FLEET and done]
     return max(fleet, default=bench.workers or options.threads)
 
@@ -181,7 +181,7 @@ _RATIOS = ("wall_s", "work_s", "warm_s", "cpu_s", "peak_bytes")
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return codecfleet's medians over each peer's, per case; below 1 is less.
+    """Return codecfleet's medians divided by those of each peer, per case; below 1 is less.
 
     Peers are the other contenders, and codecfleet on the devices named after the first. A warm fleet's time is compared
     with the peer's warm time if the peer has one, else with the peer's time without start-up.

@@ -42,7 +42,7 @@ class JobRequest(BaseModel):
         """Return the request for codecfleet.
 
         Raises:
-            HTTPException: 422 if it is invalid, or if a name leads out of the folder.
+            HTTPException: 422 if the request is invalid, or if a name leads out of the folder.
         """
         options = self.model_dump(include={"codec", "quality", "preset", "overwrite"}, exclude_none=True)
         if self.height is not None:

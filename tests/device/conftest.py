@@ -1,4 +1,4 @@
-"""Tests that need a real GPU: they are skipped, with the reason, where there is none or the simulator stands for it."""
+"""Tests that need a real GPU; they are skipped, with the reason, if there is no GPU or only the simulator."""
 
 import importlib
 
@@ -10,7 +10,7 @@ from codecfleet.errors import DeviceError
 
 @pytest.fixture(scope="session")
 def cuda() -> Cuda:
-    """The GPU that this process sees."""
+    """The GPU of this process."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Conversions that kernels must do as the reference does, and the comparison: on a GPU, or on what stands for one."""
+"""Conversions that kernels must do exactly as the reference does, on a GPU or on its substitute."""
 
 import ctypes
 from collections.abc import Iterator
@@ -33,11 +33,11 @@ SIZES = (
     ((2, 2), (70, 6)),
     ((70, 46), (2, 2)),
 )
-"""As they are, up, down, by odd ratios, along one side alone, and out of and into a handful of samples."""
+"""Pairs of sizes: unchanged, up, down, by odd ratios, along one side only, and from and to a few samples."""
 
 
 def conversions(source: SurfaceFormat, filter_: ScaleFilter) -> Iterator[Conversion]:
-    """Yield conversions from a format to all formats, from and to all sizes, with chroma here and there."""
+    """Yield conversions from a format to all formats, from and to all sizes, with various chroma positions."""
     locations = [*ChromaLocation]
     for number, (target, (size, becomes)) in enumerate(product(FORMATS.values(), SIZES)):
         yield Conversion(
@@ -52,19 +52,19 @@ def conversions(source: SurfaceFormat, filter_: ScaleFilter) -> Iterator[Convers
 
 
 def noise(conversion: Conversion, seed: int) -> NDArray[np.uint8]:
-    """Return a surface of noise, every second one of extremes alone: sums overshoot then as far as they can."""
+    """Return a surface of noise; every second one has only extreme values, for which sums overshoot the most."""
     random = np.random.default_rng(seed)
     surface = random.integers(0, 256, source_bytes(conversion), dtype=np.uint8)
     return np.where(surface < 128, 0, 255).astype(np.uint8) if seed % 2 else surface
 
 
 class Bench:
-    """A device, its converter, and room for pictures.
+    """A device, its converter, and memory for pictures.
 
     Args:
         cuda: the device.
-        converter: on trial.
-        room_bytes: for one picture, and as much for what becomes of it.
+        converter: the tested converter.
+        room_bytes: the size of the memory for a source picture, and of that for its result.
     """
 
     def __init__(self, cuda: Cuda, converter: SurfaceConverter, room_bytes: int) -> None:
@@ -78,7 +78,7 @@ class Bench:
         self._bytes: NDArray[np.uint8] = memory
 
     def run(self, conversion: Conversion, surface: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return what the device makes of a surface; nothing beside its place may be written."""
+        """Return a surface converted by the device, and check that nothing outside the target was written."""
         total = conversion.target_bytes + 2 * GUARD_BYTES
         self._bytes[: surface.size] = surface
         self._cuda.copy_to_device(self._source, self._host, surface.size, self._stream)

@@ -1,4 +1,4 @@
-"""Batches that a device must make as the host does, to the last bit; on a GPU, or on what stands for one."""
+"""Batches that a device must make bit for bit as the host does, on a GPU or on its substitute."""
 
 import ctypes
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ NORMALISED: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.22
 
 @dataclass(frozen=True)
 class BatchCase:
-    """Pictures of one kind, and the tensor that they become."""
+    """Pictures of one kind, and the tensor that is made of them."""
 
     pix_fmt: str
     size: tuple[int, int]
@@ -42,7 +42,7 @@ class BatchCase:
     pictures: int = 2
 
     def frames(self) -> list[Frame]:
-        """Return noise on the host."""
+        """Return frames of noise on the host."""
         format_ = VideoFormat(*self.size, self.pix_fmt, 25, colour=self.colour)  # type: ignore[arg-type]
         return [
             Frame(index=0, ticks=0, time_base=1, start_ticks=0, format=format_, _picture=self.noise(seed))  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ class BatchCase:
 
 
 def cases() -> Iterator[BatchCase]:
-    """Yield every format with every type and layout, and with some size, crop, filter and colour."""
+    """Yield every combination of format, type and layout, each with some size, crop, filter and colour."""
     shapes: list[dict[str, Any]] = [
         {"size": (20, 12)},
         {"size": (33, 50), "crop": (3, 5, 21, 14)},
@@ -81,7 +81,7 @@ def cases() -> Iterator[BatchCase]:
 
 
 class TensorBench:
-    """A device, its kernels, and pictures on it."""
+    """A device, its kernels, and pictures on the device."""
 
     def __init__(self, cuda: Cuda, kernels: TensorKernels) -> None:
         self.cuda = cuda
@@ -101,7 +101,7 @@ class TensorBench:
         return found
 
     def check(self, case: BatchCase) -> None:
-        """Compare the device's tensor with the host's."""
+        """Compare the device's tensor with the host's tensor."""
         found: Any = self.maker.make(self.frames(case), case.format)
         wanted = bits_of(to_tensor(case.frames(), case.format))
         assert found.shape == wanted.shape
@@ -111,7 +111,7 @@ class TensorBench:
         self.free()
 
     def put(self, values: NDArray[Any]) -> int:
-        """Return where a copy is on the device."""
+        """Return the address of a copy on the device."""
         address = self.cuda.allocate(values.nbytes)
         self._held.append(address)
         host = self.cuda.pin(values.nbytes)
@@ -147,14 +147,14 @@ class TensorBench:
 
 
 def bits_of(tensor: Any) -> NDArray[Any]:
-    """Return a host tensor's numbers as whole ones."""
+    """Return the bits of a host tensor's numbers, as whole numbers."""
     array = tensor.bits if isinstance(tensor, HostBfloat16) else tensor
     whole: NDArray[Any] = np.ascontiguousarray(array).view(f"u{array.itemsize}")
     return whole
 
 
 class CudaArray:
-    """Memory of the device with the CUDA array interface, as another library has it."""
+    """Device memory of another library, with the CUDA array interface."""
 
     def __init__(self, address: int, shape: tuple[int, ...], typestr: str, stream: int | None = None) -> None:
         self.__cuda_array_interface__ = {
@@ -168,7 +168,7 @@ class CudaArray:
 
 
 class CudaDlpack:
-    """The same by DLPack; ``asked`` has the streams that consumers named."""
+    """Device memory of another library, with DLPack; ``asked`` has the streams that consumers named."""
 
     def __init__(self, array: Any, device: tuple[int, int] | None = None) -> None:
         self._array = array

@@ -1,4 +1,4 @@
-"""Input tensors that a GPU must fill as the host packs them, and pictures for them."""
+"""Input tensors that a GPU must fill as the host packs them, and pictures for these tensors."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ COLOURS: Final = (Colour(), Colour(range=2, matrix=5), Colour(range=1, matrix=9,
 
 @dataclass(frozen=True)
 class TensorCase:
-    """Pictures of one format, and the tensor that they go into: shape (n, c, h, w)."""
+    """Pictures of one format, and the shape (n, c, h, w) of the tensor that they fill."""
 
     pix_fmt: str
     shape: tuple[int, int, int, int]
@@ -39,12 +39,12 @@ class TensorCase:
 
     @property
     def rule(self) -> PixelRule:
-        """How samples become numbers: no two channels have the same mean."""
+        """Return the arithmetic on samples, with a different mean for each channel."""
         means = (123.7,) if self.shape[1] == 1 else (123.7, 116.3, 103.5)
         return PixelRule(means, (0.017,), self.order)
 
     def pictures(self, size: tuple[int, int]) -> list[VideoFrame]:
-        """Return one for each place of the tensor."""
+        """Return a picture for each place of the tensor."""
         return [noise(self.pix_fmt, size, seed) for seed in range(self.shape[0])]
 
 
@@ -59,7 +59,7 @@ CASES: Final = (
 
 
 def noise(pix_fmt: str, size: tuple[int, int], seed: int) -> VideoFrame:
-    """Return a picture in which every bit that counts is anything."""
+    """Return a picture whose significant bits are random."""
     picture, random = VideoFrame(*size, pix_fmt), np.random.default_rng(seed)
     format_ = surface_format(pix_fmt)
     assert format_ is not None
@@ -69,7 +69,7 @@ def noise(pix_fmt: str, size: tuple[int, int], seed: int) -> VideoFrame:
 
 
 def surface_of_picture(picture: VideoFrame) -> NDArray[np.uint8]:
-    """Return a picture's bytes as NVDEC's surface has them."""
+    """Return a picture's bytes in the layout of NVDEC's surface."""
     format_, size = surface_format(picture.format.name), (picture.width, picture.height)
     assert format_ is not None
     surface = np.empty(format_.size_bytes(*size), dtype=np.uint8)
@@ -78,7 +78,7 @@ def surface_of_picture(picture: VideoFrame) -> NDArray[np.uint8]:
 
 
 def picture_at(address: int, picture: VideoFrame, owner: object) -> DevicePicture:
-    """Return what describes a picture whose surface lies at a device's address."""
+    """Return the description of a picture whose surface is at this device address."""
     format_ = surface_format(picture.format.name)
     assert format_ is not None
     return tight_picture(format_, address, (picture.width, picture.height), picture.format.name, owner)

@@ -1,4 +1,4 @@
-"""Kernels that scale and convert: on a real GPU they give what the reference gives, bit by bit."""
+"""Kernels that scale and convert give the bits of the reference on a real GPU."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ ROOM_BYTES = 1920 * 1080 * 2 * 3
 
 @pytest.fixture(scope="module")
 def bench(cuda: Cuda) -> Iterator[Bench]:
-    """The GPU with its kernels; without NVRTC there is nothing to test, and a GPU machine must have it."""
+    """Provide the GPU with its kernels; without NVRTC the tests are skipped, but a GPU machine must have NVRTC."""
     converter, reason = compiled(Converter, cuda)
     assert converter is not None, reason
     bench = Bench(cuda, converter, ROOM_BYTES)
@@ -28,7 +28,7 @@ def bench(cuda: Cuda) -> Iterator[Bench]:
 @pytest.mark.parametrize("filter_", ScaleFilter)
 @pytest.mark.parametrize("source", FORMATS)
 def test_kernels_are_the_reference(bench: Bench, source: str, filter_: ScaleFilter) -> None:
-    """From every format to every format, up, down and by odd ratios: the same bytes."""
+    """Bytes are those of the reference between all formats, scaled up, down and by odd ratios."""
     for seed, conversion in enumerate(conversions(FORMATS[source], filter_)):
         bench.check(conversion, seed)
 
@@ -48,7 +48,7 @@ def test_kernels_are_the_reference(bench: Bench, source: str, filter_: ScaleFilt
 def test_pictures_of_real_sizes(
     bench: Bench, case: tuple[str, tuple[int, int], str, tuple[int, int]], filter_: ScaleFilter
 ) -> None:
-    """Many blocks of threads, and ratios that films meet: the same bytes."""
+    """Bytes are those of the reference for many blocks of threads, and for the scaling ratios of films."""
     source, size, target, becomes = case
     conversion = Conversion(
         source=FORMATS[source], source_size=size, target=FORMATS[target], target_size=becomes, filter=filter_

@@ -21,7 +21,7 @@ SIZE = (64, 48)
 
 @pytest.fixture(autouse=True)
 def _display(cuda: Cuda) -> None:
-    """Skip where the GPU has no EGL display, as without libegl1."""
+    """Skip the test if the GPU has no EGL display, for example without libegl1."""
     del cuda
     try:
         device_display()
@@ -30,13 +30,13 @@ def _display(cuda: Cuda) -> None:
 
 
 def fence() -> int:
-    """Return a sync for what OpenGL was asked for so far (EGL_SYNC_FENCE_KHR)."""
+    """Return a sync for all OpenGL commands so far (EGL_SYNC_FENCE_KHR)."""
     display = device_display()
     return int(display.egl.call("eglCreateSyncKHR", display.handle, 0x30F9, None))
 
 
 def pictures(count: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield NV12 pictures, each of one value."""
+    """Yield NV12 pictures of one value each."""
     for number in range(count):
         yield np.full((SIZE[1] * 3 // 2, SIZE[0]), number + 1, np.uint8)
 
@@ -52,7 +52,7 @@ async def through(stream: EglStream, place: str, memory: str) -> list[Frame]:
 
 @pytest.mark.parametrize(("place", "memory"), [("device", "pitch"), ("host", "array")])
 def test_a_fifo_carries_every_frame_in_order(place: str, memory: str) -> None:
-    """What is presented comes out with its bytes, numbers and times."""
+    """Presented pictures arrive with their bytes, numbers and times."""
     with EglStream(fifo_frames=4, fps=25) as stream:
         found = asyncio.run(through(stream, place, memory))
     assert [frame.index for frame in found] == list(range(20))
@@ -61,7 +61,7 @@ def test_a_fifo_carries_every_frame_in_order(place: str, memory: str) -> None:
 
 
 def test_cuda_and_opengl_see_the_same_pixels() -> None:
-    """An EGLImage of a texture is read and written where the trial says so."""
+    """An EGLImage of a texture is read and written if a trial shows that this works."""
     seen = pixels_seen()
     if not (seen.reads and seen.writes):
         pytest.skip(f"the trial of EGLImages: {seen}")

@@ -14,13 +14,13 @@ from codecfleet.testing.nvidia.surface_decoder import surface_of
 
 
 async def _some(source: Path, count: int) -> list[Frame]:
-    """Take some frames on the device, and hold them all."""
+    """Return some frames on the device, all held at the same time."""
     async with codecfleet.frames(str(source), place="device") as frames:
         return [await anext(frames) for _ in range(count)]
 
 
 def test_a_tensor_names_the_samples(film: Path, cuda: Cuda) -> None:
-    """What lies at a tensor's address is the picture, which does not change while the frame is held."""
+    """A tensor's address has the picture, which does not change while the frame is held."""
     frames = asyncio.run(_some(film, 50))
     stream = cuda.stream()
     for frame in frames:
@@ -36,7 +36,7 @@ def test_a_tensor_names_the_samples(film: Path, cuda: Cuda) -> None:
 
 @pytest.mark.usefixtures("cuda")
 def test_torch_takes_a_frame_without_a_copy(film: Path) -> None:
-    """PyTorch's tensor begins where the frame does, and keeps it."""
+    """PyTorch's tensor begins at the frame's address, and keeps the frame alive."""
     torch = pytest.importorskip("torch")
     (frame,) = asyncio.run(_some(film, 1))
     tensor = torch.from_dlpack(frame)

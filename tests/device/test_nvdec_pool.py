@@ -1,4 +1,4 @@
-"""Sessions on a real GPU: opened behind everybody's back, right from the first picture, and within their estimate."""
+"""Sessions on a real GPU: opened in the background, exact from the first picture, within the memory estimate."""
 
 import hashlib
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ THREADS, RANGES, BUSY_RANGES = 12, 48, 72
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clip of 1080p with as many references as there may be."""
+    """Return a clip of 1080p with as many reference pictures as allowed."""
     wanted = Clip(times=constant_times(24), options=(("x264-params", GOP),), width=1920, height=1080)
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mkv", wanted)
 
 
 @pytest.fixture
 def gpu(cuda: Cuda) -> Iterator[Gpu]:
-    """A worker's GPU, not opened yet."""
-    del cuda  # it says whether there is one
+    """Provide a worker's GPU, not opened yet."""
+    del cuda  # the call says whether there is a GPU
     found = Gpu()
     yield found
     found.close()
@@ -46,12 +46,12 @@ def _hashes(decoder: PictureDecoder[av.VideoFrame], path: Path) -> list[object]:
 
 
 def _digest(picture: av.VideoFrame) -> bytes:
-    """Return what tells pictures of this clip apart, faster than row by row: threads shall decode and not hash."""
+    """Return a digest that distinguishes this clip's pictures, fast enough that threads mostly decode."""
     return hashlib.blake2b(picture.to_ndarray().data).digest()
 
 
 def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu, clip: Path) -> None:
-    """Many callers with a fallback: each that gets a session gets all pictures, and there is one per thread at most."""
+    """Each caller with a fallback that gets a session gets all pictures; there is at most one session per thread."""
     wanted = _hashes(SOFTWARE, clip)
 
     def ask(_: int) -> bool:
@@ -74,7 +74,7 @@ def test_a_new_worker_gives_softwares_pictures_or_says_that_it_is_busy(gpu: Gpu,
 
 
 def test_pictures_of_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) -> None:
-    """Thousands of pictures, of sessions that do not wait for each: none is read too early or overwritten too early."""
+    """Among thousands of pictures that overlap, none is read or overwritten too early."""
     wanted = _hashes(SOFTWARE, clip)
     with ThreadPoolExecutor(THREADS) as threads:
         wrong = sum(found != wanted for found in threads.map(lambda _: _hashes(gpu.pictures, clip), range(BUSY_RANGES)))
@@ -82,7 +82,7 @@ def test_pictures_of_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) -> None:
 
 
 def test_pictures_that_stay_on_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) -> None:
-    """The same of pictures that are copied on the device."""
+    """Pictures that are copied on the device are exact, too."""
     wanted = _hashes(SOFTWARE, clip)
 
     def on_device(_: int) -> list[object]:
@@ -103,7 +103,7 @@ def test_pictures_that_stay_on_a_busy_gpu_are_softwares(gpu: Gpu, clip: Path) ->
 
 
 def test_a_session_takes_no_more_than_it_is_counted_with(gpu: Gpu, clip: Path) -> None:
-    """What is gone of the device's free memory for each warm session is within the budget's estimate."""
+    """Each warm session takes at most its estimate of the device's free memory."""
     _hashes(gpu.pictures, clip)
     opened = gpu.opened()
     free_before, taken_before = opened.cuda.free_bytes(), opened.budget.taken_bytes

@@ -1,4 +1,4 @@
-"""Wanted pictures on a real GPU: software's samples, warm sessions, and memory for no other picture."""
+"""Wanted pictures on a real GPU equal those of software; sessions stay warm, and other pictures take no memory."""
 
 import hashlib
 import random
@@ -53,8 +53,8 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def gpu(cuda: Cuda) -> Iterator[Gpu]:
-    """A worker's GPU, not opened yet."""
-    del cuda  # it says whether there is one
+    """Provide a worker's GPU, not opened yet."""
+    del cuda  # the call says whether there is a GPU
     found = Gpu()
     yield found
     found.close()
@@ -78,7 +78,7 @@ def _digest(picture: av.VideoFrame) -> tuple[int | None, bytes]:
 
 @pytest.mark.parametrize("codec", ENCODERS)
 def test_chosen_pictures_are_softwares(gpu: Gpu, films: dict[str, Path], codec: str) -> None:
-    """Any choice, on the host and on the device, from many threads: no session is closed, and packets are left out."""
+    """For any choice of pictures, from many threads, no session is closed, and unneeded packets are left out."""
     film = films[codec]
     every = [_digest(picture) for picture in _decoded(SOFTWARE, film, None)]
 
@@ -102,7 +102,7 @@ def test_chosen_pictures_are_softwares(gpu: Gpu, films: dict[str, Path], codec: 
 
 
 def test_one_picture_of_a_group_takes_the_memory_of_one(gpu: Gpu, films: dict[str, Path]) -> None:
-    """The other pictures are decoded, and never copied."""
+    """The other pictures of the group are decoded, but never copied."""
     last = max(picture.pts for picture in _decoded(SOFTWARE, films["h264"], None))
     found = _decoded(gpu.surfaces, films["h264"], frozenset({last}))
     opened = gpu.opened()
@@ -115,7 +115,7 @@ def test_one_picture_of_a_group_takes_the_memory_of_one(gpu: Gpu, films: dict[st
 @pytest.mark.usefixtures("cuda")
 @pytest.mark.parametrize("place", ["host", "device"])
 def test_every_group_that_fits_into_memory_alone_is_decoded_on_nvdec(films: dict[str, Path], place: str) -> None:
-    """With 1 GiB for groups of 149 and 252 MB: fewer at once, and nothing in software."""
+    """With 1 GiB, fewer groups of 149 and 252 MB are decoded at once, but none in software."""
     with codecfleet.frames(str(films["h264"]), place=place, decoder="nvdec", memory_bytes=1 << 30) as frames:  # type: ignore[arg-type]
         assert sum(1 for _ in frames) == COUNT
     assert list(frames.report.decoded_by) == ["nvdec"]

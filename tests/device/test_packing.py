@@ -1,4 +1,4 @@
-"""Packing on a real GPU: the bytes that FFmpeg and the reference give."""
+"""Packing on a real GPU gives the bytes of FFmpeg and of the reference."""
 
 import ctypes
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Bench:
         self.held: list[int] = []
 
     def put(self, array: NDArray[np.uint8]) -> int:
-        """Return where a copy of an array lies."""
+        """Return the address of an array's copy."""
         address = self.cuda.allocate(array.nbytes)
         self.held.append(address)
         buffer = self.pinned.acquire(array.nbytes)
@@ -45,7 +45,7 @@ class Bench:
         return address
 
     def pack(self, picture: StridedPicture) -> bytes:
-        """Return the bytes of what a picture becomes."""
+        """Return the bytes of a packed picture."""
         found = self.packer.pack(picture)
         size_bytes = found.format.size_bytes(picture.width, picture.height)
         buffer = self.pinned.acquire(size_bytes)
@@ -63,7 +63,7 @@ class Bench:
 
 @pytest.fixture
 def bench(cuda: Cuda) -> Iterator[Bench]:
-    """The GPU with its kernels; a GPU machine must have NVRTC."""
+    """Provide the GPU with its kernels; a GPU machine must have NVRTC."""
     bench = Bench(cuda)
     yield bench
     bench.close()
@@ -72,7 +72,7 @@ def bench(cuda: Cuda) -> Iterator[Bench]:
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("size", SIZES)
 def test_rgb_is_what_ffmpeg_makes_of_it(bench: Bench, size: tuple[int, int], matrix: int) -> None:
-    """Pitched ABGR of every size and matrix gives swscale's NV12, byte by byte."""
+    """Pitched ABGR of every size and matrix becomes the bytes of swscale's NV12."""
     width, height = size
     pixels = np.random.default_rng(matrix).integers(0, 256, (height, width + 13, 4), dtype=np.uint8)
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels[:, :width, :3]), format="rgb24")
@@ -90,7 +90,7 @@ def test_rgb_is_what_ffmpeg_makes_of_it(bench: Bench, size: tuple[int, int], mat
 
 
 def test_planes_apart_are_gathered(bench: Bench) -> None:
-    """YUV420 of three memories, one of them upside down, becomes NV12."""
+    """YUV420 from three memories, one of them upside down, becomes NV12."""
     random = np.random.default_rng(5)
     luma, blue, red = (
         random.integers(0, 256, shape, dtype=np.uint8) for shape in ((1080, 2048), (540, 960), (540, 960))

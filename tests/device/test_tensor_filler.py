@@ -1,4 +1,4 @@
-"""Input tensors that kernels fill from surfaces: on a real GPU they are the host's, byte by byte. It takes no DLA."""
+"""On a real GPU, kernels fill input tensors from surfaces with the host's bytes. No DLA is needed."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,11 +29,11 @@ REAL = (
     (TensorCase("yuv444p12le", (1, 3, 384, 512), DataType.INT16, DataFormat.NHWC, "rgb"), (854, 480)),
     (TensorCase("yuv444p", (1, 1, 720, 1280), DataType.UINT8, DataFormat.NCHW, "rgb"), (1280, 720)),
 )
-"""Networks' inputs, and the sizes of films (width, height)."""
+"""The sizes (width, height) of network inputs and of films."""
 
 
 class Bench:
-    """A GPU with the kernels that scale and those that fill."""
+    """A GPU with the kernels that scale and the kernels that fill."""
 
     def __init__(self, cuda: Cuda, converter: Converter) -> None:
         self._cuda = cuda
@@ -42,7 +42,7 @@ class Bench:
         self._stream = cuda.stream()
 
     def check(self, case: TensorCase, pictures: Sequence[VideoFrame], colour: Colour | None) -> None:
-        """Compare the device's tensor with the host's, byte by byte."""
+        """Compare the device's tensor with the host's tensor, byte by byte."""
         scaler = ExactScaler(case.descriptor, colour)
         wanted = input_memory(case.descriptor, [scaler.scaled(each) for each in pictures], case.rule)
         found = self.filled(case, pictures, colour)
@@ -50,7 +50,7 @@ class Bench:
         assert np.array_equal(found, wanted), f"{np.count_nonzero(found != wanted)} of {wanted.size} bytes differ"
 
     def filled(self, case: TensorCase, pictures: Sequence[VideoFrame], colour: Colour | None) -> NDArray[np.uint8]:
-        """Return a tensor's memory after the device filled it; nothing beside it may be written."""
+        """Return a tensor's memory after the device filled it; check that nothing beside the tensor was written."""
         memory = np.zeros(case.descriptor.size_bytes + 2 * GUARD_BYTES, dtype=np.uint8)
         memory[:GUARD_BYTES] = memory[-GUARD_BYTES:] = GUARD
         filler = TensorFiller(
@@ -81,7 +81,7 @@ class Bench:
         self._stream.close()
 
     def _put(self, values: NDArray[np.uint8]) -> int:
-        """Return where a copy lies on the device."""
+        """Return the address of a copy on the device."""
         address = self._cuda.allocate(values.nbytes)
         with self._cuda.entered:
             self._cuda.copy_to_device(address, values.ctypes.data, values.nbytes, self._stream)
@@ -96,7 +96,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(cuda: Cuda) -> Iterator[Bench]:
-    """The GPU with its kernels; a GPU machine must have NVRTC."""
+    """Provide the GPU with its kernels; a GPU machine must have NVRTC."""
     converter, reason = compiled(Converter, cuda)
     assert converter is not None, reason
     bench = Bench(cuda, converter)
@@ -107,14 +107,14 @@ def bench(cuda: Cuda) -> Iterator[Bench]:
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_gpu_fills_what_the_host_packs(bench: Bench, case: TensorCase, colour: Colour) -> None:
-    """Every layout, size of element and number of channels; several pictures of a batch; each range and matrix."""
+    """Tensors are equal for every layout, element size, number of channels, range and matrix, and for batches."""
     bench.check(case, case.pictures(SMALL), colour)
 
 
 @pytest.mark.parametrize("data_type", [each for each in DataType if each is not DataType.UNKNOWN])
 @pytest.mark.parametrize("data_format", [DataFormat.NCHW, DataFormat.NHWC, DataFormat.NCxHWx])
 def test_every_type_in_every_layout(bench: Bench, data_type: DataType, data_format: DataFormat) -> None:
-    """Two pictures of 10 bits, of one colour each."""
+    """Two pictures of 10 bits, each of one colour, fill tensors of every type and layout."""
     for order in ("rgb", "bgr"):
         case = TensorCase("yuv420p10le", (2, 3, 21, 34), data_type, data_format, order)
         bench.check(case, case.pictures((66, 38)), COLOURS[1])
@@ -122,12 +122,12 @@ def test_every_type_in_every_layout(bench: Bench, data_type: DataType, data_form
 
 @pytest.mark.parametrize(("case", "size"), REAL, ids=str)
 def test_inputs_of_real_networks(bench: Bench, case: TensorCase, size: tuple[int, int]) -> None:
-    """Many blocks of threads, the last ones not full."""
+    """Large inputs take many blocks of threads, the last ones not full."""
     bench.check(case, case.pictures(size), COLOURS[0])
 
 
 def test_colours_of_each_picture(bench: Bench) -> None:
-    """Where no colours are given, each picture has its own."""
+    """If no colours are given, each picture's own colours are used."""
     case = TensorCase("yuv420p", (3, 3, 32, 48), DataType.HALF, DataFormat.NCxHWx, "rgb")
     pictures = case.pictures((128, 72))
     for picture, colour in zip(pictures, COLOURS, strict=True):

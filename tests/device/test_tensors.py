@@ -1,4 +1,4 @@
-"""Tensors of frames on a real GPU: what the host makes, to the last bit."""
+"""Tensors of frames on a real GPU equal the host's bit for bit."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ HD = Colour(range=1, matrix=1)
 
 @pytest.fixture(scope="module")
 def bench(cuda: Cuda) -> Iterator[TensorBench]:
-    """The GPU with its kernels; a GPU machine must have NVRTC."""
+    """Provide the GPU with its kernels; a GPU machine must have NVRTC."""
     kernels, reason = compiled(CompiledTensors, cuda)
     assert kernels is not None, reason
     bench = TensorBench(cuda, kernels)
@@ -27,7 +27,7 @@ def bench(cuda: Cuda) -> Iterator[TensorBench]:
 
 
 def test_a_gpu_makes_what_the_host_makes(bench: TensorBench) -> None:
-    """Every format, type, layout and colour; cropped, scaled up and down."""
+    """Tensors are equal for every format, type, layout and colour, for crops, and scaled up and down."""
     for case in cases():
         bench.check(case)
 
@@ -45,5 +45,5 @@ def test_a_gpu_makes_what_the_host_makes(bench: TensorBench) -> None:
     ids=lambda case: f"{case.pix_fmt}-{case.size[0]}-{case.format.dtype}",
 )
 def test_pictures_of_real_sizes(bench: TensorBench, case: BatchCase) -> None:
-    """Many blocks of threads, the last ones not full."""
+    """Large pictures take many blocks of threads, the last ones not full."""
     bench.check(case)

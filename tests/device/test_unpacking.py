@@ -1,4 +1,4 @@
-"""The kernel that takes surfaces apart, on a real GPU: what it makes of a surface is the picture."""
+"""The kernel that unpacks surfaces, on a real GPU: the result is the picture."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_sampl
 
 PIX_FMTS = [f"yuv{chroma}p{depth}" for chroma in (420, 422, 444) for depth in ("", "10le", "12le")]
 SIZES = [(2, 2), (16, 2), (30, 6), (34, 4), (62, 18), (64, 64), (130, 70), (854, 480), (1920, 1080), (4098, 34)]
-"""Widths on both sides of whole vectors, and rows that begin where none does."""
+"""Widths around whole vectors, and rows that do not begin at a vector."""
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def unpacker(cuda: Cuda) -> Unpacker:
 
 
 def noise(pix_fmt: str, format_: SurfaceFormat, size: tuple[int, int], seed: int) -> VideoFrame:
-    """Return a picture of noise, in which every bit that counts is anything."""
+    """Return a picture of noise, whose significant bits are random."""
     picture = VideoFrame(*size, pix_fmt)
     random = np.random.default_rng(seed)
     for samples in plane_samples(picture, format_):
@@ -38,7 +38,7 @@ def noise(pix_fmt: str, format_: SurfaceFormat, size: tuple[int, int], seed: int
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("pix_fmt", PIX_FMTS)
 def test_a_surface_comes_as_its_picture(cuda: Cuda, unpacker: Unpacker, pix_fmt: str, size: tuple[int, int]) -> None:
-    """Sample by sample, for three surfaces in a row, of which each overwrites the one before in the stream."""
+    """Samples are equal for three surfaces in a row, each of which overwrites the previous one in the stream."""
     format_ = surface_format(pix_fmt)
     assert format_ is not None
     cuda.push()

@@ -1,6 +1,6 @@
 """Compiles the driver simulator's C sources into the shared libraries that NVIDIA's packages load.
 
-Each library is compiled once per state of its sources and kept; what changed is compiled again.
+A compiled library is kept until its sources change.
 """
 
 import os
@@ -31,20 +31,20 @@ FLAGS = (
     "-Wextra",
     "-Werror",
 )
-SAID_MOST = 4000  # characters of what the compiler says
+SAID_MOST = 4000  # characters of the compiler's output
 _MEDIA = ("libavcodec", "libavutil", "libswscale")
 
 
 class BuildError(RuntimeError):
-    """The simulator could not be compiled; the message says what is missing or what the compiler said."""
+    """The simulator could not be compiled; the message says what is missing, or has the compiler's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One shared library: its file name (which is its SONAME), its sources, what it is linked to.
+    """One shared library: its file name (which is its SONAME), its sources, and the libraries that it links to.
 
-    ``names`` are those of its sources: ``NAME.c`` and, where one file would be too long, ``NAME_*.c``. ``links`` are
-    libraries of ours, ``packages`` those that pkg-config knows.
+    ``names`` are those of the sources: ``NAME.c`` and, if one file would be too long, ``NAME_*.c``. ``links`` are our
+    own libraries; ``packages`` are libraries that pkg-config knows.
     """
 
     file: str
@@ -54,7 +54,7 @@ class Library:
 
     @property
     def is_present(self) -> bool:
-        """Tell whether its main sources are there."""
+        """Whether the library's main sources exist."""
         return all((SOURCES / f"{name}.c").is_file() for name in self.names)
 
     @property
@@ -83,7 +83,7 @@ LIBRARIES = (
 
 
 def built_libraries() -> Path:
-    """Return the folder that holds all libraries whose sources exist, compiled where they have changed.
+    """Return the folder with all libraries whose sources exist; changed libraries are compiled.
 
     Raises:
         BuildError: there is no compiler, a header is missing (the message names Debian's packages), or a source does
@@ -123,7 +123,7 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def _compiled(library: Library, key: str, linked: Path, compiler: str) -> Path:
-    """Return the library's file in the cache. ``linked`` is a folder with those that it links to."""
+    """Return the library's file in the cache. ``linked`` is the folder of the libraries that it links to."""
     target = CACHE / key / library.file
     if not target.is_file():
         sources = [str(path) for path in library.sources]
@@ -164,7 +164,7 @@ def _run(command: list[str], what: str) -> None:
 
 @contextmanager
 def _settled_as(folder: Path) -> Iterator[Path]:
-    """Give a new folder that gets its name when it is finished; where another process was faster, its own will do."""
+    """Provide a new folder that is renamed to ``folder`` at the end, unless another process has already made that."""
     CACHE.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=CACHE))
     try:

@@ -1,4 +1,4 @@
-"""The simulator's libraries are built before its tests; where that cannot be, they are skipped, except in CI."""
+"""Builds the simulator's libraries before the tests; if that fails, the tests are skipped, except in CI."""
 
 import os
 
@@ -9,13 +9,13 @@ from .build import BuildError, built_libraries
 
 @pytest.fixture(autouse=True)
 def _ray_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short clips would be done before a GPU's worker is there."""
+    """Without this setting, short clips would be done before a GPU's worker has started."""
     monkeypatch.setenv("CODECFLEET_RAY", "first")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def simulated_libraries() -> None:
-    """Build them, or say what is missing."""
+    """Build the libraries, or report what is missing."""
     try:
         built_libraries()
     except BuildError as error:

@@ -1,4 +1,4 @@
-"""Runs cases of ``fault_programs.py``, and checks the words of the errors that they tell."""
+"""Runs cases of ``fault_programs.py``, and checks the messages of their errors."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from .test_dla import scenario as orin
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run of a program; calls that hang take ``limit_s``, and the run ``patience_s`` at most."""
+    """One run of a program; ``limit_s`` is the limit of hanging calls, ``patience_s`` that of the run."""
 
     program: str
     faults: tuple[Fault, ...]
@@ -30,14 +30,14 @@ class Case:
     xids: bool = False
 
     def scenario(self) -> Scenario:
-        """Return the machine, with the faults."""
+        """Return the machine with the faults."""
         if self.program.startswith(("cudla", "nvsci")):
             return orin(*self.faults)
         return Scenario(machine=machine("rtx-4090"), faults=self.faults)
 
 
 def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[dict[str, Any]]:
-    """Run all cases in forks of one process, in ``limit_s``; return what each told."""
+    """Run all cases in forks of one process, in ``limit_s``; return the report of each."""
     film = make_clip(folder / "film.mp4", Clip(times=constant_times(26), options=(("x264-params", "keyint=8"),)))
     described = []
     for number, case in enumerate(cases):
@@ -57,7 +57,7 @@ def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[di
     (folder / "cases.json").write_text(json.dumps({"film": str(film), "cases": described}), encoding="utf-8")
     variables = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     variables |= {"LD_LIBRARY_PATH": environment["LD_LIBRARY_PATH"], "PYTHONPATH": str(REPOSITORY)}
-    variables |= {"OPENBLAS_NUM_THREADS": "1"}  # a process with threads is not to be forked
+    variables |= {"OPENBLAS_NUM_THREADS": "1"}  # a process with threads must not be forked
     done = subprocess.run(
         [sys.executable, "-m", "tests.driver_sim.fault_programs", str(folder / "cases.json")],
         env=variables,
@@ -73,7 +73,7 @@ def told_by(folder: Path, cases: list[Case], *, limit_s: float = 550) -> list[di
 
 
 def told_of_rows(request: pytest.FixtureRequest, folder: Path, case_of: Callable[[Row], Case]) -> dict[str, Any]:
-    """Return what the program of each row under test told, by the row's name."""
+    """Return the report of the program of each tested row, by the row's name."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     params = [call.params["row"] for call in calls if call is not None and isinstance(call.params.get("row"), Row)]
     rows = {row.name: row for row in params}
@@ -81,7 +81,7 @@ def told_of_rows(request: pytest.FixtureRequest, folder: Path, case_of: Callable
 
 
 def first_of_each(rows: Iterable[Row]) -> frozenset[str]:
-    """Return the names of the first row of each program, action and outcome: CI tries those, at whatever stage."""
+    """Return the name of the first row of each program, action and outcome: CI tests only these, at any stage."""
     first: dict[object, str] = {}
     for row in rows:
         first.setdefault((row.program, row.fault.action, row.outcome), row.name)
@@ -89,7 +89,7 @@ def first_of_each(rows: Iterable[Row]) -> frozenset[str]:
 
 
 def assert_clear(message: str, next_step: str) -> None:
-    """Check that an error is one line that says what went wrong, and one that says what to do."""
+    """Check that an error has one line that says what failed, and one line that says what to do."""
     assert message
     assert next_step
     for line in (message, next_step):

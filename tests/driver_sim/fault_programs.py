@@ -1,9 +1,9 @@
-"""What the tests of faults run: each library through our own sessions, from opening to closing, step by step.
+"""The programs of the fault tests: our own sessions use each library step by step, from opening to closing.
 
 Run as a program, ``python -m tests.driver_sim.fault_programs CASES``, it imports everything once and forks a child for
-each case of the JSON file CASES: a child loads the simulated driver itself, with the scenario of its case, so that one
-start of the interpreter serves all. Each child runs its library's program as a worker process would, as a piece of
-work of a ``WorkerCore``, and tells what became of each step; this process prints all of it as JSON.
+each case of the JSON file CASES, so that the interpreter starts only once. Each child loads the simulated driver with
+the scenario of its case, runs its library's program as work of a ``WorkerCore``, as a worker process would, and reports
+the result of each step; this process prints all reports as JSON.
 """
 
 import json
@@ -69,7 +69,7 @@ TICK: Final = Fraction(1, 1000)
 
 
 def cuda_steps() -> Generator[Step]:
-    """CUDA as sessions use it: a context, memory, copies, and memory given back."""
+    """CUDA as sessions use it: a context, memory, copies, and the end of the memory."""
     from cuda.bindings import driver
 
     cudas: list[Cuda] = []
@@ -91,7 +91,7 @@ def cuda_steps() -> Generator[Step]:
 
 
 def nvdec_steps(film: Path) -> Generator[Step]:
-    """NVDEC as a segment uses it: the device is opened, a clip decoded to its end, and the sessions closed."""
+    """NVDEC as a segment uses it: open the device, decode a clip to its end, close the sessions."""
     gpu = open_gpu()
 
     def decoded() -> None:
@@ -108,7 +108,7 @@ def nvdec_steps(film: Path) -> Generator[Step]:
 
 
 def decoder_steps(film: Path) -> Generator[Step]:
-    """NVDEC as a caller's packets use it: two passes over a clip, each to its end, on one ``Decoder``."""
+    """NVDEC as packets of a caller use it: two passes over a clip, each to its end, on one ``Decoder``."""
     gpu = Gpu(open_gpu)
     with av.open(str(film)) as container:
         stream = container.streams.video[0]
@@ -129,7 +129,7 @@ def decoder_steps(film: Path) -> Generator[Step]:
 
 
 def encoder_steps() -> Generator[Step]:
-    """NVENC as a caller's pictures use it: the first one opens the session, the others follow, with new rates."""
+    """NVENC as pictures of a caller use it: the first picture opens the session, and later ones come at new rates."""
     gpu = Gpu(open_gpu)
     with Encoder("h264", fps=25, encoder="nvenc", bitrate_bps=500_000, preset=1, gpu=gpu) as encoder:
 
@@ -147,7 +147,7 @@ def encoder_steps() -> Generator[Step]:
 
 
 def nvenc_steps(codec: Codec) -> Generator[Step]:
-    """NVENC as a segment uses it: capabilities, a session, pictures in, packets out, and the session's end."""
+    """NVENC as a segment uses it: capabilities, opening a session, encoding pictures, closing the session."""
     import PyNvVideoCodec
     from cuda.bindings import driver
 
@@ -182,7 +182,7 @@ def nvenc_steps(codec: Codec) -> Generator[Step]:
 
 
 def dla_steps(limits: TimeLimits) -> Generator[Step]:
-    """A DLA beside CUDA: a session, a network, tasks one after the other, and the host's end."""
+    """A DLA beside CUDA: open a session and a network, run tasks one after the other, close the host."""
     shape = (1, 3, 4, 4)
     network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
     host = open_host(Timing(limits=limits, patience=wait_quietly))
@@ -212,7 +212,7 @@ def dla_steps(limits: TimeLimits) -> Generator[Step]:
 
 
 def standalone_steps(limits: TimeLimits) -> Generator[Step]:
-    """A DLA without CUDA: a session, a network whose input is written behind its task, more memory, the host's end."""
+    """A DLA without CUDA: a session, a network whose input is written after its task is queued, memory, the end."""
     shape = (1, 3, 4, 4)
     network = Loadable(Operation.AFFINE, (Tensor("x", shape),), (Tensor("y", shape),), scale=2.0)
     host = open_host(Timing(limits=limits, patience=wait_quietly), DlaMode.STANDALONE)
@@ -250,7 +250,7 @@ def standalone_steps(limits: TimeLimits) -> Generator[Step]:
 
 
 def egl_steps() -> Generator[Step]:
-    """Both ends of an EGLStream: connected, one frame through it, more of them, and closed."""
+    """Both ends of an EGLStream: connect, pass one frame, pass more frames, close."""
     stream = EglStream(fifo_frames=1, wait_s=5)
     ends: list[Any] = []
     layout = layout_of(64, 48, "nv12")
@@ -278,7 +278,7 @@ def egl_steps() -> Generator[Step]:
 
 
 def egl_image_steps() -> Generator[Step]:
-    """An EGLImage of a texture: tried, read, written, and taken back."""
+    """An EGLImage of a texture: try, read, write, close."""
     textures: list[GlesTexture] = []
     images: list[EglImage] = []
 
@@ -295,7 +295,7 @@ def egl_image_steps() -> Generator[Step]:
 
 
 def nvml_said() -> list[list[str]]:
-    """Return what a probe makes of NVML: the library's problem and each device's, and what it could not say."""
+    """Return a probe's report on NVML: the library's problem, the devices' problems, and the missing answers."""
     import pynvml
 
     report = probe_nvml(pynvml, sleep=lambda _: None)
@@ -314,14 +314,14 @@ def nvml_said() -> list[list[str]]:
 
 
 def nvml_child_said(limit_s: float) -> list[list[str]]:
-    """Return what a probe in a child process makes of NVML, whatever happens to that process."""
+    """Return the report on NVML of a probe in a child process, whatever happens to that process."""
     nvml = probe_nvml_in_child(limit_s).nvml
     return [["library", nvml.absence.name, nvml.reason, ""]] if isinstance(nvml, Unavailable) else nvml_said()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence(Work[None]):
-    """The steps of a library, each told of as it ends; the first error ends it, but for closing."""
+    """The steps of a library, each reported at its end; the first error skips all later steps except closing."""
 
     steps: Callable[[], Generator[Step]]
 
@@ -349,11 +349,11 @@ def _say(step: str, error: CodecfleetError | None) -> None:
 DEVICES: list[NvencDevice] = []
 """A worker keeps its device as long as it lives."""
 CHANNEL: list[int] = []
-"""Where a child tells its steps; not its standard output, which the worker listens to."""
+"""The descriptor on which a child reports its steps; its standard output is monitored by the worker."""
 
 
 def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
-    """Run steps as a worker process runs work, with calls watched."""
+    """Run steps as a worker process runs work, with watched calls."""
     watch = process_watch()
     if limit_s:
         watch_quietly(watch, limit_s)
@@ -367,13 +367,13 @@ def as_work(steps: Callable[[], Generator[Step]], limit_s: float) -> None:
 
 
 def run_nvml(limit_s: float) -> None:
-    """Probe the machine, in a child where a limit says that it may hang."""
+    """Probe the machine, in a child process if a limit shows that a call may hang."""
     for line in nvml_child_said(limit_s) if limit_s else nvml_said():
         os.write(CHANNEL[0], json.dumps(line).encode() + b"\n")
 
 
 def with_xids(run: Callable[[], None]) -> None:
-    """Run something, and tell of the Xids that NVML's events told of meanwhile."""
+    """Run a function, and also report the Xids of NVML's events meanwhile."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -384,7 +384,7 @@ def with_xids(run: Callable[[], None]) -> None:
 
 
 def program(name: str, film: Path, limit_s: float) -> Callable[[], None]:
-    """Return what a case runs; ``limit_s`` is for calls that hang (0: as long as ever)."""
+    """Return the program of a case; ``limit_s`` is the limit for hanging calls (0: the usual limit)."""
     limits = TimeLimits(task_s=limit_s, grace_s=limit_s, call_s=limit_s) if limit_s else TimeLimits()
     steps: dict[str, Callable[[], Generator[Step]]] = {
         "libcuda": cuda_steps,
@@ -404,14 +404,14 @@ def program(name: str, film: Path, limit_s: float) -> Callable[[], None]:
 
 
 def run_lane(cases: list[dict[str, Any]], film: Path, channel: int) -> None:
-    """Run cases one after the other in a process of its own, which tells of all of them at the end."""
+    """Run cases one after the other in a separate process, which reports all of them at its end."""
     found = [run_case(case, film) for case in cases]
     with os.fdopen(channel, "w", encoding="utf-8") as out:
         json.dump(found, out)
 
 
 def run_case(case: dict[str, Any], film: Path) -> dict[str, Any]:
-    """Run one case in a fork of this process; return what it told, its exit code, and whether it had to be killed."""
+    """Run one case in a fork of this process; return its report, its exit code, and whether it was killed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -444,7 +444,7 @@ def _run_child(case: dict[str, Any], film: Path, channel: int) -> None:
 
 
 def _read(channel: int, until_s: float) -> tuple[bytes, bool]:
-    """Read until the other end is closed, or until it is too late."""
+    """Read until the other end is closed, or time is up."""
     told = b""
     waiting = select.poll()
     waiting.register(channel, select.POLLIN)
@@ -457,7 +457,7 @@ def _read(channel: int, until_s: float) -> tuple[bytes, bool]:
 
 
 def main() -> None:
-    """Run all cases of the file, some at once: many of them only wait."""
+    """Run all cases of the file, several at a time, because many only wait."""
     film, cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")).values()
     lanes, channels = [], []
     for lane in range(LANES):

@@ -1,4 +1,4 @@
-"""Every fault that a driver can have, and the error of ours that it ends in: the table."""
+"""The table of every fault that a driver can have, and of our error for each fault."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -20,9 +20,9 @@ PATIENCE_S: Final = 60.0
 """How long a case may take before it is ended: a last resort, which no case needs, however busy the machine is."""
 SILENT_AFTER_S: Final = 2.0
 HUNG_AFTER_S: Final = 1.0
-"""In seconds in which nothing of the process can run: ``quiet_clock.py``."""
+"""The time limit of calls, in quiet seconds (``quiet_clock.py``)."""
 FAR_TOO_SLOW_MS: Final = 120_000
-"""Of a call that is given up long before it comes back."""
+"""How late a slow call returns, long after it was given up."""
 EXIT_CODE: Final = 41
 XID: Final = 31
 MORE: Final = 17
@@ -30,11 +30,11 @@ MORE: Final = 17
 
 
 class Ends(Enum):
-    """What becomes of a fault that is not an error of ours."""
+    """The outcome of a fault that does not end in one of our errors."""
 
-    NOTHING = "the work goes on, and is right"
+    NOTHING = "the work continues, and its result is right"
     PROCESS = "the process ends: WorkerLost"
-    SILENCE = "the process says nothing any more, and the supervisor ends it: WorkerLost"
+    SILENCE = "the process does not answer any more, and the supervisor ends it: WorkerLost"
     UNSEEN = "unseen until the output is decoded: codecfleet verify"
     ABSENT = "the answer is absent, with its reason"
     LOST = "the report calls the device lost"
@@ -46,7 +46,7 @@ Outcome = type[CodecfleetError] | Ends
 NOTHING, PROCESS, SILENCE, UNSEEN, ABSENT, LOST = Ends
 PLACES: Final = {
     "libcuda": (("cuDevicePrimaryCtxRetain", 1), ("cuMemAlloc", 1), ("cuMemAlloc", 3), ("cuMemFree", 2)),
-    # A session decodes a picture of its first range while it is opened, and again in its turn.
+    # A session decodes a picture of its first range when it is opened, and again in its turn.
     "nvcuvid": (
         ("cuvidCreateDecoder", 1),
         ("cuvidDecodePicture", 2),
@@ -81,7 +81,7 @@ PLACES: Final = {
         ("cuEGLStreamConsumerDisconnect", 1),
     ),
 }
-"""By library, the function and call at which its faults happen: opening, the first call, a later one, closing."""
+"""The function and the call at which each library's faults happen: opening, the first call, a later call, closing."""
 
 
 def everywhere(outcome: Outcome) -> tuple[Outcome, ...]:
@@ -107,7 +107,7 @@ EFFECTS: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     ("libcuda", Action.HANG): everywhere(EngineHung),
     ("libcuda", Action.LOSE): everywhere(DeviceLost),
     ("libcuda", Action.BREAK): everywhere(DeviceLost),
-    # The package reports no decoder that fails to close, and holds the interpreter while it closes one.
+    # The package reports no decoder that fails to close, and holds the GIL while it closes a decoder.
     ("nvcuvid", Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING),
     ("nvcuvid", Action.HANG): (EngineHung, EngineHung, EngineHung, SILENCE),
     ("nvcuvid", Action.LOSE): everywhere(DeviceLost),
@@ -119,42 +119,42 @@ EFFECTS: Final[dict[tuple[str, Action], tuple[Outcome, ...]]] = {
     # The package ends the process when it destroys an encoder on a lost device.
     ("nvenc", Action.LOSE): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
     ("nvenc", Action.BREAK): (DeviceLost, DeviceLost, DeviceLost, PROCESS),
-    # H.264 and HEVC do not state a picture's length; AV1 does: EXTRAS.
+    # H.264 and HEVC do not state a picture's length. AV1 does: see EXTRAS.
     ("nvenc", Action.SHORT): (NOTHING, UNSEEN, UNSEEN, NOTHING),
     # Only probes call NVML. They raise nothing: the report says what is missing.
     ("nvml", Action.STATUS): (ABSENT, ABSENT, ABSENT, NOTHING),
     ("nvml", Action.HANG): everywhere(ABSENT),
     ("nvml", Action.EXIT): everywhere(ABSENT),
     ("nvml", Action.LOSE): (NOTHING, LOST, LOST, NOTHING),
-    # A corrupt task of a DLA: EXTRAS.
+    # EXTRAS has a corrupt task of a DLA.
     ("cudla", Action.STATUS): everywhere(DeviceLost),
     ("cudla", Action.HANG): everywhere(EngineHung),
     ("cudla", Action.LOSE): everywhere(DeviceLost),
     ("cudla", Action.BREAK): everywhere(DeviceLost),
-    # The calls that free objects return nothing. Neither library has a device: cuDLA reports its loss.
+    # Functions that free objects return nothing. Neither library has a device: cuDLA reports the loss.
     **{
         (library, Action.STATUS): (DeviceLost, DeviceLost, DeviceLost, NOTHING) for library in ("nvscibuf", "nvscisync")
     },
     **{(library, Action.HANG): everywhere(EngineHung) for library in ("nvscibuf", "nvscisync")},
-    # A corrupt image of EGL: test_egl.py.
+    # test_egl.py tests a corrupt image of EGL.
     ("EGL", Action.STATUS): everywhere(DeviceLost),
     ("EGL", Action.HANG): everywhere(EngineHung),
     ("EGL", Action.LOSE): everywhere(DeviceLost),
     ("EGL", Action.BREAK): everywhere(DeviceLost),
 }
-"""By library and action: the outcome at each of the four stages, if there is one."""
+"""The outcome at each of the four stages, by library and action, if there is one."""
 TABLE: Final = {
     (library, action): EFFECTS.get((library, action), everywhere(PROCESS if action is Action.EXIT else NOTHING))
     for library in PLACES
     for action in Action
-    if action is not Action.ANSWER  # of NVML's questions, and not a fault of a session: test_live_health.py
+    if action is not Action.ANSWER  # queries of NVML are no fault of a session: test_live_health.py
 }
-"""The same for every library and action."""
+"""The outcomes for every library and action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One fault and what becomes of it; ``step`` is where that is told, ``slow_limit_s`` how long calls may take."""
+    """One fault, and its outcome in ``step``; ``limit_s`` is the time limit of calls, 0 for the usual limit."""
 
     program: str
     fault: Fault
@@ -165,14 +165,14 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Its name in the test's own."""
+        """The name of the row within the test's name."""
         fault = self.fault
         value = "" if fault.value is None else f" {fault.value}"
         return f"{self.program} {fault.function} {fault.call} {fault.action.value}{value}"
 
 
 def fault(function: str, action: Action, call: int, value: int | None = None) -> Fault:
-    """Return a fault of device 0, which every fault befalls that knows a device."""
+    """Return a fault, of device 0 if the action concerns a device."""
     device = 0 if action in (Action.LOSE, Action.BREAK, Action.XID) else None
     return Fault(function=function, action=action, value=value, device=device, call=call)
 
@@ -184,12 +184,12 @@ def stage_rows() -> list[Row]:
         value = STATUSES[library] if action is Action.STATUS else VALUES.get(action)
         for step, (function, call), outcome in zip(STEPS, PLACES[library], outcomes, strict=True):
             if action in (Action.SHORT, Action.CORRUPT) and outcomes == everywhere(NOTHING) and step != "later calls":
-                continue  # it means nothing to this library: one place is enough to see that
+                continue  # the action means nothing to this library: one place is enough to show that
             # NVDEC opens its decoder with the first picture of the first range.
             told = "first call" if library == "nvcuvid" and step != "closing" else step
             limit_s = HUNG_AFTER_S if action is Action.HANG else 0.0
             if library == "nvml" and action in (Action.HANG, Action.EXIT):
-                limit_s = 1.5  # a process of its own, which has to start
+                limit_s = 1.5  # time for a separate process to start
             rows.append(Row(library, fault(function, action, call, value), told, outcome, limit_s=limit_s))
     return rows
 
@@ -204,7 +204,7 @@ def hung(
     is_slow: bool = False,
     is_silent: bool = False,
 ) -> Row:
-    """Return the row of a call that does not return, or far too late."""
+    """Return the row of a call that never returns, or returns far too late."""
     failed = fault(function, Action.SLOW, call, FAR_TOO_SLOW_MS) if is_slow else fault(function, Action.HANG, call)
     return Row(program, failed, step, SILENCE if is_silent else EngineHung, words, HUNG_AFTER_S)
 
@@ -218,14 +218,14 @@ EXTRAS: Final = (
     hung("nvcuvid", "cuvidParseVideoData", 5, "first call", "decoding a picture"),
     hung("nvcuvid", "cuStreamSynchronize", 2, "first call"),
     hung("nvcuvid", "cuvidGetDecoderCaps", 1, "first call", is_silent=True),
-    # The picture's packet is said to come later, and is not there then.
+    # The driver asks for more packets before this picture's packet, which then is missing.
     Row(
         "nvenc", fault("NvEncEncodePicture", Action.STATUS, 4, MORE), "later calls", EngineFailed, "nvEncLockBitstream"
     ),
     hung("nvenc", "NvEncGetEncodeCaps", 1, "opening", is_silent=True),
     hung("nvenc", "NvEncOpenEncodeSessionEx", 2, "opening"),
     hung("nvenc", "NvEncLockBitstream", 2, "later calls", "Encode"),
-    # A call that comes back too late was given up before.
+    # A call that returns too late has already been given up.
     hung("libcuda", "cuMemAlloc", 3, "later calls", "cuMemAlloc", is_slow=True),
     hung("nvenc", "NvEncEncodePicture", 3, "later calls", "Encode", is_slow=True),
     Row("cudla", fault("cudlaTask", Action.CORRUPT, 1), "first call", EngineFailed, "does not match"),
@@ -265,7 +265,7 @@ EXTRAS: Final = (
     hung("EGL", "cuEGLStreamProducerReturnFrame", 1, "later calls", "cuEGLStreamProducerReturnFrame"),
     hung("EGL", "cuEGLStreamProducerConnect", 1, "opening"),
 )
-"""Faults at other places: where the same action means something else."""
+"""Faults at other calls, where the same action has another outcome."""
 STANDALONE_CALLS: Final = {
     "opening": (
         *("cudlaCreateDevice", "cudlaSetTaskTimeoutInMs", "cudlaGetNvSciSyncAttributes"),
@@ -280,7 +280,7 @@ STANDALONE_CALLS: Final = {
     ),
     "closing": ("cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice"),
 }
-"""By stage, every function with a status that a standalone session calls there first, but for those of ``PLACES``."""
+"""The functions with a status that a standalone session first calls at each stage, except those of ``PLACES``."""
 HANGING: Final = (
     "cudlaImportExternalSemaphore",
     "cudlaImportExternalMemory",

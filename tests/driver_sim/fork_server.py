@@ -1,4 +1,4 @@
-"""Runs programs in forks of a process that has imported the package once: a start of the interpreter takes a second.
+"""Runs programs in forks of a process that has already imported the package, which takes a second.
 
 ``python -m tests.driver_sim.fork_server DESCRIPTOR`` is the server; ``fork_program`` is its only client. The server
 loads no library of the driver: each fork loads its own, with its own scenario.
@@ -59,7 +59,7 @@ def fork_program(
         is_late = True
         try:
             is_late = bool(wait(outputs, timeout_s).not_done)
-        finally:  # a test's own time limit may end the wait, too
+        finally:  # a test's own time limit may also end the wait
             if is_late:
                 with suppress(ProcessLookupError):
                     os.kill(child, SIGKILL)
@@ -78,7 +78,7 @@ def _server(libraries: str) -> socket.socket:
     ours, theirs = socket.socketpair()
     variables = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
     variables |= {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": str(REPOSITORY)}
-    variables |= {"OPENBLAS_NUM_THREADS": "1"}  # a process with threads is not to be forked
+    variables |= {"OPENBLAS_NUM_THREADS": "1"}  # a process with threads must not be forked
     command = [sys.executable, "-m", "tests.driver_sim.fork_server", str(theirs.fileno())]
     with theirs:
         child = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=variables, cwd=REPOSITORY)
@@ -92,7 +92,7 @@ def _server(libraries: str) -> socket.socket:
 
 
 def _serve(channel: socket.socket) -> None:
-    """Fork for each request, until there are no more."""
+    """Fork for each request, until no request is left."""
     for name in IMPORTED:
         import_module(name)
     for name in IF_INSTALLED:
@@ -125,7 +125,7 @@ def _serve(channel: socket.socket) -> None:
 def _run(program: str) -> int:
     """Run a program to its end, and return its exit code.
 
-    What the interpreter does last is done, but for taking down the modules: that takes longer than most programs.
+    The usual steps at exit are done, except the removal of modules, which takes longer than most programs.
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
     code: object = 0

@@ -35,7 +35,7 @@ class Operation(IntEnum):
     """What a loadable computes."""
 
     AFFINE = 0  #: output i = scale * input i + bias
-    BOX_MEAN = 1  #: output i = scale * (the mean of the block of input i that a cell covers) + bias
+    BOX_MEAN = 1  #: output i = scale * (the mean of the input block of cell i) + bias
 
 
 class DataType(IntEnum):
@@ -54,7 +54,7 @@ class DataType(IntEnum):
 class Tensor:
     """A tensor's descriptor: ``shape`` is (n, c, h, w), in that order in memory (NCHW).
 
-    A row of memory starts at a multiple of 32 bytes, as an accelerator's does; so does the end of the tensor.
+    Each row of memory starts at a multiple of 32 bytes, as on an accelerator; the tensor also ends at such a multiple.
     """
 
     name: str
@@ -63,21 +63,21 @@ class Tensor:
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
-        """Return bytes from an element to the next in w, h, c and n: the descriptor's order."""
+        """Return the steps in bytes between elements along w, h, c and n, in the descriptor's order."""
         _, c, h, w = self.shape
         element = self.data_type.numpy.itemsize
         row = -(-w * element // ROW_BYTES) * ROW_BYTES
         return (element, row, h * row, c * h * row)
 
     def descriptor(self) -> bytes:
-        """Return the descriptor as a loadable has it."""
+        """Return the descriptor in the form of a loadable."""
         size_bytes, strides = self.shape[0] * self.strides[3], (*self.strides, 0, 0, 0, 0)
         return _DESCRIPTOR.pack(self.name.encode(), size_bytes, *self.shape, NCHW, self.data_type, 0, 0, 0, *strides)
 
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """A network of one operation. ``busy_us`` is how long an engine takes for a task, on top of the arithmetic."""
+    """A network of one operation. ``busy_us`` is the additional time that an engine takes for a task."""
 
     operation: Operation
     inputs: tuple[Tensor, ...]
@@ -88,14 +88,14 @@ class Loadable:
     busy_us: int = 0
 
     def to_bytes(self) -> bytes:
-        """Return the loadable as ``cudlaModuleLoadFromMemory`` of the simulator takes it."""
+        """Return the loadable in the form for the simulator's ``cudlaModuleLoadFromMemory``."""
         tensors = (*self.inputs, *self.outputs, *self.statistics)
         counts = (len(self.inputs), len(self.outputs), len(self.statistics))
         header = _HEADER.pack(MAGIC, VERSION, self.operation, *counts, self.busy_us, self.scale, self.bias)
         return header + b"".join(tensor.descriptor() for tensor in tensors)
 
     def expected(self, values: Sequence[Array]) -> list[Array]:
-        """Return what the outputs are for these inputs, each of its tensor's shape and type."""
+        """Return the outputs for these inputs, each with its tensor's shape and type."""
         doubles = [
             np.asarray(each).astype(tensor.data_type.numpy).astype(np.float64).reshape(tensor.shape)
             for each, tensor in zip(values, self.inputs, strict=True)
@@ -105,7 +105,7 @@ class Loadable:
     def _computed(self, values: npt.NDArray[np.float64], output: Tensor) -> Array:
         if self.operation is Operation.BOX_MEAN:
             values = _box_means(values, output.shape)
-        with np.errstate(over="ignore"):  # what is too large for half precision is infinite, as in the library
+        with np.errstate(over="ignore"):  # numbers too large for half precision become infinite, as in the library
             return (self.scale * values + self.bias).astype(output.data_type.numpy)
 
 
@@ -114,7 +114,7 @@ def _box_means(values: npt.NDArray[np.float64], shape: tuple[int, int, int, int]
     height, width = values.shape[2] // h, values.shape[3] // w
     blocks = values.reshape(n, c, h, height, w, width)
     total: npt.NDArray[np.float64] = np.zeros(shape)
-    for row, column in product(range(height), range(width)):  # in the order of the library, for the same rounding
+    for row, column in product(range(height), range(width)):  # sums in the library's order have the same rounding
         total += blocks[:, :, :, row, :, column]
     total /= height * width
     return total

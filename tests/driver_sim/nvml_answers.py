@@ -1,7 +1,7 @@
-"""Asks a library every question that codecfleet.testing.FakeNvml knows, and writes the answers down as plain values.
+"""Asks an NVML library every query that codecfleet.testing.FakeNvml knows; the answers are plain values.
 
-Run as a program with the simulated driver, this prints what the real binding says of the simulated library; a test
-compares it with what the fake says of the same machine.
+Run as a program with the simulated driver, this prints the real binding's answers from the simulated library; a test
+compares them with the fake's answers for the same machine.
 """
 
 import ctypes
@@ -50,13 +50,13 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "nvmlVgpuInstanceGetAccountingStats": ((1,),),
     "nvmlVgpuTypeGetCapabilities": ((0,), (1,)),
 }
-# Takes a type, too, and is asked of those that the device supports.
+# This query also takes a type, and is asked only for the types that the device supports.
 NOT_ASKED = {"nvmlVgpuTypeGetMaxInstances"}
 PADDING = frozenset({"version", "reserved", "opaqueData", "opaqueDataSize", "timestamp", "latencyUsec"})
 
 
 def answers(nvml: Any) -> dict[str, Any]:
-    """Return every answer by its question; an error is its number. ``nvml`` is open."""
+    """Return every answer by its query; an error is given by its number. ``nvml`` must be open."""
     said = {name: _said(getattr(nvml, name)) for name in SYSTEM}
     for index in range(nvml.nvmlDeviceGetCount()):
         said |= _of_device(nvml, index)

@@ -1,7 +1,7 @@
-"""Time for calls that hang: it passes only while no thread of this process can run.
+"""A clock for calls that hang: its time passes only while no other thread of this process can run.
 
-A simulated call that hangs sleeps for ever. One that a busy machine delays can run, and waits for a core: to a clock on
-the wall both take long, and here only the first does.
+A simulated call that hangs sleeps forever; a call that is delayed by a busy machine can run, but waits for a core. By
+this clock only the first takes long.
 """
 
 import threading
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.02
 _MOST_S: Final = 5 * LOOK_S
-"""What one look counts at most: who looks may have waited for a core too."""
+"""The most that one check counts, because the checking thread may have waited for a core too."""
 
 
 def is_quiet() -> bool:
@@ -35,7 +35,7 @@ def _sleeps(task: Path) -> bool:
 
 
 class QuietClock:
-    """Seconds that were quiet at two looks in a row. Only the thread called ``looker`` looks; others read."""
+    """Counts the seconds between two checks that both found the process quiet. Only the thread ``looker`` checks."""
 
     def __init__(self, looker: str) -> None:
         self._looker = looker
@@ -44,7 +44,7 @@ class QuietClock:
         self._was_quiet = False
 
     def __call__(self) -> float:
-        """Return how many have passed."""
+        """Return how many quiet seconds have been counted."""
         if threading.current_thread().name == self._looker:
             now_s, now_quiet = time.monotonic(), is_quiet()
             if self._was_quiet and now_quiet:
@@ -54,14 +54,14 @@ class QuietClock:
 
 
 def watch_quietly(watch: CallWatch, limit_s: float) -> None:
-    """Have a watch give calls up after ``limit_s`` quiet seconds; called before any call is watched."""
+    """Make a watch give up calls after ``limit_s`` quiet seconds. Call this before any call is watched."""
     watch.call_s = watch.opening_s = limit_s
     watch.clock = QuietClock("codecfleet-watch")
     watch._wait = lambda rest, seconds: rest.wait(min(seconds, LOOK_S))
 
 
 def wait_quietly(future: "Future[Any]", seconds: float) -> bool:
-    """Wait until a future is done, or for that many quiet seconds; return whether it is done."""
+    """Wait until a future is done, or for ``seconds`` quiet seconds; return whether the future is done."""
     clock = QuietClock(threading.current_thread().name)
     while not future.done() and clock() < seconds:
         time.sleep(LOOK_S)

@@ -1,6 +1,6 @@
-"""Writes the scenario file that the simulated driver reads: a machine of a fleet file, and what goes wrong on it.
+"""Writes the scenario file that the simulated driver reads: a machine of a fleet file, and its faults.
 
-``scenario.h`` says what the libraries make of it. Every device's name ends in "(simulated)".
+``scenario.h`` describes how the libraries use the file. Every device's name ends in "(simulated)".
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,18 +42,18 @@ _CUDA_OF_BRANCH = {
 
 
 class Action(Enum):
-    """What a fault does to the call that meets it."""
+    """The effect of a fault on the call that it hits."""
 
-    STATUS = "status"  #: it returns ``value``, a status of its own library
+    STATUS = "status"  #: the call returns ``value``, a status of its own library
     HANG = "hang"  #: it never returns
     EXIT = "exit"  #: the process ends with the exit code ``value``
-    LOSE = "lose"  #: the device is lost: this and every later call on it says so
-    BREAK = "break"  #: CUDA is broken for its process: this and every later call in it says so
-    XID = "xid"  #: the Xid event ``value`` is raised through NVML, and the call goes on
+    LOSE = "lose"  #: the device is lost: this and all later calls on the device fail with that error
+    BREAK = "break"  #: CUDA is broken for its process: this and all later calls in the process fail with that error
+    XID = "xid"  #: NVML reports the Xid event ``value``, and the call continues
     SHORT = "short"  #: NVENC cuts the bitstream short, NVDEC leaves the picture out
     CORRUPT = "corrupt"  #: NVDEC decodes the picture with an error
-    SLOW = "slow"  #: it takes ``value`` milliseconds longer
-    ANSWER = "answer"  #: a question of NVML's that gives one number (the first of several) gives ``value``
+    SLOW = "slow"  #: the call takes ``value`` milliseconds longer
+    ANSWER = "answer"  #: an NVML query for one number, or for several with this number first, returns ``value``
 
 
 _WITH_VALUE = frozenset({Action.STATUS, Action.EXIT, Action.XID, Action.SLOW, Action.ANSWER})
@@ -61,12 +61,12 @@ _WITH_VALUE = frozenset({Action.STATUS, Action.EXIT, Action.XID, Action.SLOW, Ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault: ``action`` befalls the ``call``-th call of ``function`` on ``device``.
+    """One fault: ``action`` hits the ``call``-th call of ``function`` on ``device``.
 
-    ``device`` is an index of the scenario (NVML's, whatever is visible to CUDA), None for any. Calls are counted from 1
-    per fault; None is every call, and ``onwards`` takes all later ones too. ``function`` is the C name without its
-    version ("cuMemAlloc", "cuvidDecodePicture", "NvEncEncodePicture", "nvmlDeviceGetUUID", "cudlaSubmitTask"); or
-    "cuvidDecodePicture@320x176", for pictures of that size alone.
+    ``device`` is NVML's index in the scenario, whatever is visible to CUDA; None means any device. Each fault counts
+    calls from 1; None means every call, and ``onwards`` includes all later calls. ``function`` is the C name without
+    its version ("cuMemAlloc", "cuvidDecodePicture", "NvEncEncodePicture", "nvmlDeviceGetUUID", "cudlaSubmitTask"); or
+    "cuvidDecodePicture@320x176", for pictures of that size only.
     """
 
     function: str
@@ -92,9 +92,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A machine, its driver, its faults, and how long its engines take for a picture (0: as long as software does).
+    """A machine, its driver, its faults, and how long its engines take for a picture (0: as long as software takes).
 
-    ``driver`` and ``cuda_version`` (13000 is 13.0) come from the machine where they are left out.
+    If ``driver`` or ``cuda_version`` (13000 is 13.0) is left out, it comes from the machine.
     """
 
     machine: SimulatedNode

@@ -1,4 +1,4 @@
-"""Work for a worker of two processes, and programs that have such a worker do it; a module, so that both find it."""
+"""Work for a worker of two processes, and programs that run such a worker; both processes import this module."""
 
 import asyncio
 import ctypes
@@ -29,7 +29,7 @@ SEIZED_S = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(Work[int]):
-    """Stays until a file is there, and says in which process it was."""
+    """Runs until a file exists, and returns its process id."""
 
     gate: str
 
@@ -43,7 +43,7 @@ class Hold(Work[int]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode(Work[tuple[int, list[str]]]):
-    """Decodes a range on the GPU; returns its process, and what tells the pictures apart."""
+    """Decodes a range on the GPU; returns its process id, and the hashes of the pictures."""
 
     range_: DecodeRange
 
@@ -65,7 +65,7 @@ class Decode(Work[tuple[int, list[str]]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seize(Work[None]):
-    """Keeps the interpreter for itself, as a driver's call may, once it has said in which process."""
+    """Holds the GIL, as a driver's call may, after writing its process id to a file."""
 
     told: str
 
@@ -77,7 +77,7 @@ class Seize(Work[None]):
 
 
 def packed(work: Work[Any]) -> tuple[bytes, Constraints]:
-    """Return work as a client sends it."""
+    """Return work packed as a client packs it."""
     return BlobCache(bytes).pack(work)[0], UNCONSTRAINED
 
 
@@ -89,7 +89,7 @@ async def _until(is_so: Callable[[], bool]) -> None:
 async def _filled(
     gate: str, work: tuple[bytes, Constraints]
 ) -> tuple[ray_worker.RayWorker, Any, list[asyncio.Task[Any]]]:
-    """Return a worker whose first process is full, so that the second takes what comes then, and what fills it."""
+    """Return a worker with a full first process, so that the second gets further work; also return its running work."""
     worker = ray_worker.RayWorker(32, takes_gpu=True)
     first = await worker.run("first", *work)
     held = [
@@ -97,14 +97,14 @@ async def _filled(
         for number in range(3)
     ]
     host = worker._host
-    # No simulated GPU is fast enough to ask for it.
+    # no simulated GPU is fast enough for the worker to start a second process by itself
     worker._loop.call_soon_threadsafe(host.start_second, host._spawn_second)
     await _until(lambda: host._second is not None and host._second.is_ready)
     return worker, first, held
 
 
 async def _work(source: str, gate: str, answer: str) -> None:
-    """Have both work; end in the way in which the worker does."""
+    """Let both processes work, then kill the second, which ends this process too."""
     plan = plan_transcode(TranscodeSpec(source=source, output="out.mkv", force=True))
     decode = packed(Decode(job="j", label="decode", range_=plan.work("j", 0, 0, 0).decode))
     worker, first, held = await _filled(gate, decode)
@@ -119,7 +119,7 @@ async def _work(source: str, gate: str, answer: str) -> None:
         "held": sorted({outcome.result for outcome in outcomes[3:]}),
         "frames_done": heartbeat.frames_done,
     }
-    # Not to standard output: what a GPU's process prints comes out a moment later, and this one ends before.
+    # Not to standard output: output of a GPU's process appears a moment later, and this process ends before that.
     await asyncio.to_thread(Path(answer).write_text, json.dumps(told), encoding="utf-8")
     (child,) = {pid for pid, _ in told["decoded"]} - {os.getpid()}
     os.kill(child, signal.SIGKILL)
@@ -127,13 +127,13 @@ async def _work(source: str, gate: str, answer: str) -> None:
 
 
 async def _seize(gate: str, told: str, end: Callable[[ray_worker.RayWorker], Coroutine[Any, Any, None]]) -> None:
-    """Have the second process hang with its interpreter, and let ``end`` see what comes of it."""
+    """Let the second process hang with its interpreter, then let ``end`` end the worker."""
     here = await asyncio.to_thread(Path(gate).with_name, "open")
     await asyncio.to_thread(here.touch)
     hold = packed(Hold(job="j", label="open", gate=str(here)))
     worker, _, held = await _filled(gate, hold)
     child = (await worker.run("there", *hold)).result
-    os.kill(child, signal.SIGINT)  # as a terminal sends it to all; who has work to end hears it from its worker
+    os.kill(child, signal.SIGINT)  # as from a terminal; with work, the process waits for its worker's order
     if (await worker.run("there still", *hold)).result == child:
         held.append(asyncio.create_task(worker.run("seize", *packed(Seize(job="j", label="seize", told=told)))))
         await _until(Path(told).exists)
@@ -141,12 +141,12 @@ async def _seize(gate: str, told: str, end: Callable[[ray_worker.RayWorker], Cor
 
 
 async def _killed(_: ray_worker.RayWorker) -> None:
-    """End as the kernel ends a process when memory is short."""
+    """End this process as the kernel does when memory is short."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def _asked(worker: ray_worker.RayWorker) -> None:
-    """Be asked again and again, as by a supervisor."""
+    """Ask the worker for heartbeats again and again, as a supervisor does."""
     helper.QUIET_S = 1.0  # type: ignore[misc]
     while True:
         await worker.heartbeat(0)
@@ -154,13 +154,13 @@ async def _asked(worker: ray_worker.RayWorker) -> None:
 
 
 def main(source: str, gate: str, answer: str) -> None:
-    """Have a worker do it, to which no Ray gives its GPU; what it did is written to ``answer``."""
+    """Run a worker with a GPU but without Ray, and write its results to ``answer``."""
     _alone_on_a_gpu()
     asyncio.run(_work(source, gate, answer))
 
 
 def seize(folder: str, what: str) -> None:
-    """Have a worker's second process hang, and the worker "killed" or "asked"; modules in ``folder`` are not for it."""
+    """Let a worker's second process hang in ``folder``, where it must not import modules; then end as ``what`` says."""
     _alone_on_a_gpu()
     sys.path.remove("")
     os.chdir(folder)

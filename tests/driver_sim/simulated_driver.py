@@ -17,25 +17,25 @@ from .scenario import Fault, Scenario, machine
 __all__ = ["REPOSITORY", "Ran", "Traced", "needs", "run_on_gpu", "run_simulated", "simulated_environment"]
 
 _SEED = "1"
-"""Streams do nothing before they are waited for; the seed says when another stream's work is done too."""
+"""The seed of deferred work: streams run nothing before a wait, and the seed decides what else runs at a wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One line of the trace: the function that was called, and what it was called with or did."""
+    """One line of the trace: the function, and its arguments or its further actions."""
 
     function: str
     values: Mapping[str, str]
 
     @property
     def is_call(self) -> bool:
-        """Tell the line that every call writes from those that tell more of it."""
+        """Whether this is the line that every call writes, not a line with more details of a call."""
         return "call" in self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a program did. ``exit_code`` is None where it had not ended in time and was killed."""
+    """The result of a program. ``exit_code`` is None if the program did not end in time and was killed."""
 
     exit_code: int | None
     stdout: str
@@ -47,15 +47,15 @@ class Ran:
         return tuple(line for line in self.trace if line.function == function and line.is_call)
 
     def told(self, function: str) -> tuple[Traced, ...]:
-        """Return what a function told of its calls beyond that they happened, in order."""
+        """Return the lines with more details of a function's calls, in order."""
         return tuple(line for line in self.trace if line.function == function and not line.is_call)
 
 
 def simulated_environment(scenario: Scenario, folder: Path, *, shared_state: bool = False) -> dict[str, str]:
-    """Return the variables with which a program finds the simulated driver; the scenario's files lie in ``folder``.
+    """Return the variables with which a program finds the simulated driver; ``folder`` gets the scenario's files.
 
-    The trace is ``folder / "trace"``. With ``shared_state`` all processes that get these variables see one machine:
-    Xids, lost devices, memory and the counters of faults. The work of CUDA's streams is deferred (deferred_work.h);
+    The trace is ``folder / "trace"``. With ``shared_state`` all processes with these variables see one machine: they
+    share Xids, lost devices, memory and fault counters. The work of CUDA's streams is deferred (deferred_work.h);
     ``DRIVER_SIM_DEFER`` in this process's environment is the seed of its order, 0 for none.
 
     Raises:
@@ -83,11 +83,11 @@ def run_simulated(
     arguments: Sequence[str] = (),
     timeout_s: float = 60,
 ) -> Ran:
-    """Run Python code (a string) or a command (a sequence) with the simulated driver, and return what it did.
+    """Run Python code (a string) or a command (a sequence) with the simulated driver, and return the result.
 
     Python code runs in a fork of a process that has imported the package (``fork_server.py``), with the repository
-    importable, and with ``arguments`` in ``sys.argv[1:]``.
-    ``visible_devices`` is CUDA_VISIBLE_DEVICES; ``environment`` is added to this process's own.
+    importable, and with ``arguments`` in ``sys.argv[1:]``. ``visible_devices`` is CUDA_VISIBLE_DEVICES; ``environment``
+    is added to this process's own.
 
     Raises:
         BuildError: the simulator could not be compiled.

@@ -1,4 +1,4 @@
-"""A machine with a GPU on which work begins without Ray, and its GPU's worker starts beside it where that pays."""
+"""Work begins without Ray on a machine with a GPU; the GPU's worker is started only if that saves time."""
 
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,13 @@ transcode = partial(test_transcode.transcode, is_ray_first=False)
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds, which the processor has encoded before a GPU's worker is there."""
+    """A clip of two seconds, which the processor encodes before a GPU's worker has started."""
     made = Clip(times=constant_times(48), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
 
 
 def test_a_short_job_is_software_alone(clip: Path, tmp_path: Path) -> None:
-    """The report says why the GPU took no part."""
+    """The report says why the GPU was not used."""
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264")
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"software"}
@@ -35,7 +35,7 @@ def test_a_short_job_is_software_alone(clip: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", ["--codec h264 --device gpu --encoder software", "--codec h264 --encoder nvenc"])
 def test_what_needs_the_gpu_waits_for_it(options: str, clip: Path, tmp_path: Path) -> None:
-    """Its worker is Ray's, which starts for it."""
+    """A job that needs the GPU waits until Ray has started the GPU's worker."""
     done, report = transcode(clip, tmp_path / "gpu.mp4", options)
     assert done.returncode == 0, done.stderr
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
@@ -45,14 +45,14 @@ def test_what_needs_the_gpu_waits_for_it(options: str, clip: Path, tmp_path: Pat
 
 
 def in_software(clip: Path, folder: Path) -> str:
-    """Return the SHA-256 of what software makes of the clip."""
+    """Return the SHA-256 of the clip encoded in software."""
     done, _ = transcode(clip, folder / "cpu.mp4", SOFTWARE)
     assert done.returncode == 0, done.stderr
     return sha256(folder / "cpu.mp4")
 
 
 def test_a_driver_that_hung_once_costs_no_gpu(clip: Path, tmp_path: Path) -> None:
-    """Where NVML did not list the GPUs, a probe on Ray finds them."""
+    """If NVML did not list the GPUs, a probe on Ray finds them."""
     hangs = Fault(function="nvmlInit", action=Action.HANG, call=1)
     done, report = transcode(clip, tmp_path / "gpu.mp4", "--codec h264 --device gpu --encoder software", [hangs])
     assert done.returncode == 0, done.stderr

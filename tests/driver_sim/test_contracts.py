@@ -1,4 +1,4 @@
-"""The contracts of tests/contract on the driver simulator, with NVIDIA's own packages: none of their tests fails."""
+"""Runs the tests of tests/contract on the driver simulator, with NVIDIA's own packages; all must pass."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -25,21 +25,21 @@ sys.exit(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]],
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Tests of one module: those that match ``only``, on a machine of which the devices ``visible`` are seen."""
+    """The tests of one module that match ``only``, on a machine whose devices ``visible`` are seen."""
 
     module: str
     scenario: Scenario
-    calls: tuple[str, ...]  # what they must have called of the simulated libraries
+    calls: tuple[str, ...]  # functions of the simulated libraries that the tests must have called
     only: str = ""
     visible: str | None = None
-    package: str = "cuda"  # NVIDIA's, without which they are skipped
+    package: str = "cuda"  # NVIDIA's package without which the tests are skipped
 
     def __str__(self) -> str:
         return f"{self.module} on {self.scenario.machine.name}"
 
     @property
     def is_for_later(self) -> bool:
-        """Whether CI leaves it out: NVML's, on all machines but one, and further depths."""
+        """Whether CI leaves the contract out: NVML on all machines but one, and some bit depths."""
         return self.only.endswith(f"and ({OTHER_DEPTHS})") or (
             self.package == "pynvml" and self.scenario.machine != CUT
         )
@@ -53,7 +53,7 @@ CODEC = "PyNvVideoCodec"
 NVDEC = ("nvdec and not fake", "0", CODEC)
 NVENC = "nvenc and not fake"
 OTHER_DEPTHS = "h264-yuv420p10le or av1-yuv420p10le"
-"""CI tries HEVC alone with 10 bits."""
+"""Cases that CI leaves out: with 10 bits, it tests only HEVC."""
 CONTRACTS = (
     Contract("test_dla_session", orin(), ("cudlaMemRegister", "cudlaTask")),
     Contract("test_dla_standalone", orin(), STANDALONE),
@@ -82,7 +82,7 @@ CONTRACTS = (
     ids=str,
 )
 def test_the_contract_holds(contract: Contract) -> None:
-    """All its tests pass, and every encoder that they opened on the driver is closed again."""
+    """All tests of the contract pass, and every encoder that they opened on the driver is closed."""
     if find_spec(contract.package) is None:
         pytest.skip(f"{contract.package} is not installed")
     ran = run_simulated(

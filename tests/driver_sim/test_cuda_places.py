@@ -1,4 +1,4 @@
-"""``frames`` and ``encode`` on a GPU, in a context and beside a stream that the caller names, on the simulator."""
+"""``frames`` and ``encode`` on the simulator, with a GPU, context and stream that the caller names."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ print(json.dumps([current() == own]))
 
 
 def test_frames_come_from_the_gpu_and_the_context_that_are_named(tmp_path: Path) -> None:
-    """Ordinal, UUID and context: software's frames, on that device, and the caller's context is current throughout."""
+    """With an ordinal, UUID or context, frames are on that device, and the caller's context stays current."""
     ran = run_simulated(PLACES, Scenario(machine=L4S), arguments=[str(clip(tmp_path)), str(tmp_path / "out.mp4")])
     *places, refusals, report, same = answers(ran)
     assert places == [[True, [1]], [True, [3]], [True, [2]]]
@@ -92,7 +92,7 @@ print(json.dumps([]))
 
 
 def test_frames_that_come_to_the_host_share_a_stream(tmp_path: Path) -> None:
-    """However many are copied, no stream is opened for each: three sessions' and the pool's, and the movers'."""
+    """However many frames are copied, streams are opened only for three sessions, the pool and the movers."""
     ran = run_simulated(TO_HOST, Scenario(machine=L4S), visible_devices="0", arguments=[str(clip(tmp_path))])
     assert answers(ran) == [[]]
     assert len(ran.calls("cuMemcpyDtoHAsync")) >= 40

@@ -1,6 +1,6 @@
-"""NVIDIA's cuDLA binding, and the library by itself, on the driver simulator: faults, the order of ends, inference.
+"""NVIDIA's cuDLA binding, and the library alone, on the driver simulator: faults, the order of closing, inference.
 
-Every test runs a child process: libraries are found when a process starts.
+Every test runs a child process, because libraries are found when a process starts.
 """
 
 import sys
@@ -52,7 +52,7 @@ def told(call):
 
 
 def scenario(*faults: Fault) -> Scenario:
-    """Return an Orin with three DLAs (real ones have two), and what goes wrong on it."""
+    """Return an Orin with three DLAs (real ones have two) and these faults."""
     orin = machine("orin")
     devices = tuple(
         replace(device, engines={**device.engines, Engine.DLA: DLAS}, memory_bytes=MEMORY_BYTES)
@@ -64,7 +64,7 @@ def scenario(*faults: Fault) -> Scenario:
 
 
 def run(code: str, *faults: Fault, arguments: Sequence[str] = ()) -> Ran:
-    """Run code behind the prelude; it must end well."""
+    """Run code after the prelude; check that it ends without an error."""
     ran = run_simulated(PRELUDE + code, scenario(*faults), arguments=arguments)
     assert ran.exit_code == 0, ran.stderr
     return ran
@@ -72,7 +72,7 @@ def run(code: str, *faults: Fault, arguments: Sequence[str] = ()) -> Ran:
 
 @pytest.mark.parametrize("environment", ["os.environ", "{}"], ids=["isolated", "poisoned"])
 def test_an_asynchronous_error_is_found_and_ends_everything(environment: str) -> None:
-    """An engine's error comes out when its tasks are waited for, whether CUDA reports it or not; then all is lost."""
+    """An engine's error appears when its tasks are waited for, whether CUDA reports it or not; then all is lost."""
     ran = run(
         f"""
 host = open_host(environment={environment})
@@ -99,7 +99,7 @@ print(one.state.value, other.state.value)
 
 
 def test_every_handle_is_asked_when_cuda_blames_an_engine() -> None:
-    """A session whose stream fails for another's task names the DLA that is to blame."""
+    """If a stream fails because of another session's task, the error names the DLA that is to blame."""
     ran = run(
         """
 host = open_host(environment={})
@@ -122,7 +122,7 @@ print(guilty.state.value, innocent.state.value)
     "function", ["cudlaSubmitTask", "cuStreamSynchronize", "cudlaGetLastError", "cuMemcpyHtoDAsync"]
 )
 def test_the_watchdog_gives_up_on_what_never_returns(function: str) -> None:
-    """A call that hangs for ever holds up neither its caller nor the end of the process."""
+    """A call that hangs forever delays neither its caller nor the end of the process."""
     ran = run(
         """
 host = open_host(Timing(limits=TimeLimits(task_s=0.2, grace_s=0.2, call_s=0.4)))
@@ -146,7 +146,7 @@ print(session.state.value)
 
 
 def test_a_discrete_gpu_is_refused() -> None:
-    """Beside a GPU that is not a Tegra's, hybrid mode is an unsupported operation."""
+    """With a discrete GPU, hybrid mode is not supported."""
     gpu = replace(machine("rtx-4090").devices[0], engines={Engine.DLA: 1})
     node = replace(machine("rtx-4090"), devices=(gpu,))
     done = run_simulated(PRELUDE + "told(lambda: open_host().open(0))", Scenario(machine=node))
@@ -154,7 +154,7 @@ def test_a_discrete_gpu_is_refused() -> None:
 
 
 def test_devices_are_destroyed_before_the_context() -> None:
-    """Closing the host waits for tasks, destroys every handle, and only then gives the context back."""
+    """Closing the host waits for tasks, destroys every handle, and only then releases the context."""
     ran = run("""
 host = open_host()
 print(host.count, host.version())
@@ -181,7 +181,7 @@ print([session.state.value for session in sessions])
 
 
 def test_statistics_and_diagnostics_and_skipped_tasks() -> None:
-    """A task writes statistics if it has memory for them; the diagnostics module runs; NOOP runs nothing."""
+    """A task writes statistics if it has memory for them; the diagnostics module runs; NOOP tasks run nothing."""
     ran = run("""
 from codecfleet.actors.dla.engine.tasks import Access, LoadOption, SubmitOption
 host = open_host()
@@ -220,7 +220,7 @@ host.close()
 
 @pytest.mark.parametrize("mode", ["hybrid", "standalone"])
 def test_the_command_says_so_where_the_library_counts_no_dla(tmp_path: Path, mode: str) -> None:
-    """Libcudla alone is not a DLA: one line, exit code 4, and nothing was started."""
+    """If there is only libcudla, but no DLA, the command prints one line, exits with code 4, and starts nothing."""
     without = Scenario(machine=machine("rtx-4090"))
     arguments = ["infer", str(tmp_path / "film.mkv"), "--loadable", "net.dla", "--output", "tensors.npz"]
     arguments += ["--dla-mode", mode]

@@ -54,7 +54,7 @@ print("right", found["cells"].shape, found["cells"].dtype, found["time_base"])
 
 
 def test_infer_decodes_on_nvdec_and_gives_software_s_tensors(tmp_path: Path) -> None:
-    """Every picture comes from NVDEC, none is decoded twice, and the tensors are those of FFmpeg's own decoder."""
+    """Every picture is decoded by NVDEC, only once, and the tensors are those of FFmpeg's decoder."""
     pictures = 26
     clip = Clip(times=constant_times(pictures), options=(("x264-params", "keyint=8"),))
     film = make_clip(tmp_path / "film.mkv", clip)

@@ -1,4 +1,4 @@
-"""cuDLA's standalone mode, NvSciBuf and NvSciSync under their real library names: the rules and faults."""
+"""cuDLA's standalone mode with NvSciBuf and NvSciSync, under the libraries' real names: rules and faults."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def events(*waits, end=None):
 
 
 def test_standalone_mode_needs_no_cuda() -> None:
-    """A task runs without one call of libcuda, and everything is given back in its order."""
+    """A task runs without any call of libcuda, and everything is released in order."""
     ran = run(
         STANDALONE
         + """
@@ -65,7 +65,7 @@ host.close()
 
 
 def test_the_library_enforces_what_the_guide_leaves_to_the_caller() -> None:
-    """No stream, one signal event a submission, no duplicate fence, no CUDA memory: each is refused by itself."""
+    """A stream, a second signal event, a duplicate fence and CUDA memory are each refused."""
     ran = run(
         STANDALONE
         + RAW
@@ -93,7 +93,7 @@ host.close()
 
 
 def test_an_error_comes_out_after_the_fence() -> None:
-    """A task that fails reaches its fence, and the handle is asked then: the session is lost, the error names it."""
+    """The fence of a failed task is reached, and the handle then reports the error, after which the session is lost."""
     ran = run(
         STANDALONE
         + """
@@ -115,7 +115,7 @@ print(session.state.value)
 
 
 def test_a_thread_may_spin() -> None:
-    """With ``Waiting.SPIN`` the fence is polled, and the task's result is there just as well."""
+    """With ``Waiting.SPIN`` the fence is polled; the task's result is the same."""
     ran = run(
         STANDALONE
         + """
@@ -136,7 +136,7 @@ host.close()
 
 @pytest.mark.parametrize("missing", ["libcudla.so.1", "libnvscibuf.so.1", "libnvscisync.so.1"])
 def test_a_missing_library_is_named(missing: str) -> None:
-    """Each library that standalone mode needs: one line with its name, and the way out."""
+    """If one of the needed libraries is missing, one line names it, and another says what to do."""
     ran = run(
         STANDALONE
         + f"""

@@ -1,4 +1,4 @@
-"""EGLStreams, EGLImages and EGLSyncs over the simulated driver: every rule of the guide, and Tegra."""
+"""EGLStreams, EGLImages and EGLSyncs on the simulated driver: every rule of the guide, and Tegra's syncs."""
 
 import json
 from typing import Any
@@ -85,7 +85,7 @@ with EglStream(fifo_frames=4, wait_s=20) as stream:
 def run(
     program: str, scenario: Scenario | None = None, arguments: tuple[str, ...] = (), **environment: str
 ) -> tuple[Ran, list[Any]]:
-    """Run a program on the simulated machine; return what it did, and the list that it found."""
+    """Run a program on the simulated machine; return its result, and the list that it printed."""
     scenario = scenario or Scenario(machine=machine("l4-x4"))
     ran = run_simulated(PRELUDE + program + END, scenario, environment=environment, arguments=arguments)
     assert ran.exit_code == 0, ran.stderr
@@ -94,7 +94,7 @@ def run(
 
 
 def test_frames_go_through_in_order() -> None:
-    """A FIFO gives every frame once, as pitched memory and as arrays, on either side; ``every`` takes some."""
+    """A FIFO passes every frame once, as pitched memory or as arrays, on each side; ``every`` takes some frames."""
     _, found = run("""
 for place, memory, every in (("host", "pitch", 1), ("device", "array", 1), ("auto", "pitch", 5)):
     with EglStream(fifo_frames=3, fps=25) as stream:
@@ -107,12 +107,12 @@ for place, memory, every in (("host", "pitch", 1), ("device", "array", 1), ("aut
 
 
 def str_of(number: int) -> str:
-    """Return the time of a frame at 25 frames a second."""
+    """Return the time of a frame, at 25 frames per second."""
     return {0: "0", 5: "1/5", 10: "2/5"}.get(number, f"{number}/25")
 
 
 def test_streams_are_chained_and_encoded() -> None:
-    """Frames of one stream are presented into another on the device, and encoded out of that one."""
+    """Frames of one stream are presented into another stream on the device, and encoded from there."""
     _, found = run("""
 async def chain(first, second):
     async with codecfleet.frames(first, place="device") as middle:
@@ -129,7 +129,7 @@ with EglStream(fifo_frames=2, fps=25) as first, EglStream(fifo_frames=2, fps=25)
 
 
 def test_a_tegra_s_frames_for_the_host_stay_in_system_memory() -> None:
-    """On an integrated GPU the consumer of host frames asks for system memory; elsewhere there is nothing to ask."""
+    """On an integrated GPU a consumer of host frames requests system memory; on other GPUs it requests nothing."""
     program = """
 with EglStream(fifo_frames=2, fps=25) as stream:
     found.append(len(asyncio.run(through(stream, 3))[0]))
@@ -140,7 +140,7 @@ with EglStream(fifo_frames=2, fps=25) as stream:
 
 
 def test_a_mailbox_gives_the_newest_and_keeps_it() -> None:
-    """A new frame replaces one that was not taken, a missing number says so, and a time-out gives the last again."""
+    """A new frame replaces a frame that was not taken, as numbers show; after a time-out the last one repeats."""
     _, found = run(
         SESSIONS
         + """
@@ -161,7 +161,7 @@ consumer.close()
     )
     held = "UsageError: a consumer holds one frame at a time"
     assert found[:2] == [[3, True, held], [3, False, held]]
-    # Two were replaced; one of them is back, for the third frame's memory was free.
+    # Two frames were replaced; one has returned, because the memory of the third frame was free.
     assert found[2:] == [
         *("UsageError: no frame is held", "OLD_FRAME", 3, True, 1),
         *(None, "ENDED", "UsageError: the producer is closed"),
@@ -169,7 +169,7 @@ consumer.close()
 
 
 def test_the_gpu_orders_what_both_ends_do() -> None:
-    """Without waits on the host: a frame has what was queued before presenting it, and is read before its release."""
+    """Without waits on the host, a frame contains all work queued before presenting, and is read before its release."""
     _, found = run(
         SESSIONS
         + """
@@ -198,7 +198,7 @@ consumer.close()
 
 
 def test_the_last_frame_is_given_again_on_request() -> None:
-    """``repeat_s`` hands out the last frame of a stream that keeps it, with its own number."""
+    """``repeat_s`` returns the last frame again, with its number, if the stream keeps it."""
     _, found = run("""
 async def held(stream):
     slow = asyncio.Event()
@@ -219,7 +219,7 @@ with EglStream(keeps_last=True, repeat_s=0.02) as stream:
 
 
 def test_a_driver_without_the_reset_extension_keeps_the_last_frame() -> None:
-    """Without EGL_NV_stream_reset the stream says that it keeps its last frame, and all frames still arrive."""
+    """Without EGL_NV_stream_reset the stream states that it keeps its last frame, and all frames still arrive."""
     _, found = run(
         """
 with EglStream(fifo_frames=2, fps=25) as stream:
@@ -232,7 +232,7 @@ with EglStream(fifo_frames=2, fps=25) as stream:
 
 
 def test_an_end_that_is_alone_says_so() -> None:
-    """Neither end waits for ever: without the other it is ``DeadlineMissed``, and the device goes on."""
+    """An end without a partner gets ``DeadlineMissed`` instead of waiting forever, and the device stays usable."""
     _, found = run("""
 with EglStream(wait_s=0.2) as stream:
     found.append(refused(lambda: asyncio.run(codecfleet.present(pictures(1), stream))))
@@ -261,7 +261,7 @@ PROCESSES = (
     ids=["pitch on another GPU", "array on another", "killed", "array on the same"],
 )
 def test_frames_of_another_process(die_at: str, memory: str, device: str, expected: list[Any]) -> None:
-    """By a descriptor: pitched memory from any GPU, arrays from the same; a producer's death ends the frames."""
+    """Frames come by a descriptor, pitched memory from any GPU, arrays from the same; a producer's death ends them."""
     _, found = run(CONSUMER, arguments=(die_at, memory, device))
     ended = found[-1].partition(":")[0] if isinstance(found[-1], str) else found[-1]
     assert ended == expected[-1]
@@ -271,7 +271,7 @@ def test_frames_of_another_process(die_at: str, memory: str, device: str, expect
 
 
 def test_a_consumer_that_goes_away_ends_the_producer() -> None:
-    """Breaking off a loop over frames disconnects; the producer says how far it came, and frees its memory."""
+    """Leaving a loop over frames disconnects; the producer's error states how far it came, and its memory is freed."""
     _, found = run("""
 async def broken_off(stream):
     presenting = asyncio.create_task(codecfleet.present(pictures(200), stream))
@@ -287,7 +287,7 @@ with EglStream(fifo_frames=2) as stream:
 
 
 def test_an_end_whose_context_is_gone_calls_the_driver_no_more() -> None:
-    """It is DeviceLost, before a call that would end the process, and closing it is in order."""
+    """The error is ``DeviceLost``, before a call that would end the process; the end can then be closed."""
     ran, found = run(
         SESSIONS
         + """
@@ -305,7 +305,7 @@ found.append(producer.state.name)
 
 
 def test_what_makes_no_sense_is_refused_with_the_way_out() -> None:
-    """No stream, options that exclude each other, sizes that differ: one error each, and the device goes on."""
+    """A missing stream, exclusive options or other sizes give one error each, and the device stays usable."""
     _, found = run("""
 file = os.open("/dev/null", os.O_RDONLY)
 found.append(refused(lambda: EglStream(descriptor=file).handle))
@@ -345,7 +345,7 @@ with EglStream(fifo_frames=1, fps=25) as stream:
 
 
 def test_formats_come_out_as_they_went_in() -> None:
-    """PyAV's pictures go through a stream with all their samples; planar ones of the device are NV12 and its kin."""
+    """PyAV's pictures pass a stream with all samples; planar pictures of the device become NV12 or a similar format."""
     _, found = run("""
 async def once(stream, picture):
     presenting = asyncio.create_task(codecfleet.present([picture], stream))
@@ -368,7 +368,7 @@ for name in ("rgba", "bgr24", "gray", "yuv444p", "yuv420p", "p010le"):
         ["gray", "gray", False, True],
         ["yuv444p", "yuv444p", True, True],
         ["nv12", "yuv420p", True, True],
-        # The same samples in planes: test_layout.py, and the H100's results in benchmarks/.
+        # test_layout.py and benchmarks/results test the same samples in planes
         ["p010le", "yuv420p10le", True, False],
     ]
 
@@ -393,7 +393,7 @@ WRONG_SIZE = "UsageError: a picture of 32x32 rgba does not fit a frame of 64x48 
 
 
 def test_an_image_is_read_and_written() -> None:
-    """CUDA and OpenGL see each other's pixels; where the driver has no such events, the host waits for the syncs."""
+    """CUDA and OpenGL see each other's pixels; if the driver lacks EGL's events, the host waits for the syncs."""
     ran, found = run(IMAGES)
     assert found == [True, [True, False, WRONG_SIZE]]
     assert ran.calls("eglClientWaitSyncKHR")
@@ -401,7 +401,7 @@ def test_an_image_is_read_and_written() -> None:
 
 
 def test_syncs_of_tegra_need_no_host() -> None:
-    """On a Tegra CUDA waits for EGL's sync by an event, and gives EGL a sync of its own event."""
+    """On a Tegra, CUDA waits for EGL's sync through an event, and EGL gets a sync of CUDA's event."""
     ran, found = run(IMAGES, orin())
     assert found == [True, [True, True, WRONG_SIZE]]
     assert ran.calls("cuEventCreateFromEGLSync")
@@ -410,7 +410,7 @@ def test_syncs_of_tegra_need_no_host() -> None:
 
 
 def test_pixels_decide_and_not_the_return_code() -> None:
-    """Where CUDA registers an image and sees other memory, a trial says so, and nothing is read."""
+    """If CUDA registers an image but sees other memory, a trial detects this, and nothing is read."""
     fault = Fault(function="cuGraphicsEGLRegisterImage", action=Action.CORRUPT)
     _, found = run(IMAGES, Scenario(machine=machine("l4-x4"), faults=(fault,)))
     assert found[0].startswith("EngineUnfit: CUDA registers an EGLImage here, but does not see the pixels")
@@ -418,7 +418,7 @@ def test_pixels_decide_and_not_the_return_code() -> None:
 
 
 def test_an_image_of_two_planes() -> None:
-    """Memory behind a descriptor is an image with pitched planes: encoded where it lies, and written to."""
+    """Memory of a descriptor becomes an image with pitched planes, which can be encoded in place and written."""
     _, found = run(
         """
 file = os.memfd_create("camera")

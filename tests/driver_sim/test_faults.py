@@ -1,9 +1,9 @@
-"""Every fault that a driver can have, and the error of ours that it ends in: the table, and the proof of each row.
+"""Every fault that a driver can have ends in the error that the table states.
 
-The faults are those of the scenario language, at four stages of what a session does; the calls go through the real
-PyNvVideoCodec, cuda-python and nvidia-ml-py. What has no error of its own is one of ``Ends``. A process that ends, or
-that falls silent because a call holds the interpreter for ever, cannot say anything itself: the pool says WorkerLost
-when it hears of the end, and the supervisor ends what has not answered for 20 s (docs/supervisor.md).
+The faults are those of the scenario language, at four stages of a session; the calls go through the real
+PyNvVideoCodec, cuda-python and nvidia-ml-py. A fault without an error is one of ``Ends``. A process that ends, or whose
+interpreter a call holds forever, cannot report anything: the pool raises ``WorkerLost`` for an ended process, and the
+supervisor ends a process that has not answered for 20 s (docs/supervisor.md).
 """
 
 from pathlib import Path
@@ -34,13 +34,13 @@ from .scenario import Action
 from .simulated_driver import needs
 
 SHARING = ("EGL", "EGL image", "cudla standalone", "nvscibuf", "nvscisync")
-"""Programs of sessions whose calls go through the code of the others."""
+"""Programs whose calls go through the same code as those of other programs."""
 pytestmark = needs("PyNvVideoCodec", "cuda")
 
 
 @pytest.fixture(scope="module")
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Return what the program of each row under test told, by the row's name."""
+    """Return the report of the program of each tested row, by the row's name."""
     return told_of_rows(request, tmp_path_factory.mktemp("faults"), case_of)
 
 
@@ -51,7 +51,7 @@ def case_of(row: Row) -> Case:
 
 
 def test_every_library_has_its_rows() -> None:
-    """A library that is added is not left out of the table, and no two rows have the same name."""
+    """Every library is in the table, and no two rows have the same name."""
     short = {Path(library.file).name.removeprefix("lib").split(".", maxsplit=1)[0] for library in LIBRARIES}
     names = {"cuda": "libcuda", "nvidia-encode": "nvenc", "nvidia-ml": "nvml"}
     assert {names.get(each, each) for each in short} - {"codecfleet_sim"} == set(PLACES)
@@ -62,14 +62,14 @@ FIRST = first_of_each(ROWS)
 
 
 def is_for_later(row: Row) -> bool:
-    """Tell rows that CI leaves out: harmless ones, and all but the first of a kind; but a status at every stage."""
+    """Whether CI leaves a row out: harmless rows, and repetitions of a kind, except status codes at every stage."""
     has_stages = row.fault.action is Action.STATUS and row.program not in SHARING
     return row.outcome is Ends.NOTHING or (row.name not in FIRST and not has_stages)
 
 
 @pytest.mark.parametrize("row", swept(ROWS, is_slow=is_for_later), ids=lambda row: row.name)
 def test_a_fault_ends_in_its_error(row: Row, told: dict[str, dict[str, Any]]) -> None:
-    """What the table says of the fault is what the work that meets it tells, where it meets it, in two clear lines."""
+    """The error of the table comes where the table says, in two clear lines."""
     answer = told[row.name]
     lines = [line for line in answer["told"] if line[0] != "xids"]
     if isinstance(row.outcome, Ends):
@@ -81,13 +81,13 @@ def test_a_fault_ends_in_its_error(row: Row, told: dict[str, dict[str, Any]]) ->
     assert_clear(message, next_step)
     assert row.words in message
     before = [line[0] for line in lines[: lines.index([step, kind, retry, message, next_step])]]
-    # Work that is given up does not tell in which step it was: those before it are over.
+    # Work that is given up does not report its current step, only the earlier steps.
     assert step == row.step or (step == "work" and before == list(STEPS[: STEPS.index(row.step)]))
     assert answer["exit_code"] == 0
 
 
 def assert_ends(row: Row, answer: dict[str, Any], lines: list[list[str]]) -> None:
-    """Check an outcome that is not an error of ours."""
+    """Check an outcome that is none of our errors."""
     trouble = [line for line in lines if line[1]]
     if row.outcome is PROCESS:
         assert answer["exit_code"] == (EXIT_CODE if row.fault.action is Action.EXIT else 1)
@@ -103,7 +103,7 @@ def assert_ends(row: Row, answer: dict[str, Any], lines: list[list[str]]) -> Non
         assert (trouble, answer["exit_code"]) == ([], 0)
         assert row.program == "nvml" or [line[0] for line in lines] == list(STEPS)
     if row.fault.action is Action.XID:
-        # Tegra's NVML tells of no events, NvSci has no device, and opening and closing NVML is nothing that one does.
+        # Tegra's NVML has no events, NvSci has no device, and NVML's initialisation belongs to no device.
         silent = row.program.startswith(("cudla", "nvsci")) or row.fault.function in ("nvmlInit", "nvmlShutdown")
         is_told = not silent
         assert answer["told"][-1] == ["xids", "", "", f"[{XID}]" if is_told else "[]", ""]

@@ -1,7 +1,7 @@
-"""``frames`` and ``encode`` on the real PyNvVideoCodec and the driver simulator, from end to end.
+"""``frames`` and ``encode`` with the real PyNvVideoCodec on the driver simulator.
 
 The simulator decodes and encodes in software behind NVDEC's and NVENC's interfaces: pictures and bitstreams are real,
-and nothing here was seen on a GPU.
+but these tests show nothing about a GPU.
 """
 
 import json
@@ -129,7 +129,7 @@ def clip(folder: Path, encoder: str = "libx264", pix_fmt: str = "yuv420p") -> Pa
 
 
 def answers(ran: Ran) -> list[Any]:
-    """Return what a program printed, line by line."""
+    """Return the lines that a program printed."""
     assert ran.exit_code == 0, ran.stderr
     return [
         json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[") and not line.startswith("[WARN ]")
@@ -138,7 +138,7 @@ def answers(ran: Ran) -> list[Any]:
 
 @pytest.mark.parametrize(("encoder", "pix_fmt"), [("libx264", "yuv420p"), ("libx265", "yuv420p10le")])
 def test_frames_on_the_device_are_software_s(tmp_path: Path, encoder: str, pix_fmt: str) -> None:
-    """By hash, in order, at the same times, wherever they lie; sessions are shared and nothing falls back."""
+    """Frames on host and device have software's hashes, order and times; sessions are shared, without fallbacks."""
     (found,) = answers(run_on_gpu(COMMON + DECODE, clip(tmp_path, encoder, pix_fmt)))
     assert [each[:4] for each in found] == [
         ["host", COUNT, True, False],
@@ -150,19 +150,19 @@ def test_frames_on_the_device_are_software_s(tmp_path: Path, encoder: str, pix_f
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 def test_frames_on_the_device_are_encoded_there(tmp_path: Path, codec: str) -> None:
-    """Decoded on NVDEC, encoded on NVENC, never on the host between: same count and times, the same pictures."""
+    """Frames decoded on NVDEC and encoded on NVENC never reach the host; count, times and pictures stay the same."""
     output = tmp_path / "out.mp4"
     ran = run_on_gpu(COMMON + ENCODE, clip(tmp_path), output, codec)
     report, (same_times, difference) = answers(ran)
     assert report == [f"{codec}_nvenc", True, COUNT, COUNT, ""]
     assert same_times
     assert difference < 12
-    # Four segments: the first two pictures of each, and the two past its end, are hashed on the host.
+    # Of each of the four segments, the first two pictures and the two after its end are hashed on the host.
     assert 0 < len(ran.calls("cuMemcpyDtoHAsync")) <= 4 * 4
 
 
 def test_options_of_nvdec_reach_the_decoder(tmp_path: Path) -> None:
-    """Latency, the largest size and SEI messages change no sample; statistics are refused by a driver without them."""
+    """Latency, largest size and SEI messages change no sample; drivers without statistics refuse to give them."""
     ordered = "keyint=10:min-keyint=10:scenecut=0:bframes=0:force-cfr=1:nal-hrd=none"
     sizes = ((192, 160), (320, 240))
     clips = [
@@ -197,19 +197,19 @@ def remuxed(template: Path, packets: list[TrackPacket], path: Path) -> Path:
 
 
 def test_a_segment_with_a_picture_that_nvdec_spoils_is_decoded_in_software(tmp_path: Path) -> None:
-    """What the driver says of a picture is heeded, wherever the frames lie; its message is on the program's output."""
+    """The driver's report of a wrong picture counts for frames on host and device; its text reaches standard output."""
     spoilt = Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=12)
-    in_one_segment = COMMON.replace("Fraction(1, 2)", "Fraction(60)")  # a seam would notice it
+    in_one_segment = COMMON.replace("Fraction(1, 2)", "Fraction(60)")  # a wrong picture here would be noticed at a seam
     ran = run_on_gpu(in_one_segment + DECODE, clip(tmp_path), faults=[spoilt])
     (found,) = answers(ran)
     assert [each[:3] for each in found] == [["host", COUNT, True], ["device", COUNT, True], ["auto", COUNT, True]]
     assert [each[4] for each in found] == [{"software": 1}, {"nvdec": 1}, {"nvdec": 1}]
-    assert found[0][5] == ["NVDEC reported wrong pictures of this source, or of one decoded meanwhile"]
+    assert found[0][5] == ["NVDEC reported wrong pictures of this source, or of another source decoded meanwhile"]
     assert "Decode Error occurred for picture" in ran.stdout
 
 
 def test_a_tensor_is_the_decoder_s_surface_and_output_is_the_program_s_own(tmp_path: Path) -> None:
-    """DLPack names memory that holds NV12; and what the program prints comes out, in its order."""
+    """DLPack gives the memory with NV12; the program's own output appears in order."""
     ran = run_on_gpu(COMMON + TENSORS, clip(tmp_path))
     assert answers(ran) == [[True, [240, 192], [2, 0]]]
     lines = ran.stdout.splitlines()

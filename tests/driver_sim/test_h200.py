@@ -1,7 +1,7 @@
-"""The simulated H200 beside a real one: what was recorded of it (tests/fixtures), and what it said of missing engines.
+"""The simulated H200 is compared with the recorded answers of a real H200 (tests/fixtures).
 
-Everything that can be compared is: NVML's answers one by one, what NVDEC can, and the package's words where there is no
-engine. What cannot be is named here, with its reason.
+NVML's answers, NVDEC's capabilities, and the package's messages for missing engines are compared. Answers that cannot
+be compared are listed here with their reasons.
 """
 
 import json
@@ -34,7 +34,7 @@ BESIDE: Final = {
     "the simulator names two more reasons to slow down": r"\.facts\.clocks_throttle_reasons_supported",
     "the recorded report is older than the question": r"\.facts\.brand",
 }
-"""Fields of a device's report that differ, by why."""
+"""Fields of a device's report that differ, with the reasons."""
 
 PROBE = """
 import sys, pynvml
@@ -89,20 +89,20 @@ needs_package = needs("PyNvVideoCodec")
 
 
 def h200() -> Scenario:
-    """Return the simulated machine, with one GPU as the recorded one has."""
+    """Return the simulated machine with one GPU, as the recorded machine had."""
     node = machine("h200-l40s", "h200")
     return Scenario(machine=replace(node, devices=node.devices[:1]))
 
 
 def printed(program: str, *arguments: str) -> Any:
-    """Run a program on it."""
+    """Run a program on the machine; return its output."""
     ran = run_simulated(program, h200(), arguments=arguments)
     assert ran.exit_code == 0, ran.stderr
     return json.loads(ran.stdout.splitlines()[-1])
 
 
 def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Yield each answer of a report by its path; an absent one is its kind and reason."""
+    """Yield each answer of a report by its path; a missing answer is given as its kind and reason."""
     if isinstance(value, dict) and "absence" not in value:
         for key, each in value.items():
             yield from flat(each, f"{path}.{key}")
@@ -110,13 +110,13 @@ def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         for number, each in enumerate(value):
             yield from flat(each, f"{path}[{number}]")
     elif isinstance(value, dict):
-        yield path, (value["absence"], value["reason"].partition(":")[0])  # after the colon are our words
+        yield path, (value["absence"], value["reason"].partition(":")[0])  # the words after the colon are ours
     else:
         yield path, value
 
 
 def test_nvml_answers_as_the_real_one_did() -> None:
-    """Each answer of a device's whole report is the recorded one, absences and their reasons too, or is excused."""
+    """Each answer of a device's report equals the recorded one, reasons for absence included, or is excused."""
     simulated, real = printed(PROBE), RECORDED["nvml"]
     for name in ("driver_version", "nvml_version", "cuda_driver_version", "library_problem"):
         assert simulated[name] == real[name]
@@ -131,7 +131,7 @@ def test_nvml_answers_as_the_real_one_did() -> None:
 
 @needs_package
 def test_nvdec_can_what_the_real_one_can() -> None:
-    """Engines and largest sizes of each codec, sampling and depth that the real one was asked about."""
+    """Engines and largest sizes are equal for each codec, sampling and depth that was recorded."""
     trials = [each for each in RECORDED["devices"][0]["trials"] if each["engine"] == "nvdec"]
     cases = [each["case"] for each in trials]
     asked = [[NAMES.get(MediaCodec(c["codec"]), c["codec"].upper()), c["chroma"], c["bit_depth"]] for c in cases]
@@ -145,7 +145,7 @@ def test_nvdec_can_what_the_real_one_can() -> None:
 
 @needs_package
 def test_missing_engines_are_told_in_the_same_words(tmp_path: Path) -> None:
-    """The package's exceptions where there is no NVENC and no AV1, in the words of the real one, become EngineUnfit."""
+    """The package's exceptions for missing NVENC or AV1, in the real H200's words, become ``EngineUnfit``."""
     clip = Clip(times=constant_times(3), encoder="libsvtav1", options=(("preset", "12"),), width=192, height=160)
     stream = make_clip(tmp_path / "clip.obu", clip)
     asked, made, decoded = printed(WORDS, str(stream))

@@ -1,4 +1,4 @@
-"""``codecfleet infer`` on a simulated machine with three DLAs: worker processes of a private Ray, one for each."""
+"""``codecfleet infer`` on a simulated machine with three DLAs, each with a worker process of a private Ray."""
 
 import json
 import os
@@ -43,7 +43,7 @@ OPTIONS = ("--mean", "10,20,30", "--scale", "0.25", "--segment-seconds", "0.5", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inferred:
-    """How a run of the command ended: its report, what is in its file, and how often each function was called."""
+    """The result of a run of the command: its report, its output file, and the number of calls of each function."""
 
     report: dict[str, Any]
     tensors: dict[str, NDArray[Any]]
@@ -51,11 +51,11 @@ class Inferred:
 
 
 SLOW = Fault(function="cudlaSubmitTask", action=Action.SLOW, value=200)
-"""Every DLA: so that a process which starts late on a busy machine still finds work."""
+"""Every DLA is slow, so that a process which starts late on a busy machine still finds work."""
 
 
 def infer(film: Path, folder: Path, *faults: Fault, options: Sequence[str] = ()) -> Inferred:
-    """Run the command on a machine with three DLAs, all of whose processes see the same faults."""
+    """Run the command on a machine with three DLAs, whose processes all see the same faults."""
     loadable, output = folder / "net.dla", folder / "tensors.npz"
     loadable.write_bytes(NETWORK.to_bytes())
     simulated = simulated_environment(scenario(*faults), folder, shared_state=True)
@@ -85,7 +85,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(film: Path) -> tuple[list[int], NDArray[np.float32]]:
-    """Every frame's time, and what a sequential run would say of it."""
+    """Every frame's time, and the values that a sequential run would give."""
     source = fake_tensor("x", (2, 3, 36, 64), DlaType.HALF)
     scaler = PictureScaler(source)
     with av.open(str(film)) as container:
@@ -106,12 +106,12 @@ def check(found: Inferred, expected: tuple[list[int], NDArray[np.float32]]) -> N
 
 
 def dlas_of(found: Inferred) -> dict[int, int]:
-    """Return how many segments each DLA did."""
+    """Return how many segments each DLA processed."""
     return {int(name.rpartition("/")[2]): count for name, count in found.report["segments_by_device"].items()}
 
 
 def again(found: Inferred) -> str:
-    """Return what the report says of runs that failed."""
+    """Return the report's lines about runs that failed."""
     return next(warning for warning in found.report["warnings"] if "failed and were retried" in warning)
 
 
@@ -130,7 +130,7 @@ def test_three_dlas_do_a_job_without_a_warning(
 def test_a_dla_that_breaks_costs_the_job_nothing(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
-    """All three work; one that fails every task from its tenth on is left alone, and the others do its segments."""
+    """All three DLAs work; a DLA that fails every task from its tenth on gets no more work, and the others continue."""
     broken = Fault(function="cudlaTask.dla1", action=Action.STATUS, value=DATA_MISMATCH, call=10, onwards=True)
     found = infer(film, tmp_path, broken, SLOW)
     check(found, expected)
@@ -143,7 +143,7 @@ def test_a_dla_that_breaks_costs_the_job_nothing(
 def test_a_process_that_dies_costs_the_job_nothing(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
-    """Work that its DLA had begun is repeated."""
+    """Work that the DLA of a killed process had begun is repeated."""
     found = infer(film, tmp_path, Fault(function="cudlaTask", action=Action.EXIT, value=9, call=20))
     check(found, expected)
     assert "died at work" in again(found)
@@ -154,7 +154,7 @@ def test_a_process_that_dies_costs_the_job_nothing(
 def test_a_dla_that_hangs_is_given_up(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]], function: str
 ) -> None:
-    """Its process ends, whether cuDLA notices or nothing ever returns, and the segment is done elsewhere."""
+    """The process of a hanging DLA ends, whether cuDLA notices the hang or not, and its segment runs elsewhere."""
     hang = Fault(function=function, action=Action.HANG, call=8)
     found = infer(film, tmp_path, hang, SLOW, options=["--task-seconds", "0.5"])
     check(found, expected)
@@ -207,7 +207,7 @@ asyncio.run(main())
 def test_the_dlas_of_a_cluster_share_the_work(
     film: Path, tmp_path: Path, expected: tuple[list[int], NDArray[np.float32]]
 ) -> None:
-    """A worker on each node, in a reservation of Ray's; the loadable travels by itself, and nothing is left behind."""
+    """Each node has a worker in a reservation of Ray; the loadable is sent to the nodes, and nothing is left behind."""
     (tmp_path / "net.dla").write_bytes(NETWORK.to_bytes())
     output = tmp_path / "tensors.npz"
     simulated = simulated_environment(scenario(), tmp_path, shared_state=True)
@@ -229,7 +229,7 @@ def test_the_dlas_of_a_cluster_share_the_work(
 
 @pytest.mark.slow
 def test_a_cluster_without_a_dla_says_so(film: Path, tmp_path: Path) -> None:
-    """One line and exit code 4, after its nodes were probed."""
+    """The command prints one line and exits with code 4 after it has probed the nodes."""
     (tmp_path / "net.dla").write_bytes(b"any")
     options = ["--loadable", str(tmp_path / "net.dla"), "--output", str(tmp_path / "out.npz")]
     with ray_cluster(1) as cluster:

@@ -19,19 +19,19 @@ LAYERS = (
 
 
 def test_a_stream_of_several_layers_comes_to_host_and_device(tmp_path: Path) -> None:
-    """VP9 in three layers: NVDEC gives all pictures of all layers, the same as software, wherever they lie."""
+    """NVDEC returns all pictures of VP9 in three layers, the same as software, on the host and on the device."""
     options = (("ts-parameters", LAYERS), ("deadline", "realtime"), ("lag-in-frames", "0"), ("error-resilient", "1"))
     clip = Clip(times=constant_times(COUNT), encoder="libvpx-vp9", options=options, width=192, height=160)
     film = make_clip(tmp_path / "film.mkv", clip)
     every, lowest = (decoded(film, step) for step in (1, 4))
-    assert lowest == every[::4]  # the lowest layer needs no other
+    assert lowest == every[::4]  # the lowest layer refers to no other layer
     (found,) = answers(run_on_gpu(COMMON + DECODE, film))
     assert [each[:3] for each in found] == [[place, COUNT, True] for place in ("host", "device", "auto")]
     assert all(set(each[4]) == {"nvdec"} for each in found)
 
 
 def decoded(film: Path, step: int) -> list[bytes]:
-    """Return the pictures of each ``step``-th packet, fed to a decoder without the others."""
+    """Return the pictures of each ``step``-th packet; the decoder does not get the other packets."""
     with av.open(str(film)) as container:
         stream = container.streams.video[0]
         packets = [packet for packet in container.demux(stream) if packet.size]

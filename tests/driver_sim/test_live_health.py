@@ -1,4 +1,4 @@
-"""Polls of a machine that changes: the reader says the same of the fake and of the simulated library, poll by poll."""
+"""Polls of a machine that changes: the fake and the simulated library give the same readings at every poll."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from .scenario import SIMULATED, Action, Fault, Scenario, machine
 from .simulated_driver import run_simulated
 
 POLLS: TypeAdapter[tuple[tuple[DeviceHealth, ...], ...]] = TypeAdapter(tuple[tuple[DeviceHealth, ...], ...])
-POLLS.rebuild(_types_namespace={"Licence": Licence, "VgpuLoad": VgpuLoad})  # imported for types alone there
+POLLS.rebuild(_types_namespace={"Licence": Licence, "VgpuLoad": VgpuLoad})  # imported only for types there
 PROGRAM = """
 import sys
 from datetime import UTC, datetime
@@ -34,17 +34,17 @@ poll = HealthPoll(pynvml, now_utc=lambda: datetime(2026, 1, 1, tzinfo=UTC))
 sys.stdout.buffer.write(POLLS.dump_json(tuple(poll.poll(frozenset()) for _ in range(2))))
 """
 SECOND = 2
-"""The poll in which the machine has changed; each question of a device is asked once in a poll, but for those below."""
+"""The poll that finds the change; a poll asks each query about a device once, except those below."""
 
 
 def answer(function: str, value: int, action: Action = Action.ANSWER) -> Fault:
-    """Return what makes a question about the first device answer otherwise from the second poll on."""
+    """Return a fault: a query about the first device gets another answer from the second poll on."""
     return Fault(function=function, action=action, value=value, device=0, call=SECOND, onwards=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that befalls the first device of a machine between two polls, and how that shows."""
+    """An event on the first device of a machine between two polls, and the reading that shows it."""
 
     name: str
     faults: tuple[Fault, ...]
@@ -123,7 +123,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_both_machines_are_read_alike_before_and_after(case: Case) -> None:
-    """The first poll finds the machine well, the second what has befallen it, and both libraries lead to one value."""
+    """The first poll finds a healthy machine and the second poll the event; both libraries give the same reading."""
     node = machine(case.fleet, case.node)
     nvml = FakeNvml(node)
     poll = HealthPoll(nvml, now_utc=lambda: datetime(2026, 1, 1, tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""``encode`` of every form of picture on the real PyNvVideoCodec, from host and (simulated) device."""
+"""``encode`` with every form of picture on the real PyNvVideoCodec, from the host and the (simulated) device."""
 
 import json
 from pathlib import Path
@@ -25,9 +25,10 @@ LAYOUTS = {
     "yuv444p": (1, 3, [(1, 1, 1)] * 3),
     "yuv420p": (1, 1.5, [(1, 1, 1), (2, 2, 1), (2, 2, 1)]),
 }
-"""By FFmpeg's name: bytes a sample, rows of all planes for a row of luma, and the planes as objects have them.
+"""For each of FFmpeg's formats: bytes per sample, rows of all planes per row of luma, and the planes of objects.
 
-A plane is how often rows and columns are halved, and its components. PyNvVideoCodec counts 4:2:2 in samples.
+A plane is given by the divisors of its rows and columns, and the number of its components. PyNvVideoCodec counts 4:2:2
+in samples.
 """
 
 COMMON = """
@@ -159,7 +160,7 @@ for name, options in (
 
 
 def told(ran: Ran) -> list[Any]:
-    """Return what a program printed, line by line."""
+    """Return the lines that a program printed."""
     assert ran.exit_code == 0, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[") and "][" not in line[:9]]
 
@@ -174,7 +175,7 @@ def run(program: str, folder: Path, *arguments: str, on: Any = ADA) -> Ran:
 
 @pytest.mark.parametrize("layout", swept(LAYOUTS, is_slow=lambda layout: layout not in {"nv12", "p010le"}))
 def test_every_form_of_a_picture_gives_the_same_file(tmp_path: Path, layout: str) -> None:
-    """Arrays, tensors, planes and raw bytes of one layout: one file by its hash, read where it lies where NVENC can."""
+    """Arrays, tensors, planes and raw bytes of one layout give the same file; NVENC reads them in place if it can."""
     found = told(run(EVERY_FORM, tmp_path, json.dumps([layout, *LAYOUTS[layout]]), on=BLACKWELL))
     assert {tuple(each[1:3]) for each in found} == {("hevc_nvenc", 6)}
     assert len({each[-1] for each in found}) == 1, found
@@ -187,7 +188,7 @@ PACKED_FORMATS = [("rgb24", 3), ("bgra", 4), ("bgr24", 3), ("rgba", 4), ("argb",
 
 @pytest.mark.parametrize(("pix_fmt", "channels"), swept(PACKED_FORMATS, is_slow=PACKED_FORMATS[2:].__contains__))
 def test_packed_rgb_is_converted_alike_wherever_it_lies(tmp_path: Path, pix_fmt: str, channels: int) -> None:
-    """What lies on the GPU is converted as what lies on the host is: the same file."""
+    """RGB on the GPU is converted like RGB on the host, to the same file."""
     found = told(run(PACKED, tmp_path, pix_fmt, str(channels)))
     assert len(found) == 2
     for host, device in found:
@@ -197,7 +198,7 @@ def test_packed_rgb_is_converted_alike_wherever_it_lies(tmp_path: Path, pix_fmt:
 @pytest.mark.parametrize("on_device", ["1", "0"])
 @pytest.mark.parametrize(("codec", "pix_fmt"), [("h264", "yuv420p"), ("hevc", "yuv420p10le")])
 def test_frames_of_the_packages_decoder_are_taken(tmp_path: Path, codec: str, pix_fmt: str, on_device: str) -> None:
-    """What PyNvVideoCodec decodes, on the device or to the host, comes out as it was."""
+    """Pictures that PyNvVideoCodec decodes, on the device or to the host, are encoded unchanged."""
     source = tmp_path / f"source.{codec}"
     with av.open(str(source), "w") as container:
         stream: Any = container.add_stream({"h264": "libx264", "hevc": "libx265"}[codec], 25)
@@ -219,18 +220,18 @@ def test_frames_of_the_packages_decoder_are_taken(tmp_path: Path, codec: str, pi
 
 
 def test_modes_of_one_session_are_in_the_file(tmp_path: Path) -> None:
-    """Rates change live, keyframes come where asked, messages lie beside their picture, and lossless is lossless."""
+    """Rates change during a session, keyframes and messages are at their pictures, and lossless is lossless."""
     ran = run(MODES, tmp_path)
     assert [each[1] for each in told(ran)] == [60, 60, 20, 20, 20]
     for codec in ("h264", "hevc"):
         sizes, keyframes, messages = looked_at(tmp_path / f"live-{codec}.mp4")
-        # The simulator restarts HEVC with new rates; the driver is documented not to.
+        # The simulator restarts HEVC at new rates; by its documentation the real driver does not.
         assert keyframes == ([0, 20] if codec == "h264" else [0, 20, 30])
         assert messages == [3, 20]
         assert sum(sizes[40:60]) < sum(sizes[0:20]) / 4
     rates = [line.values for line in ran.told("NvEncReconfigureEncoder") if "rcParams.averageBitRate" in line.values]
     assert [each["rcParams.averageBitRate"] for each in rates] == ["300000"] * 2
-    # The simulator makes every I picture an IDR picture; what it was told is below.
+    # The simulator makes every I picture an IDR picture; the requested types are checked below.
     assert looked_at(tmp_path / "periods.mp4")[1] == [0, 4, 8, 12, 16]
     with av.open(str(tmp_path / "lossless.mp4")) as container:
         for number, frame in enumerate(container.decode(video=0)):
@@ -248,7 +249,7 @@ def test_modes_of_one_session_are_in_the_file(tmp_path: Path) -> None:
 
 
 def looked_at(path: Path) -> tuple[list[int], list[int], list[int]]:
-    """Return each packet's size in the order in which it is shown, which are keyframes, and which have our message."""
+    """Return packet sizes in display order, the numbers of keyframes, and those of packets with our message."""
     with av.open(str(path)) as container:
         packets = [packet for packet in container.demux(container.streams.video[0]) if packet.size]
     shown = sorted(packets, key=lambda packet: packet.pts or 0)

@@ -1,7 +1,7 @@
-"""What only a driver shows of NVENC sessions, with the real PyNvVideoCodec on the driver simulator.
+"""Properties of NVENC sessions that need a driver, with the real PyNvVideoCodec on the driver simulator.
 
-The simulator encodes in software behind NVENC's interface, so pictures and bitstreams are real; nothing here was seen
-on an NVENC. ``test_contracts.py`` has what every encoder session promises.
+The simulator encodes in software behind NVENC's interface, so pictures and bitstreams are real, but these tests show
+nothing about a real NVENC. ``test_contracts.py`` tests the properties of all encoder sessions.
 """
 
 import base64
@@ -88,18 +88,18 @@ except CodecfleetError as error:
 
 
 def answer(ran: Ran) -> Any:
-    """Return what a program printed last."""
+    """Return the last line that a program printed."""
     assert ran.exit_code == 0, ran.stderr
     return json.loads(ran.stdout.strip().splitlines()[-1])
 
 
 def packets_of(told: list[list[Any]]) -> list[tuple[int, bool, bytes]]:
-    """Read packets as the child wrote them."""
+    """Read packets that the child process wrote."""
     return [(ticks, is_keyframe, base64.b64decode(payload)) for ticks, is_keyframe, payload in told]
 
 
 def test_new_rates_reach_the_driver() -> None:
-    """Each change carries every field, those of the change before included; a keyframe comes where asked."""
+    """Each change has every field, including those of the previous change; a keyframe comes where requested."""
     ran = run_on_gpu(COMMON + RECONFIGURE)
     packets = packets_of(answer(ran))
     assert sorted(ticks for ticks, _, _ in packets) == [number * 40 for number in range(12)]
@@ -124,12 +124,12 @@ def test_new_rates_reach_the_driver() -> None:
     ],
 )
 def test_a_fault_of_the_driver_is_one_of_our_errors(fault: Fault, free_bytes: int | None, error: str) -> None:
-    """What the real package says of each fault is read for what it means."""
+    """The real package's message for each fault is understood."""
     assert answer(run_on_gpu(COMMON + FAIL, json.dumps(free_bytes), "h264", 1, faults=[fault]))[0] == error
 
 
 def test_one_session_too_many_is_a_limit() -> None:
-    """A GeForce driver opens a fixed number of encoders and no more, whatever memory is free."""
+    """A GeForce driver opens a fixed number of encoders, however much memory is free."""
     error, held, message = answer(run_on_gpu(COMMON + FAIL, 1 << 40, "h264", 20))
     assert error == "SessionLimit"
     assert 0 < held < 20
@@ -137,7 +137,7 @@ def test_one_session_too_many_is_a_limit() -> None:
 
 
 def test_ten_bits_of_h264_need_a_blackwell() -> None:
-    """The same settings open where the GPU can, and are refused before an encoder is made where it cannot."""
+    """Settings open if the GPU supports them; otherwise they are refused before an encoder is made."""
     program = COMMON + FAIL.replace('"yuv420p")', '"yuv420p10le")').replace(
         '"yuv420p", number', '"yuv420p10le", number'
     )
@@ -150,7 +150,7 @@ def test_ten_bits_of_h264_need_a_blackwell() -> None:
 
 @pytest.mark.parametrize(("driver", "variant"), [("535.183.01", "_121."), ("580.95.05", "_130.")])
 def test_the_driver_decides_which_interface_is_used(driver: str, variant: str) -> None:
-    """The package loads the variant for the driver's interface, and with either 10 bits stay 10 bits."""
+    """The package loads the variant for the driver's interface, and with each variant 10 bits stay 10 bits."""
     ran = run_on_gpu(COMMON + TEN_BITS, driver=driver)
     library, extradata, packets = answer(ran)
     assert variant in library
@@ -162,7 +162,7 @@ def test_the_driver_decides_which_interface_is_used(driver: str, variant: str) -
 
 
 def test_an_old_driver_is_refused_by_the_package() -> None:
-    """A driver whose interface is older than the package knows is refused at import."""
+    """A driver with an older interface than the package supports is refused at import."""
     result = run_on_gpu("import PyNvVideoCodec", driver="525.60.13")
     assert result.exit_code == 1
     assert "too old" in result.stderr

@@ -1,7 +1,8 @@
-"""Every NVENC setting through the real PyNvVideoCodec: what arrives in the driver's structures.
+"""The values of every NVENC setting in the driver's structures, through the real PyNvVideoCodec.
 
 The simulator writes each field of NV_ENC_INITIALIZE_PARAMS and NV_ENC_CONFIG into its trace, by the names of
-nvEncodeAPI.h. So these tests hold our model against the package's own code, and prove what is refused to be worth it.
+nvEncodeAPI.h. So these tests compare our model with the package's own code, and show that the refused settings would
+fail.
 """
 
 import json
@@ -39,9 +40,9 @@ TUNINGS = {"high_quality": 1, "low_latency": 2, "ultra_low_latency": 3, "uhq": 5
 QPS = ("qpInterP", "qpInterB", "qpIntra")
 MOST = str(2**32 - 1)
 ELSEWHERE = {Codec.H264: {"tier"}, Codec.HEVC: set(), Codec.AV1: {"timinginfo"}}
-"""Fields of the model that a codec has not: they are refused."""
+"""Fields of the model that a codec lacks, so that they are refused."""
 LEFT_TO_THE_PRESET = {("temporalaq", "0"), ("ldkfs", "0")}
-"""Not sent, since the package would switch them on: uhq has the one for itself, low_latency the other."""
+"""Settings that are not sent, because the package would switch them on: the preset decides."""
 MAKE = """
 import json, os, sys
 import PyNvVideoCodec
@@ -61,7 +62,7 @@ print(json.dumps(faults))
 
 
 def read_settings(options: Options) -> NvencSettings:
-    """Return the settings that pairs of text name."""
+    """Return the settings that pairs of strings state."""
     read: dict[str, Any] = {key: read_option(key, text) for key, text in options.items()}
     return NvencSettings(**read)
 
@@ -77,12 +78,12 @@ def quantizers(prefix: str, *values: int) -> Fields:
 
 
 def one(field: str, *texts: str) -> list[tuple[Options, str, Fields]]:
-    """Return cases whose value arrives as it is."""
+    """Return cases whose value arrives unchanged."""
     return [({}, text, {field: text}) for text in texts]
 
 
 def cases(codec: Codec) -> dict[str, list[tuple[Options, str, Fields]]]:
-    """Return for each setting: what else is set with it, its text, and the driver's fields as they must be."""
+    """Return for each setting: the settings that it needs, its text, and the expected fields of the driver."""
     own = f"{codec}Config."
     most = 255 if codec is Codec.AV1 else 51
     quality: Options = {"bitrate": "", "maxbitrate": ""}
@@ -182,14 +183,14 @@ def _headers(codec: Codec) -> dict[str, list[tuple[Options, str, Fields]]]:
 
 
 def options_of(codec: Codec, name: str, others: Options, text: str) -> Options:
-    """Return the options of a case: the base, what goes with the setting, and the setting; "" leaves one out."""
+    """Return the options of a case: the base, the needed settings, and the setting; "" leaves an option out."""
     key = "tuning_info" if name == "lossless" else name
     chosen = {"codec": codec.value} | BASE | others | {key: text}
     return {key: value for key, value in chosen.items() if value}
 
 
 def groups(ran: Ran) -> list[Fields]:
-    """Return what each NvEncInitializeEncoder was called with."""
+    """Return the arguments of each call of NvEncInitializeEncoder."""
     found: list[Fields] = []
     for line in ran.trace:
         if line.function == INITIALIZE and line.is_call:
@@ -200,7 +201,7 @@ def groups(ran: Ran) -> list[Fields]:
 
 
 def initialized(wanted: list[tuple[str, Options, dict[str, Any]]], *, blackwell: bool = False) -> list[Fields]:
-    """Make encoders in a child and return the driver's fields of each."""
+    """Make encoders in a child process; return the driver's fields of each."""
     ran = run_simulated(
         MAKE,
         Scenario(machine=BLACKWELL if blackwell else ADA),
@@ -215,7 +216,7 @@ def initialized(wanted: list[tuple[str, Options, dict[str, Any]]], *, blackwell:
 
 @cache
 def arrived(codec: Codec) -> dict[tuple[str, str], Fields]:
-    """Return the driver's fields by setting and text."""
+    """Return the driver's fields for each setting and text."""
     keys = [(name, text, others) for name, rows in cases(codec).items() for others, text, _ in rows]
     wanted: list[tuple[str, Options, dict[str, Any]]] = [
         ("NV12", options_of(codec, name, others, text), {}) for name, text, others in keys
@@ -226,7 +227,7 @@ def arrived(codec: Codec) -> dict[tuple[str, str], Fields]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_setting_has_a_case(codec: Codec) -> None:
-    """No field of the model goes untried with any codec, and what a codec lacks is refused."""
+    """Every field of the model has a case with each codec, or the codec refuses it."""
     wanted = {entry.name for entry in fields(NvencSettings)}
     tried = {"tuning_info" if name == "lossless" else name for name in cases(codec)}
     lacking = ELSEWHERE[codec] | ({"repeatspspps"} if codec is Codec.AV1 else set())
@@ -242,14 +243,14 @@ def test_every_setting_has_a_case(codec: Codec) -> None:
     swept(((codec, name) for codec in CODECS for name in cases(codec)), is_slow=lambda case: case[0] is not Codec.H264),
 )
 def test_each_value_asked_for_is_the_value_in_the_drivers_structure(codec: Codec, name: str) -> None:
-    """Every value of every setting arrives where nvEncodeAPI.h has it."""
+    """Every value of every setting arrives in its field of nvEncodeAPI.h."""
     for _, text, expected in cases(codec)[name]:
         got = arrived(codec)[name, text]
         assert {field: got.get(field) for field in expected} == expected, f"{name}={text}"
 
 
 def mixed(codec: Codec, chooser: random.Random) -> tuple[Options, Fields]:
-    """Return many settings at once, of those that go together, and the driver's fields as they must be."""
+    """Return many settings that can be combined, and the expected fields of the driver."""
     options: Options = {"codec": codec.value} | BASE
     expected: Fields = {}
     rows = [(name, row) for name, found in cases(codec).items() if name not in ("codec", "lossless") for row in found]
@@ -268,8 +269,8 @@ def mixed(codec: Codec, chooser: random.Random) -> tuple[Options, Fields]:
 
 @pytest.mark.parametrize("codec", swept(CODECS))
 def test_settings_do_not_disturb_each_other(codec: Codec) -> None:
-    """Given all together, in many mixtures, each value still arrives as it was asked for."""
-    chooser = random.Random(7)  # noqa: S311 - the same mixtures in every run
+    """In many combinations of settings, each value still arrives unchanged."""
+    chooser = random.Random(7)  # noqa: S311 - the same combinations in every run
     mixtures = [mixed(codec, chooser) for _ in range(24)]
     assert min(len(options) for options, _ in mixtures) >= 20
     found = initialized([("NV12", options, {}) for options, _ in mixtures])
@@ -279,7 +280,7 @@ def test_settings_do_not_disturb_each_other(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_left_to_the_preset_is_the_presets(codec: Codec) -> None:
-    """A setting that was not given changes no field: bare settings and the preset's own configuration agree."""
+    """A setting that was not given changes no field: bare settings equal the preset's own configuration."""
     plain: Options = {"codec": codec.value, "rc": "constqp", "constqp": "20"}
     (got,) = initialized([("NV12", plain, {})])
     for field in ("enableAQ", "enableTemporalAQ", "enableLookahead", "multiPass", "enableMaxQP", "lookaheadDepth"):
@@ -289,7 +290,7 @@ def test_what_is_left_to_the_preset_is_the_presets(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", swept(CODECS))
 def test_what_is_refused_as_dropped_is_dropped(codec: Codec) -> None:
-    """The package takes those keys and changes nothing: refusing them keeps somebody from believing they worked."""
+    """The package accepts those keys but ignores them, so accepting them would mislead a user."""
     values = {"slice": {"mode": 3, "data": 4}}
     dropped = [key for key, (reason, _) in REFUSED.items() if "drops" in reason and key != "gpuid"]
     options = {"codec": codec.value} | BASE
@@ -302,7 +303,7 @@ def test_what_is_refused_as_dropped_is_dropped(codec: Codec) -> None:
 
 
 def test_what_is_refused_as_misread_is_misread() -> None:
-    """A key "qmin" arrives as nothing, and switches that are 0 switch on; so neither reaches the package."""
+    """The package drops the key "qmin", and turns switches on even for 0, so it gets neither."""
     options = {"codec": "h264"} | BASE
     raw: list[dict[str, Any]] = [
         {"qmin": [20, 21, 22]},
@@ -321,7 +322,7 @@ def test_what_is_refused_as_misread_is_misread() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_surface_is_coded_as_our_table_has_it(codec: Codec) -> None:
-    """Bits and chroma that a surface is coded in are those of the surface."""
+    """A surface is coded with its own bit depth and chroma."""
     kept = [found for name in NVENC_PROFILES[codec].pix_fmts if (found := surface_format(name)) is not None]
     rows: list[tuple[str, Options, dict[str, Any]]] = [
         (SURFACE_NAMES[each.layout], {"codec": codec.value} | BASE, {}) for each in kept

@@ -1,4 +1,4 @@
-"""The simulated NVML through the real binding: the same answers as the fake, and the memory that CUDA allocates."""
+"""The simulated NVML through the real binding gives the fake's answers, and the memory that CUDA allocates."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ def _printed(ran: Ran) -> Any:
 
 @pytest.mark.parametrize("name", swept(MACHINES, is_slow=lambda name: name not in SHORT))
 def test_the_library_answers_what_the_fake_does(name: str) -> None:
-    """Each question that the fake knows has the same answer from the simulated library through the real binding."""
+    """Each query of the fake has the same answer from the simulated library through the real binding."""
     node = MACHINES[name]
     fake = FakeNvml(node)
     fake.nvmlInit()
@@ -43,7 +43,7 @@ def test_the_library_answers_what_the_fake_does(name: str) -> None:
 
 
 def test_memory_and_processes_are_those_of_cuda() -> None:
-    """What a process allocates through CUDA is what NVML says that it uses."""
+    """NVML reports the memory that a process allocates through CUDA."""
     pytest.importorskip("cuda.bindings.driver", reason="cuda-python is not installed")
     program = """
 import json, os, pynvml

@@ -1,6 +1,6 @@
-"""``Decoder`` and ``Encoder`` on the real PyNvVideoCodec and the driver simulator.
+"""``Decoder`` and ``Encoder`` with the real PyNvVideoCodec on the driver simulator.
 
-Their sessions are those of jobs, whose faults ``test_faults.py`` tries.
+They use the sessions of jobs, whose faults ``test_faults.py`` tests.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ pytestmark = needs("PyNvVideoCodec", "cuda")
 
 
 def test_every_step_succeeds(tmp_path: Path) -> None:
-    """A clip is decoded twice on one ``Decoder``; pictures are encoded, at new rates too, by one ``Encoder``."""
+    """A clip is decoded twice with one ``Decoder``; one ``Encoder`` encodes pictures, also at new rates."""
     for answer in told_by(tmp_path, [Case("nvcuvid packets", ()), Case("nvenc packets", ())]):
         assert [line[1] for line in answer["told"]] == [""] * 4
         assert answer["exit_code"] == 0

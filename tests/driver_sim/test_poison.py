@@ -1,4 +1,4 @@
-"""A stream that breaks its decoder's process, beside six good films: it costs the others nothing."""
+"""A stream that breaks its decoder's process does not harm six good films beside it."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ GOOD, POISON = (320, 176), (208, 128)
 
 
 def film(path: Path, size: tuple[int, int], first: int = 0) -> Path:
-    """Make a film of 4 s, in which each second may be a segment; films with another ``first`` time differ."""
+    """Make a film of 4 s, in which each second may be a segment; another ``first`` time gives another film."""
     times = tuple(first + tick for tick in constant_times(FRAMES))
     options = (("x264-params", "keyint=24:scenecut=0"),)
     return make_clip(path, Clip(times=times, width=size[0], height=size[1], options=options))
@@ -31,7 +31,7 @@ def film(path: Path, size: tuple[int, int], first: int = 0) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_six_good_films_end_well_beside_one_that_breaks_nvdec(tmp_path: Path, repository: Path) -> None:
-    """The six are NVDEC's to the end, the poison ends in software, two processes are lost, and all bytes are right."""
+    """NVDEC decodes the six films, the poison ends in software, two processes are lost, and all bytes are right."""
     poison = film(tmp_path / "poison.mp4", POISON)
     good = [film(tmp_path / f"good-{number}.mp4", GOOD, number) for number in range(6)]
     breaks = Fault(function="cuvidDecodePicture@{}x{}".format(*POISON), action=Action.BREAK, call=6, onwards=True)

@@ -1,4 +1,4 @@
-"""``repeatspspps`` of PyNvVideoCodec's guide (2.5): where the output's container repeats parameter sets."""
+"""``repeatspspps`` of PyNvVideoCodec's guide (2.5) is set if the output's container repeats parameter sets."""
 
 import json
 import re
@@ -23,7 +23,7 @@ HEADERS = {"h264": {7, 8}, "hevc": {32, 33, 34}}
 
 
 def test_containers_of_bare_bitstreams_repeat_parameter_sets(tmp_path: Path) -> None:
-    """Each of three IDR pictures has its parameter sets before it in .ts, .h264 and .hevc, and none has in .mkv."""
+    """Each of three IDR pictures has parameter sets in .ts, .h264 and .hevc, and none has them in .mkv."""
     asked = [(f"{codec}{suffix}", codec) for codec in HEADERS for suffix in (".ts", f".{codec}", ".mkv")]
     found = told(run(REPEATS, tmp_path, json.dumps(asked)))
     assert found == [[f"{codec}_nvenc"] for _, codec in asked]
@@ -33,7 +33,7 @@ def test_containers_of_bare_bitstreams_repeat_parameter_sets(tmp_path: Path) -> 
 
 
 def keyframes(path: Path, codec: str) -> list[set[int]]:
-    """Return the types of the NAL units of each keyframe, by their start codes."""
+    """Return the types of the NAL units of each keyframe, found by start codes."""
     with av.open(str(path)) as container:
         packets = [bytes(each) for each in container.demux(container.streams.video[0]) if each.is_keyframe]
     first = [[match[1][0] for match in re.finditer(rb"\x00\x00\x01(.)", packet, re.DOTALL)] for packet in packets]

@@ -1,4 +1,4 @@
-"""The scenario's language: what makes no sense ends the process, and a fault happens to its own calls."""
+"""The scenario's language: an invalid scenario ends the process, and a fault hits only its own calls."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch: pytes
 
 @pytest.mark.parametrize("line", ["nonsense", "device 0\nuuid MIG-1", "name L4 (simulated)", "fault cuInit * 0 hang"])
 def test_a_scenario_that_makes_no_sense_ends_the_process(tmp_path: Path, line: str) -> None:
-    """Nothing runs against half a scenario: the process ends and says which line it was."""
+    """Nothing runs with an invalid scenario: the process ends and names the line."""
     environment = simulated_environment(Scenario(machine=machine("laptop")), tmp_path)
     (tmp_path / "scenario").write_text(f"{line}\n")
     ran = run_simulated(READ, Scenario(machine=machine("laptop")), environment=environment)
@@ -50,9 +50,9 @@ def test_a_scenario_that_makes_no_sense_ends_the_process(tmp_path: Path, line: s
     ],
 )
 def test_a_fault_befalls_its_calls_alone(fault: Fault, verdicts: list[int]) -> None:
-    """A fault happens to the calls of its function that it counts to, on its device, and to no others."""
+    """A fault hits the stated calls of its function on its device, and no others."""
     ran = run_simulated(ENTER, Scenario(machine=machine("l4-x4"), faults=(fault,)), arguments=["cuX"])
-    said = eval(ran.stdout.splitlines()[0])  # noqa: S307 -- a list of pairs that the program above printed
+    said = eval(ran.stdout.splitlines()[0])  # noqa: S307 -- a list of pairs, printed by the program above
     assert [verdict for verdict, _ in said] == verdicts
     expected = {STATUS: 999 if fault.action is Action.LOSE else 7}
     assert all(status == expected[verdict] for verdict, status in said if verdict in expected)

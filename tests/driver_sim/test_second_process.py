@@ -1,4 +1,4 @@
-"""A worker whose GPU is used by two processes: both decode exactly, and they live and die as one."""
+"""Two processes of a worker use one GPU: both decode exactly, and they end together."""
 
 import json
 import signal
@@ -19,9 +19,9 @@ pytestmark = needs("PyNvVideoCodec")
 
 
 def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers(tmp_path: Path) -> None:
-    """What comes when the first has its hands full runs in another process, from the same GPU, with the same pictures.
+    """When the first process is full, further work runs in the second, on the same GPU, with the same pictures.
 
-    Killed, it takes the worker with it: its callers see a worker's death.
+    If the second process is killed, the worker ends, and callers see the worker's death.
     """
     source = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(12)))
     plan = plan_transcode(TranscodeSpec(source=str(source), output="out.mkv", force=True))
@@ -45,15 +45,16 @@ def test_the_second_process_decodes_as_the_first_does_and_its_end_is_the_workers
 
 @pytest.mark.parametrize(("what", "code"), [("killed", -signal.SIGKILL), ("asked", FENCED_CODE)])
 def test_a_second_process_that_hangs_ends_with_the_first(tmp_path: Path, what: str, code: int) -> None:
-    """A process held in a call is silent: the worker notices, and ends; no process stays on its GPU.
+    """If a call holds the second process, the worker notices the silence and ends; no process stays on its GPU.
 
-    Until then an interrupt of the terminal does not end it, and modules in the folder where it works are not its own.
+    Before that, an interrupt from the terminal does not end the process, which imports no modules from its working
+    folder.
     """
     (tmp_path / "av.py").write_text("raise ImportError", encoding="utf-8")
     program = "import sys; from tests.driver_sim.second_works import seize; seize(*sys.argv[1:])"
     simulated, arguments = Scenario(machine=machine("l4-x4")), [str(tmp_path), what]
     ran = run_simulated(program, simulated, visible_devices="0", arguments=arguments, timeout_s=30)
-    # The second one holds the same standard error: a reader of it waits for its end.
+    # The second process holds the same standard error, so a reader waits for the end of both.
     assert ran.exit_code == code, ran.stderr
     assert (tmp_path / "told").exists()
     assert what == "killed" or "it was silent for" in ran.stderr

@@ -1,4 +1,4 @@
-"""The whole product on slices and on a vGPU: films decoded and encoded there, whichever way Ray was started.
+"""The whole product on slices and on a vGPU, however Ray was started.
 
 The slices are those of an RTX PRO 6000 Blackwell: of the GPUs that can be cut, only RTX PRO Blackwell and Thor have
 NVENC in their slices (Multi-Instance GPU User Guide, supported profiles).
@@ -39,13 +39,13 @@ ON_NVENC = (*OPTIONS, "--encoder", "nvenc", "--second-runs", "0")
 
 
 def devices(name: str) -> set[str]:
-    """Return the UUIDs of the devices that work goes to on a machine of ``parts.toml``."""
+    """Return the UUIDs of the devices that get work on a machine of ``parts.toml``."""
     gpus = [device for device in machine(PARTS, name).devices if not device.uuid.endswith("/cpu")]
     return {part.uuid for gpu in gpus for part in (gpu.slices or (gpu,))}
 
 
 def simulated(name: str, folder: Path, faults: Sequence[Fault] = ()) -> dict[str, str]:
-    """Return the variables with which programs find a machine of ``parts.toml``."""
+    """Return the variables with which programs see a machine of ``parts.toml``."""
     folder.mkdir()
     scenario = Scenario(machine=machine(PARTS, name), faults=tuple(faults), decode_picture_us=PICTURE_US)
     return simulated_environment(scenario, folder, shared_state=True)
@@ -60,7 +60,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """A cluster whose head does no work, for nodes that tests start."""
+    """Provide a cluster whose head does no work, to which tests add nodes."""
     with ray_cluster() as running:
         yield running
 
@@ -72,14 +72,14 @@ def codecfleet(*arguments: str, env: Mapping[str, str]) -> "subprocess.Completed
 
 
 def report_of(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
-    """Return the report of a job that went well."""
+    """Return the report of a job that succeeded."""
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["report"]
     return found
 
 
 def processes(folder: Path, engine: str) -> dict[str, set[str]]:
-    """Return the processes that had sessions for the clip on each device, by its UUID."""
+    """Return the processes that had sessions for the clip, by the UUID of their device."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for line in (folder / "trace").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"session engine={engine} ") and line.endswith(f"size={SIZE}"):
@@ -89,7 +89,7 @@ def processes(folder: Path, engine: str) -> dict[str, set[str]]:
 
 
 def assert_done_on(name: str, folder: Path, report: dict[str, Any]) -> None:
-    """Each device that worked decoded and encoded in one process of its own, and none fell back."""
+    """Check that each device decoded and encoded in one process, without a fallback."""
     assert report["encoder_kind"].startswith("h264_nvenc")
     assert {segment["decoded_by"] for segment in report["segments"]} == {"nvdec"}
     assert report["warnings"] == []
@@ -102,7 +102,7 @@ def assert_done_on(name: str, folder: Path, report: dict[str, Any]) -> None:
 
 
 def assert_exact(clip: Path, output: Path) -> None:
-    """``codecfleet verify`` finds every frame, once and at its time."""
+    """Check with ``codecfleet verify`` that the output has every frame once, at its time."""
     checked = codecfleet("verify", str(clip), str(output), env=os.environ)
     assert checked.returncode == 0, checked.stdout
     assert f"complete: {FRAMES} frames" in checked.stdout
@@ -110,7 +110,7 @@ def assert_exact(clip: Path, output: Path) -> None:
 
 @pytest.mark.parametrize("name", swept(["slices", "guest"]))
 def test_a_private_ray_works_on_slices_and_on_a_guest(name: str, clip: Path, tmp_path: Path) -> None:
-    """Several slices work, each in its worker process, and so does a vGPU; the film is exact, and never left a GPU."""
+    """Several slices and a vGPU work, each in its own worker process; the film is exact, and never leaves a GPU."""
     env = {**os.environ, **simulated(name, tmp_path / "simulation")}
     output = tmp_path / "out.mp4"
     report = report_of(codecfleet("transcode", str(clip), str(output), *ON_NVENC, env=env))
@@ -130,13 +130,13 @@ WAYS = {
     "uuids": ("slices", ("--num-gpus", "3"), {"CUDA_VISIBLE_DEVICES": ",".join(sorted(devices("slices")))}),
     "guest": ("guest", (), {}),
 }
-"""How Ray's node is started, by what the test calls it: the machine, options of ``ray start``, and variables."""
+"""Ways to start a node of Ray, by name: the machine, the options of ``ray start``, and variables."""
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.slow
 def test_a_cluster_uses_every_slice_and_a_guest(way: str, cluster: RayCluster, clip: Path, tmp_path: Path) -> None:
-    """However a node is started, each of its slices has one worker, no device is quarantined, and the film is exact."""
+    """However a node is started, each slice has one worker, no device is quarantined, and the film is exact."""
     name, options, variables = WAYS[way]
     folder, output = tmp_path / "simulation", tmp_path / "out.mp4"
     with cluster.started_node("--num-cpus", "2", *options, env={**simulated(name, folder), **variables}):
@@ -153,7 +153,7 @@ def test_a_cluster_uses_every_slice_and_a_guest(way: str, cluster: RayCluster, c
 def test_a_guest_whose_nvenc_cannot_open_is_encoded_in_software(
     cluster: RayCluster, clip: Path, tmp_path: Path
 ) -> None:
-    """An NVENC on which no session opens costs the job nothing but its speed: software encodes, and it is exact."""
+    """If no session opens on an NVENC, software encodes, more slowly but exactly."""
     refused = Fault(function="NvEncOpenEncodeSessionEx", action=Action.STATUS, value=2)
     output = tmp_path / "out.mp4"
     with cluster.started_node("--num-cpus", "2", env=simulated("guest", tmp_path / "simulation", [refused])):

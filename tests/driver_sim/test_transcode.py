@@ -1,4 +1,4 @@
-"""The whole product on a simulated GPU: a film decoded on NVDEC by a worker of a private Ray, and encoded beside it."""
+"""The whole product on a simulated GPU: a worker of a private Ray decodes on NVDEC, and software or NVENC encodes."""
 
 import hashlib
 import json
@@ -28,15 +28,15 @@ HYBRID = "--codec h264 --device gpu --encoder software"
 SOFTWARE = "--codec h264 --device cpu"
 FRAMES = 120
 SEAM_PICTURES = 2
-"""How many pictures each side of a cut hashes: these alone come to the host."""
+"""How many pictures each side of a cut hashes; only these are copied to the host."""
 
 
 def transcode(
     film: Path, output: Path, options: str, faults: Sequence[Fault] = (), *, is_ray_first: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command line on a machine with one simulated GPU; return how it ended, and its report.
+    """Run the command line on a machine with one simulated GPU; return the process and the report.
 
-    Software alone never waits for Ray.
+    A job only in software never waits for Ray.
     """
     folder = output.parent / "simulation"
     folder.mkdir(exist_ok=True)
@@ -63,14 +63,14 @@ def sha256(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small clip of 5 s: what is encoded beside a simulated GPU is encoded by this machine."""
+    """A small clip of 5 s; software encodes it on the cores of this machine."""
     made = Clip(times=constant_times(FRAMES), width=320, height=176, options=(("x264-params", "keyint=24:scenecut=0"),))
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", made)
 
 
 @pytest.fixture(scope="module")
 def in_software(clip: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The SHA-256 of what software makes of the clip."""
+    """The SHA-256 of the clip encoded in software."""
     output = tmp_path_factory.mktemp("software") / "cpu.mp4"
     done, report = transcode(clip, output, SOFTWARE)
     assert done.returncode == 0, done.stderr
@@ -89,7 +89,7 @@ def test_nvdec_gives_the_bytes_that_software_gives(clip: Path, in_software: str,
 
 
 def counted(output: Path, function: str) -> int:
-    """Return how often a function of the driver was called for the run that wrote ``output``."""
+    """Return how often the run that wrote ``output`` called a function of the driver."""
     lines = (output.parent / "simulation" / "trace").read_text(encoding="utf-8").splitlines()
     return sum(line.split(maxsplit=1)[0] == function for line in lines)
 
@@ -97,7 +97,7 @@ def counted(output: Path, function: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path, codec: str) -> None:
-    """By default the GPU does it all where that is faster: exactly, and what it decodes never leaves it."""
+    """By default the GPU does all the work if that is faster; the output is exact, and pictures stay on the GPU."""
     output = tmp_path / "gpu.mp4"
     done, report = transcode(clip, output, f"--codec {codec}")
     assert done.returncode == 0, done.stderr
@@ -122,7 +122,7 @@ def test_a_film_is_decoded_and_encoded_on_one_device(clip: Path, tmp_path: Path,
 
 @pytest.mark.slow
 def test_what_software_decodes_for_nvenc_gives_the_same_bytes(clip: Path, tmp_path: Path) -> None:
-    """A picture that NVDEC spoils is decoded in software, brought to the device, and encoded to the same bytes."""
+    """A picture that NVDEC spoils is decoded in software, copied to the device, and encoded to the same bytes."""
     done, report = transcode(clip, tmp_path / "nvdec.mp4", "--codec h264 --encoder nvenc")
     assert done.returncode == 0, done.stderr
     spoilt = [Fault(function="cuvidDecodePicture", action=Action.CORRUPT, call=call) for call in (20, 90)]
@@ -144,7 +144,7 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
         (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
         died = "every GPU's worker process died 5 times in a row: it did not start: " in line
         is_lost = "Ray assigned GPU 0, but nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
-        # The health poll may see Xid 79, or a worker the loss: the GPU is in quarantine before the fifth death.
+        # The health poll may see Xid 79, or a worker may lose the device: in both cases the GPU is quarantined early.
         assert died or "no GPU became available for it within" in line, line
         assert is_lost or (not died and "Xid 79" in line), line
         assert "Run codecfleet doctor" in line

@@ -1,4 +1,4 @@
-"""Codec trials of GPUs of one kind on the simulated driver: each engine that fails is its own device's."""
+"""Codec trials of equal GPUs on the simulated driver: a failing engine counts only for its own device."""
 
 import json
 from typing import Final
@@ -26,7 +26,7 @@ GENERIC: Final = 20
 @needs("PyNvVideoCodec")
 @pytest.mark.parametrize("sick", [0, 1])
 def test_a_gpu_whose_nvenc_fails_is_known_though_its_neighbour_encodes(sick: int) -> None:
-    """The quick test of the same is in tests/unit/cluster/probes/node/test_device_trials.py."""
+    """A quick version of this test is in tests/unit/cluster/probes/node/test_device_trials.py."""
     faults = (Fault(function="NvEncEncodePicture", action=Action.STATUS, value=GENERIC, device=sick),)
     ran = run_simulated(PROBE, Scenario(machine=machine("l4-x4"), faults=faults), timeout_s=200)
     assert ran.exit_code == 0, ran.stderr

@@ -205,7 +205,7 @@ UNNAMED = ENCODE.format(said="None", options="stream=int(stream)")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait of the product: what it is, what takes it out of the program, and the program that needs it."""
+    """A wait of the product: its name, the code that removes it, and a program that needs it."""
 
     what: str
     without: str
@@ -228,14 +228,14 @@ WAITS = (
 
 
 def film(folder: Path) -> Path:
-    """Make a film whose pictures are shown as they are coded, for which NVDEC has a low latency."""
+    """Make a film whose pictures are shown in coding order, for which NVDEC has a low latency."""
     ordered = (("x264-params", "keyint=10:min-keyint=10:scenecut=0:bframes=0"),)
     return make_clip(folder / "in.mp4", Clip(times=constant_times(40), options=ordered, width=192, height=160))
 
 
 @pytest.mark.parametrize("wait", swept(WAITS), ids=lambda wait: wait.what)
 def test_no_wait_can_be_left_out(wait: Wait, tmp_path: Path) -> None:
-    """The bytes are right with the wait, and wrong without it."""
+    """The bytes are right with the wait, and wrong without."""
     twice = f"print(is_right(program))\n{wait.without}\nprint(is_right(program))\n"
     ran = run_on_gpu(COMMON + wait.program + twice, film(tmp_path), tmp_path)
     assert [line for line in ran.stdout.splitlines() if line in {"True", "False"}] == ["True", "False"], ran.stderr

@@ -44,7 +44,7 @@ def lost(failure: CudaFailure, device: int) -> DeviceLost:
 
 
 class CudaCalls:
-    """The primary context of the integrated GPU, the one coupled with DLAs (3.4). Methods raise ``CudaFailure``."""
+    """The primary context of the integrated GPU, which is coupled with DLAs. Methods raise ``CudaFailure``."""
 
     def __init__(self, driver: Any, waiting: Waiting = Waiting.BLOCK) -> None:
         self._driver = driver

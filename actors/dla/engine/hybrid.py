@@ -35,11 +35,11 @@ class HybridSession(DlaSession):
     """One cuDLA device handle in hybrid mode (``CUDLA_CUDA_DLA``).
 
     Tasks and copies run in the order of the session's CUDA stream; use ``stream`` to put your own kernels between them.
-    Memory of CUDA's virtual memory management is not supported (5.4).
+    Memory of CUDA's virtual memory management is not supported (CUDA for Tegra 5.4).
     """
 
     mode: ClassVar = DlaMode.HYBRID
-    stream: int  # the session's own CUDA stream (a CUstream); tasks and other work run in its order
+    stream: int  # the session's own CUDA stream (a CUstream), which orders tasks and other work
 
     def __init__(self, library: Cudla, cuda: CudaCalls, device: int, timing: Timing, host: "DlaHost") -> None:
         self._cuda = cuda
@@ -58,7 +58,7 @@ class HybridSession(DlaSession):
         return self._cuda.context
 
     def view(self, buffer: DeviceBuffer) -> None:
-        """Return None: a hybrid DLA uses device memory, which the processor cannot reach (Table 1)."""
+        """Return None: a hybrid DLA uses device memory, which the processor cannot reach (CUDA for Tegra, Table 1)."""
 
     def host_array(self, size_bytes: int) -> NDArray[np.uint8]:
         """Return page-locked memory, as ``choose_memory`` chooses for the processor and CUDA's copies."""
@@ -81,7 +81,9 @@ class HybridSession(DlaSession):
 
     def _registered(self, memory: int, size_bytes: int, access: Access) -> int:
         is_managed = self._calls.ask("cuPointerGetAttribute", partial(self._cuda.is_managed, memory))
-        self._calls.refuse_unless(not is_managed, "cuDLA takes no managed memory: use cuMemAlloc's, or allocate")
+        self._calls.refuse_unless(
+            not is_managed, "cuDLA takes no managed memory: use cuMemAlloc, or this session's allocate"
+        )
         return int(self._calls.cudla("cudlaMemRegister", self.handle, memory, size_bytes, int(access)))
 
     def _allocated(self, size_bytes: int) -> int:

@@ -37,7 +37,7 @@ class Cudla(Protocol):
 
 
 class CudlaBinding:
-    """``cuda.bindings.cudla``, in hybrid mode: the binding refuses standalone mode."""
+    """``cuda.bindings.cudla``, for hybrid mode only, because the binding refuses standalone mode."""
 
     def __init__(self, binding: Any) -> None:
         self._binding = binding
@@ -94,7 +94,7 @@ _SIGNATURES: Final[dict[str, tuple[_Types, type[Any] | None, _Types]]] = {
 
 
 class CudlaLibrary:
-    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` without the library."""
+    """``libcudla.so.1`` itself, for standalone mode, which NVIDIA's binding lacks. ``OSError`` if it is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = load("libcudla.so.1")
@@ -111,7 +111,7 @@ class CudlaLibrary:
     def attribute(self, handle: int, which: int) -> int:
         """Return a device's attribute (``cudlaDeviceGetAttribute``)."""
         value = int(self.call("cudlaDeviceGetAttribute", handle, which))
-        return value & 0xFF if which == UNIFIED_ADDRESSING else value  # a union whose member is a byte
+        return value & 0xFF if which == UNIFIED_ADDRESSING else value  # the value is a union whose member is one byte
 
     def descriptors(self, module: int, kind: tuple[int, int]) -> tuple[TensorDescriptor, ...]:
         """Return the descriptors of one of ``DESCRIPTORS``."""

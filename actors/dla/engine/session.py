@@ -102,9 +102,9 @@ class DlaSession(Closing):
         return DeviceAttributes(bool(shared), version)
 
     def load(self, loadable: bytes, options: LoadOption = LoadOption.NONE) -> DlaModule:
-        """Load a loadable (``cudlaModuleLoadFromMemory``); ``b""`` with ``FAULT_DIAGNOSTICS``.
+        """Load a loadable (``cudlaModuleLoadFromMemory``); pass ``b""`` with ``FAULT_DIAGNOSTICS``.
 
-        A handle can take only one loadable, ever (cuDLA API reference); ``close`` unloads it.
+        A handle takes only one loadable in its life (cuDLA API reference); ``close`` unloads it.
 
         Raises:
             Unsupported: the bytes are no loadable for this DLA and its software. Final for this session.
@@ -166,7 +166,9 @@ class DlaSession(Closing):
     def free(self, buffer: DeviceBuffer) -> None:
         """Unregister a buffer and free its memory; the tasks that use it must be done."""
         with self._turn:
-            self._calls.refuse_unless(self._buffers.get(buffer.memory) is buffer, "the buffer is not this session's")
+            self._calls.refuse_unless(
+                self._buffers.get(buffer.memory) is buffer, "the buffer belongs to another session"
+            )
             self.unregister(buffer.registration)
             self._calls.ask("freeing memory", partial(self._freed, buffer.memory))
             del self._buffers[buffer.memory]
@@ -213,7 +215,7 @@ class DlaSession(Closing):
             stream: for hybrid mode. The tasks wait for earlier work of this CUDA stream and of the session's own
                 stream; later work of this CUDA stream waits for the tasks. None is the session's own stream.
             options: how the tasks are submitted.
-            waits: for standalone mode. Fences that must be reached before the first task begins; no two of the same
+            waits: for standalone mode. Fences that must be reached before the first task begins; no two at the same
                 point.
         """
         with self._turn:

@@ -32,7 +32,7 @@ class SubmitOption(IntFlag):
 
     NONE = 0
     NOOP = 1  #: do everything but run the tasks
-    SKIP_LOCK = 2  #: cuDLA need not lock, since no other thread submits to this handle or stream now
+    SKIP_LOCK = 2  #: cuDLA need not lock: no other thread submits to this handle or stream meanwhile
     DIAGNOSTICS = 4  #: the tasks run the module of the diagnostics
 
 
@@ -51,7 +51,7 @@ class DlaModule:
     handle: int
     inputs: tuple[TensorDescriptor, ...]
     outputs: tuple[TensorDescriptor, ...]
-    statistics: tuple[TensorDescriptor, ...]  # in the order of a task's buffers
+    statistics: tuple[TensorDescriptor, ...]  # the tensors of statistics, in the order of a task's buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class DlaTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskEvents:
-    """The fences of a standalone submission (5.1.4): the first task waits, the last task signals."""
+    """The fences of a standalone submission (CUDA for Tegra 5.1.4): the first task waits, the last task signals."""
 
-    waits: tuple[Fence, ...]  # the fences for which the submission waits, no two of the same point
+    waits: tuple[Fence, ...]  # the fences for which the submission waits, no two at the same point
     semaphore: int  # the DLA's address of the sync object to signal
     end: Fence  # the fence of that signal, which cuDLA fills in
 

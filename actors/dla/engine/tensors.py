@@ -149,7 +149,9 @@ class TensorDescriptor:
     data_category: DataCategory
     pixel_format: PixelFormat
     pixel_mapping: PixelMapping
-    strides_bytes: tuple[int, ...] = (0,) * STRIDES  # steps by element, row, channel (group), picture; 0: not stated
+    strides_bytes: tuple[int, ...] = (
+        0,
+    ) * STRIDES  # steps to the next element, row, channel (group), picture; 0: not stated
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -1,6 +1,6 @@
 """Turns pictures on the GPU into a DLA's input tensors, in one CUDA stream.
 
-All arithmetic is in whole numbers, so the tensors equal ``ExactScaler``'s byte for byte.
+All arithmetic is in whole numbers, so the tensors equal those of ``ExactScaler`` byte for byte.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ __global__ void fill(const unsigned char *planes, char *tensor, const Element *t
 }
 """
 KERNEL_NAMES: Final = {1: "fill<unsigned char>", 2: "fill<unsigned short>", 4: "fill<unsigned int>"}
-"""The kernels, by the size of an element in bytes."""
+"""The name of the kernel for each size of an element in bytes."""
 _BETWEEN: Final = SurfaceFormat(SurfaceLayout.YUV444, 8, halved_across=False, halved_down=False)
 """The format to which a picture is scaled: three planes of the tensor's size."""
 

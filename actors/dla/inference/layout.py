@@ -55,7 +55,7 @@ def _view(descriptor: TensorDescriptor, memory: NDArray[np.uint8]) -> NDArray[An
 def tensor_steps(
     descriptor: TensorDescriptor,
 ) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int, int, int]]:
-    """Return the shape (pictures, channel groups, channels a group, rows, columns), and the steps in bytes."""
+    """Return the shape (pictures, channel groups, channels in a group, rows, columns), and the steps in bytes."""
     element = descriptor.data_type.dtype.itemsize
     n, c, h, w = descriptor.shape
     pixel, row, plane, picture, *_ = descriptor.strides_bytes

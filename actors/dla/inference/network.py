@@ -233,7 +233,7 @@ class WarmNetworks:
 
 @cache
 def warm_networks() -> WarmNetworks:
-    """Return this process's networks, which are closed, in order, before the process ends."""
+    """Return the networks of this process. They are closed in order before the process ends."""
     networks = WarmNetworks()
     atexit.register(networks.close)
     return networks

@@ -9,7 +9,7 @@ from .library import Attribute, Loader, SciLibrary
 ALIGNMENT_BYTES: Final = 512
 """The alignment that a DLA needs, as in NVIDIA's samples of standalone mode.
 
-Section 5.4 only says that buffers "must adhere to DLA alignment constraints".
+CUDA for Tegra 5.4 only says that buffers "must adhere to DLA alignment constraints".
 """
 _TYPES, _NEED_CPU_ACCESS, _REQUIRED_PERMISSION = 1, 2, 3
 _RAW_SIZE, _RAW_ALIGNMENT = 0x10000, 0x10001
@@ -28,7 +28,7 @@ class SciBuffer:
 
 
 class SciBuffers:
-    """Allocates buffers. Methods raise ``NvSciFailure``; the constructor raises ``OSError`` without libnvscibuf."""
+    """Allocates buffers. ``NvSciFailure`` if a call fails, ``OSError`` if libnvscibuf is missing."""
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
         self._library = SciLibrary("libnvscibuf.so.1", "NvSciBuf", load)
@@ -38,7 +38,7 @@ class SciBuffers:
         self._library.open_module()
 
     def allocate(self, size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> SciBuffer:
-        """Allocate a tensor of bytes that the processor and a DLA may read and write, aligned for the DLA."""
+        """Allocate bytes that the processor and a DLA may read and write, aligned for the DLA."""
         library = self._library
         asked = library.attribute_list(
             (

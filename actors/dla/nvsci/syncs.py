@@ -45,7 +45,7 @@ class Fence:
 class SciSyncs:
     """Makes sync objects, signals and waits.
 
-    Methods raise ``NvSciFailure``; the constructor raises ``OSError`` without libnvscisync.
+    Methods raise ``NvSciFailure``; the constructor raises ``OSError`` if libnvscisync is missing.
     """
 
     def __init__(self, load: Loader = ctypes.CDLL) -> None:
@@ -89,11 +89,11 @@ class SciSyncs:
         self._library.call("ObjSignal", object_)
 
     def wait(self, fence: Fence) -> None:
-        """Sleep until a fence is reached. For one thread at a time. A fence reports no errors of the engine (5.1.5)."""
+        """Sleep until a fence is reached. For one thread at a time. Fences report no errors of the engine."""
         self._library.call("FenceWait", fence.address, self._waiting(), ctypes.c_int64(WITHOUT_END))
 
     def spin(self, fence: Fence) -> None:
-        """Poll until a fence is reached. Returns sooner than ``wait``, but keeps a core busy (3.5)."""
+        """Poll until a fence is reached. Returns sooner than ``wait``, but keeps a core busy (CUDA for Tegra 3.5)."""
         context = self._waiting()
         while True:
             try:

@@ -1,6 +1,6 @@
 """Reads a fragmented mp4 in part: the header, and the fragments of one range.
 
-FFmpeg reads every fragment's table when it opens a file, so the earlier fragments appear to it as one box to skip.
+FFmpeg reads every fragment's table when it opens a file, so here FFmpeg sees the earlier fragments as one box to skip.
 """
 
 import os

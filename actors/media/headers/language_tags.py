@@ -1,4 +1,4 @@
-"""Reads and writes languages by BCP 47 ("pt-BR"), which FFmpeg does not: LanguageBCP47 of Matroska, ``elng`` of mp4.
+"""Reads and writes BCP 47 language tags, which FFmpeg ignores: Matroska's LanguageBCP47 and mp4's ``elng``.
 
 FFmpeg's muxer writes the language as part of the track's name. In the complete file the name is shortened and the
 language tag takes the room beside the name, so that nothing else moves. Sources: RFC 9559 5.1.4.1.20 and 12; ISO/IEC
@@ -66,7 +66,7 @@ _LETTERS: Final = 3
 
 
 class LanguageForm(Enum):
-    """How a container states a language by BCP 47."""
+    """How a container states a BCP 47 language tag."""
 
     MATROSKA = "an element beside the track's name"
     MP4 = "a box beside the track's handler, whose name ends with a zero"
@@ -74,7 +74,7 @@ class LanguageForm(Enum):
 
 
 class StatedLanguage(NamedTuple):
-    """A track's language by BCP 47, which FFmpeg does not read."""
+    """A track's BCP 47 language tag, which FFmpeg does not read."""
 
     tag: str
     is_alone: bool
@@ -175,7 +175,7 @@ def _matroska_changes(read: Read) -> Iterator[Change]:
         language = _LANGUAGE_BCP47 + bytes((0x80 | len(tag),)) + tag
         length_bytes = name.end - name.begin - len(language) - len(_NAME) - len(text)
         length = (len(text) | 1 << 7 * length_bytes).to_bytes(length_bytes) if text else b""
-        # Put it after the ISO 639-2 language, because some readers take the last language.
+        # Put the tag after the ISO 639-2 language, because some readers take the last language.
         other = first(elements(read, name.end, entry.end), _LANGUAGE)
         between = b"" if other is None else read(name.end, other.end - name.end)
         yield name.begin, (_NAME + length + text if text else b"") + between + language

@@ -1,7 +1,8 @@
 """Reads header fields that FFmpeg does not report, and corrects fields that it writes wrongly, mostly durations.
 
-Sources: ISO/IEC 14496-12 for mp4 and mov; RFC 9559 for Matroska and WebM. FFmpeg's muxer for these two also counts
-samples that are never heard: those that an encoder adds at the start (CodecDelay) and at the end (DiscardPadding).
+Sources: ISO/IEC 14496-12 for mp4 and mov; RFC 9559 for Matroska and WebM. FFmpeg's muxer for Matroska and WebM also
+counts samples that are never heard: those that an encoder adds at the start (CodecDelay) and at the end
+(DiscardPadding).
 """
 
 import struct
@@ -58,7 +59,7 @@ def track_end(read: Read, track_id: int) -> TrackEnd | None:
 
 
 def has_several_descriptions(read: Read) -> bool:
-    """Return whether a track has several sample descriptions because its coding changes (8.5.2)."""
+    """Return whether a track has several sample descriptions because its coding changes (ISO/IEC 14496-12, 8.5.2)."""
     tables = (descendant(read, track, b"mdia", b"minf", b"stbl", b"stsd") for track in tracks_of_movie(read))
     return any(_field(read, table, 4, 4) > 1 for table in tables)
 
@@ -78,7 +79,7 @@ def media_duration(read: Read, ticks: int) -> Iterator[Change]:
 
 
 def _field(read: Read, box: Section | None, *places: int) -> int:
-    """Return a 32-bit field of a box; ``places`` are its offsets in the box's versions 0 and 1."""
+    """Return a 32-bit field of a box; ``places`` are the field's offsets in versions 0 and 1 of the box."""
     fields = b"" if box is None else content(read, box, _FIELDS_BYTES)
     place = places[fields[0] != 0] if fields else 0
     return int.from_bytes(fields[place : place + 4])

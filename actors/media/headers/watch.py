@@ -60,7 +60,7 @@ class FragmentWatch:
 
     @property
     def _second_bytes(self) -> int:
-        """Where the second fragment begins, which is after the first packets; 0 if there is none."""
+        """The position of the second fragment, which is after the first packets; 0 if there is none."""
         return self._starts[1] if len(self._starts) > 1 else 0
 
     def _is_whole(self, size_bytes: int) -> bool:

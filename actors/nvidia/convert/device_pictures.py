@@ -27,7 +27,7 @@ class PicturePool(DevicePool):
     def picture(self, format_: SurfaceFormat, size: tuple[int, int], pix_fmt: str, stream: Stream) -> DevicePicture:
         """Return a picture of this (width, height) for ``stream`` to write; ``DeviceMemory`` if none is left.
 
-        The calling thread has entered the device's context.
+        The calling thread must have entered the device's context.
         """
         buffer = self.acquire_for(stream, format_.size_bytes(*size))
         return tight_picture(format_, buffer.address, size, pix_fmt, buffer)
@@ -54,7 +54,7 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
 
 
 class CudaMover(PictureMover):
-    """Moves pictures through page-locked memory on its own stream; ``close`` puts the mover into ``idle`` for reuse."""
+    """Moves pictures through page-locked memory in its own stream; ``close`` puts the mover into ``idle`` for reuse."""
 
     def __init__(
         self, cuda: Cuda, pinned: PinnedMemory, memory: PicturePool, idle: MutableSequence["CudaMover"] | None = None
@@ -105,7 +105,7 @@ class CudaMover(PictureMover):
         """Wait for all work in other CUDA streams."""
         for stream in streams:
             with self._cuda.entered, self._cuda.watch.calling("CUDA", "waiting for a producer's stream"):
-                if stream == THREADS_STREAM:  # the default stream of the producer's thread, which may be another thread
+                if stream == THREADS_STREAM:  # the default stream of the producer's thread, possibly not this thread
                     self._cuda.wait_for_all()
                 else:
                     self._cuda.wait_for(stream)
@@ -149,7 +149,7 @@ class CudaConversion(PictureConversion):
             try:
                 self._converting.begin(picture.address, self._stream, found.address)
             finally:
-                self._stream.wait()  # also after a failure: earlier passes may still write to memory that is freed here
+                self._stream.wait()  # even after a failure, because earlier passes may still write to the memory
         found.pts = picture.pts
         return found
 

@@ -117,7 +117,7 @@ class Begins(Protocol):
     """Work that can be put into a stream."""
 
     def begin(self, stream: Stream) -> None:
-        """Begin the work, which is done when the stream is."""
+        """Begin the work, which is done when the stream has finished."""
 
 
 class PackingKernels(ABC):

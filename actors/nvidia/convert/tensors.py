@@ -1,4 +1,4 @@
-"""Makes tensors of pictures on the device: one kernel crops, resizes, converts, normalises and lays out.
+"""Makes tensors of pictures on the device: one kernel crops, resizes, converts, normalises and lays out the samples.
 
 The kernel does the integer arithmetic of ``actors/tensors/plan.py``, and rounds floating-point values as the host does,
 so the bits are the same.
@@ -153,7 +153,7 @@ KERNEL_NAMES: Final = {
     for size, sample in _SAMPLES.items()
     for dtype, number in _ELEMENTS.items()
 }
-"""The kernels, by the bytes of a sample and the tensor's type."""
+"""The name of the kernel for each size of a sample and type of tensor."""
 _MIDDLE_BITS: Final = 16
 _KEPT_PLANS: Final = 16
 

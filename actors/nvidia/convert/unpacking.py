@@ -1,8 +1,8 @@
 """Copies NVDEC's surfaces to the host, as the pictures that a software decoder would return.
 
 The device splits the planes if NVRTC can compile the kernel. Otherwise the host splits them, more slowly but with the
-same result. An integrated GPU writes straight into host memory (CUDA for Tegra 2); on an H200 the kernel reaches only
-12 GB/s that way.
+same result. An integrated GPU writes straight into host memory (CUDA for Tegra 2); an H200 does not, because its kernel
+would reach only 12 GB/s.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ from ..nvdec.session import SurfaceReader
 _ALIGNMENT_BYTES: Final = 64
 """The alignment of rows in FFmpeg's own frames: filters and encoders read whole vectors."""
 _KERNELS: Final = {1: "unpack<unsigned char>", 2: "unpack<unsigned short>"}
-"""The kernels, by the size of a sample in bytes."""
+"""The name of the kernel for each size of a sample in bytes."""
 _VECTOR_BYTES: Final = 16
 """The bytes that a thread of the kernel reads and writes at once."""
 _SOURCE: Final = """

@@ -19,7 +19,7 @@ from .context import Cuda, Stream
 from .memory import BufferPool, MemoryBudget, PooledBuffer
 
 UNKNOWN_STREAM: Final = -1
-"""The stream number of a consumer that does not name its stream, by the array API standard."""
+"""The array API standard's stream number for a consumer that does not name its stream."""
 _IDLE_BYTES: Final = 2 << 30
 """How much idle memory is kept: allocating takes a driver call, and without memory pools it waits for the device."""
 
@@ -71,7 +71,7 @@ class DevicePool(BufferPool):
     def acquire_for(self, stream: Stream, size_bytes: int) -> PooledDeviceBuffer:
         """Return uninitialised memory for later work in ``stream``.
 
-        The calling thread has entered the device's context.
+        The calling thread must have entered the device's context.
 
         ``DeviceMemory`` if no memory is left; ``DeviceError`` if the driver refused, or a consumer's work failed.
         """
@@ -141,8 +141,8 @@ class DevicePool(BufferPool):
 
     def _freed(self, address: int) -> None:
         if self._freeing is None:
-            uses = self._uses.pop(address, ())  # before another thread can get the same address
-            self._cuda.free(address)  # waits for all work of the device
+            uses = self._uses.pop(address, ())  # taken before another thread can get the same address
+            self._cuda.free(address)  # this call waits for all work of the device
             self._spare_events.extend(uses if isinstance(uses, tuple) else ())
             return
         with self._cuda.entered:

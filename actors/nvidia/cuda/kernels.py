@@ -33,7 +33,7 @@ class Kernels:
 
 
 def compiled(make: Callable[[Any, Cuda], KernelsT], cuda: Cuda) -> tuple[KernelsT | None, str]:
-    """Return the kernels that ``make(cuda.core, cuda)`` compiles; or None, and why that is impossible here."""
+    """Return the kernels of ``make(cuda.core, cuda)`` and "", or None and the reason why they cannot be compiled."""
     try:
         with _IMPORTING:
             core = importlib.import_module("cuda.core")
@@ -58,5 +58,5 @@ class Launch:
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def begin(self, stream: Stream) -> None:
-        """Begin to run the kernel with its current arguments; it is done when the stream is."""
+        """Begin to run the kernel with its current arguments; it is done when the stream has finished."""
         self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)

@@ -145,7 +145,7 @@ class BufferPool:
         budget.reclaim_from(self.drop_oldest)
 
     def take(self, size_bytes: int, allocate: Callable[[int], int] | None = None) -> int:
-        """Return the address of uninitialised bytes; ``allocate`` None means the pool's. Raises ``DeviceError``."""
+        """Return the address of uninitialised bytes; ``allocate`` replaces the pool's own. Raises ``DeviceError``."""
         idle = self._idle.get(size_bytes)
         if idle:
             try:

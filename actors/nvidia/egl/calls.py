@@ -204,7 +204,7 @@ class EglCuda:
         return found
 
     def filling(self, layout: EglLayout, picture: DevicePicture | VideoFrame) -> "Fill":
-        """Return a function that copies a picture, on the device or the host, into a frame, completely.
+        """Return a function that copies a picture from the device or the host into a frame, and waits for the copy.
 
         ``UsageError`` if size or format of picture and frame differ, ``Unsupported`` if no frame can have the picture's
         format.
@@ -240,12 +240,12 @@ class EglCuda:
         return CudaMover(self.cuda, self.pinned, self.pictures)
 
     def to_device(self, picture: VideoFrame) -> DevicePicture:
-        """Copy a planar picture to the device, where Cb and Cr are in pairs; ``DeviceError`` if that failed."""
+        """Copy a planar picture to the device, where Cb and Cr are in pairs; ``DeviceError`` if the copy failed."""
         with self._turn:
             return self._shared_mover().to_device(picture)
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
-        """Copy a picture from the device; ``DeviceError`` if that failed."""
+        """Copy a picture from the device; ``DeviceError`` if the copy failed."""
         with self._turn:
             return self._shared_mover().to_host(picture)
 
@@ -270,5 +270,5 @@ def host_places(layout: EglLayout, address: int) -> tuple[EglPlane, ...]:
 
 @cache
 def egl_cuda() -> EglCuda:
-    """Return this process's ``EglCuda``, opened once; ``EngineUnfit`` or ``DeviceError`` if that fails."""
+    """Return this process's ``EglCuda``, opened once; ``EngineUnfit`` or ``DeviceError`` if opening fails."""
     return EglCuda(imported("cuda.bindings.driver", "cuda-python"))

@@ -64,7 +64,7 @@ class GlesTexture(Closing):
             self.image = int(self._egl.call("eglCreateImageKHR", *arguments))
 
     def write(self, pixels: NDArray[np.uint8]) -> None:
-        """Write all pixels, before the method returns."""
+        """Write all pixels, and wait until they are written."""
         width, height = self._size
         self._gl("glBindTexture", _TEXTURE_2D, self._texture)
         data = np.ascontiguousarray(pixels)

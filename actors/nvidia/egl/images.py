@@ -52,7 +52,7 @@ class EglImage(HeldPicture, Closing):
 
     Args:
         handle: an EGLImageKHR that you made; destroy it yourself, after ``close``. ``display`` is its EGLDisplay, if
-            that is not the device's.
+            that is not the display of the device.
         ready: a sync (EGLSyncKHR) to wait for before the image is read or written. Without a sync, finish drawing first
             (glFinish): images do not synchronise.
         pix_fmt: FFmpeg's name of the image's format, if CUDA reports a wrong format.
@@ -126,7 +126,7 @@ class EglImage(HeldPicture, Closing):
 
         Raises:
             UsageError: the picture's size or format differs, or as for ``read``.
-            EngineUnfit: a trial showed that others do not see what CUDA writes on this machine.
+            EngineUnfit: a trial showed that other interfaces do not see what CUDA writes on this machine.
             DeviceError: the driver failed.
         """
         opened = self._registered("writes")

@@ -110,7 +110,7 @@ class EglLayout:
 
     @property
     def surface(self) -> tuple[SurfaceFormat, str] | None:
-        """The format of device pictures with this layout, and FFmpeg's name of its planar form; or None."""
+        """The surface format for this layout, and FFmpeg's name of the planar form; None if there is no such format."""
         planar = _SURFACES.get(self.pix_fmt)
         found = surface_format(planar)
         held = found is not None and found.holds(self.width, self.height)
@@ -139,7 +139,7 @@ def layout_of(width: int, height: int, pix_fmt: str) -> EglLayout:
 
 
 def stated_layout(code: int, width: int, height: int, pix_fmt: str | None) -> tuple[EglLayout, Colour]:
-    """Return a frame's layout and colours; ``pix_fmt`` overrides its format. ``Unsupported`` if it is unknown here."""
+    """Return a frame's layout and colours; ``Unsupported`` if the format (or ``pix_fmt``, if given) is unknown here."""
     name, colour = _FORMATS.get(code, ("", _UNKNOWN))
     if not (pix_fmt or name):
         raise Unsupported(f"CUDA's EGL format {code} is not supported", _ADVICE)

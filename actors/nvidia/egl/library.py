@@ -113,7 +113,7 @@ class Egl:
         Raises:
             UsageError: an argument, or the state of an object, does not fit.
             EngineUnfit: this libEGL does not have the function.
-            DeviceMemory, DeviceLost, DeviceError: the call failed otherwise.
+            DeviceMemory, DeviceLost, DeviceError: the call failed in another way.
         """
         function = self.function(name)
         with process_watch().calling("EGL", name):
@@ -128,7 +128,7 @@ class Egl:
         return found
 
     def extensions(self, display: int | None) -> frozenset[str]:
-        """Return the extensions of a display; None means those that need no display."""
+        """Return the extensions of a display; None means the extensions that need no display."""
         return frozenset((self._query(display, _EXTENSIONS) or b"").decode().split())
 
 

@@ -1,6 +1,7 @@
 """The producer's end of a stream: CUDA presents frames, and each frame returns once the consumer has released it.
 
-Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from presenting it until it is returned.
+Source: CUDA for Tegra 4.1.2. A frame's memory belongs to the stream from the call that presents the frame until the
+frame returns.
 """
 
 import time
@@ -82,7 +83,9 @@ class ProducerSession(EndSession):
             DeviceError: the driver failed.
         """
         if self.state not in (*LIVE, EndState.ENDED):
-            raise UsageError(f"the producer is {self.state.value}", "Make a new stream, its consumer first.")
+            raise UsageError(
+                f"the producer is {self.state.value}", "Make a new stream, and its consumer before its producer."
+            )
         self._await(self._may_present, "the stream's consumer took no frame")
         if self.state is EndState.ENDED:
             return False
@@ -102,7 +105,7 @@ class ProducerSession(EndSession):
         return True
 
     def drain(self) -> bool:
-        """Wait until the consumer has had every frame; return whether it has.
+        """Wait until the consumer has taken every frame; return whether it has.
 
         Disconnecting would lose frames that still wait.
 
@@ -212,7 +215,7 @@ class EglProducer(StreamProducer):
         return mover.fetch(address, size_bytes)
 
     def drain(self) -> bool:
-        """Wait until the consumer has had every picture."""
+        """Wait until the consumer has taken every picture."""
         return self._session is not None and self._session.drain()
 
     def described(self) -> tuple[int, int, str]:

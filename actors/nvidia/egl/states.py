@@ -76,7 +76,7 @@ EDGES: Final = {(state, event): target for state, ways in _WAYS.items() for even
 
 
 def next_state(state: EndState, happening: EndEvent) -> EndState:
-    """Return the state after ``happening``; ``UsageError`` if it is impossible in ``state``."""
+    """Return the state after ``happening``; ``UsageError`` if ``happening`` is impossible in ``state``."""
     try:
         return EDGES[state, happening]
     except KeyError:

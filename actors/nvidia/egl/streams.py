@@ -39,7 +39,7 @@ class EglStream(PictureStream, Closing):
         descriptor: the file descriptor of a stream of another process, which ``descriptor`` returned there; close it
             yourself.
         handle: an EGLStreamKHR that you made; destroy it yourself. ``display`` is its EGLDisplay, if that is not the
-            device's.
+            display of the device.
         fps: the frame with number n is shown at n / ``fps``; None means the time at which the frame was acquired.
         pix_fmt: FFmpeg's name of the frames' format, if the stream states a wrong format.
         wait_s: how long one end waits for the other before ``DeadlineMissed``.
@@ -123,9 +123,9 @@ class EglStream(PictureStream, Closing):
     def descriptor(self) -> int:
         """Return a file descriptor for another process's ``EglStream(descriptor=...)``; send and close it yourself.
 
-        Take it before either end connects.
+        Call this before either end connects.
 
-        ``UsageError`` if it is too late, or the stream is closed; ``EngineUnfit`` without
+        ``UsageError`` if an end has connected, or the stream is closed; ``EngineUnfit`` if EGL lacks
         EGL_KHR_stream_cross_process_fd.
         """
         display, handle = self._opened()
@@ -134,13 +134,13 @@ class EglStream(PictureStream, Closing):
 
     def open_consumer(self, place: str) -> StreamConsumer:
         """Connect and return the stream's consumer."""
-        from .consumer import EglConsumer  # noqa: PLC0415 - it imports this module
+        from .consumer import EglConsumer  # noqa: PLC0415 - that module imports this one
 
         return EglConsumer(egl_cuda(), self, place)
 
     def open_producer(self, memory: str) -> StreamProducer:
         """Return the stream's producer, which connects with its first picture."""
-        from .producer import EglProducer  # noqa: PLC0415 - it imports this module
+        from .producer import EglProducer  # noqa: PLC0415 - that module imports this one
 
         return EglProducer(egl_cuda(), self, memory)
 

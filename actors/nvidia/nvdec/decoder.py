@@ -22,7 +22,7 @@ from .session import MakeReader, SessionKey, mapped
 from .stretches import ADVICE, NvdecDecoding
 
 _CHROMA: Final = {"4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
-"""The numbers of ``cudaVideoChromaFormat``, by sampling."""
+"""The number of ``cudaVideoChromaFormat`` for each sampling."""
 
 
 class NvdecCapabilities:
@@ -35,7 +35,7 @@ class NvdecCapabilities:
         self._known: dict[tuple[str, str, int], dict[str, int]] = {}
 
     def unsupported_reason(self, key: SessionKey) -> str:
-        """Return why the device does not decode such a track; "" if it does."""
+        """Return why the device does not decode tracks with this key; "" if it does."""
         chroma, bits = key.surface.chroma, key.surface.bits
         with self._lock:
             if (key.codec, chroma, bits) not in self._known:
@@ -72,7 +72,7 @@ class NvdecDecoder(PacketDecoder[PictureT]):
     make_reader: MakeReader[PictureT]
     cannot: Callable[[SessionKey], str]  # why the device does not decode a track, "" if it does
     wrong_pictures: Callable[[], int]  # how many wrong pictures this process's decoders have reported so far
-    request: SessionRequest | None = None  # from a caller with a fallback; None waits for a session
+    request: SessionRequest | None = None  # the request of a caller with a fallback; None waits for a session
     options: NvdecOptions = PLAIN
 
     def begin(
@@ -90,14 +90,14 @@ class NvdecDecoder(PacketDecoder[PictureT]):
             EngineUnfit: NVDEC may not, or cannot, decode this track exactly.
             EngineBusy: a session would not be ready soon.
             EngineFailed: the pictures may be wrong.
-            DeviceError: the device failed otherwise.
+            DeviceError: the device failed in another way.
         """
         if coded.pix_fmt is not None:
             self.key(coded, frozenset())
         return NvdecDecoding(self, coded, context, tally, wanted, at_once=at_once)
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
-        """Return the key of a session that can decode such pictures; ``EngineUnfit`` if no session can."""
+        """Return the key of a session for these pictures; ``EngineUnfit`` if no session can decode them."""
         surface = surface_format(facts.pix_fmt)
         if (reason := unsupported_reason(facts)) or surface is None or facts.pix_fmt is None:
             raise EngineUnfit(reason, ADVICE)

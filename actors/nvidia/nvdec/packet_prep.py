@@ -33,7 +33,7 @@ _ENDS: Final = frozenset({36, 37})
 
 
 class Chunk(NamedTuple):
-    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new``: the known parameters change here."""
+    """A packet in NVDEC's form. ``number`` is in demux order; ``is_new`` marks a change of the known parameters."""
 
     number: int
     payload: bytes
@@ -65,7 +65,7 @@ class Feeder:
 
     @property
     def counts_pictures(self) -> bool:
-        """Whether pictures come in the packets' order, so that counting identifies them."""
+        """Whether pictures come in the order of the packets, so that counting identifies the pictures."""
         return self._codec in ("vp8", "vp9", "av1")
 
     def chunk(self, number: int, packet: "bytes | memoryview") -> Chunk | None:

@@ -1,6 +1,6 @@
 """The warm decoder sessions of one device, opened one at a time in the background.
 
-Opening a session takes 0.1 s in the operating system's kernel, one at a time on the whole host (docs/nvdec.md).
+Opening a session takes 0.1 s in the operating system's kernel, which opens one session at a time (docs/nvdec.md).
 """
 
 import threading
@@ -29,7 +29,7 @@ WAIT_ADVICE: Final = "Use --device gpu, which waits for a session."
 
 @dataclass(slots=True)
 class KeyCounts:
-    """The counts of one key's sessions. No more are open than were ever wanted at once (``wanted_most``)."""
+    """The counts of one key's sessions. At most ``wanted_most`` are open: the most ever wanted at once."""
 
     made: int = 0
     closed: int = 0
@@ -115,8 +115,8 @@ class NvdecPool:
         """Hand out a session for ``key``, a warm one if any is idle; a session that returns unclean is closed.
 
         A new session decodes the packet ``first`` once, because the driver opens its decoder with the first picture.
-        ``request`` is from a caller with a fallback, who waits for only a few openings; with None the caller waits as
-        long as it takes.
+        ``request`` is from a caller with a fallback, who waits for only a few openings; None waits as long as
+        necessary.
 
         Raises:
             EngineBusy: too many other sessions are opened first. This session is still opened, for the next caller.
@@ -206,7 +206,7 @@ class NvdecPool:
                 self._is_open(opening, session)
 
     def _next_opening(self) -> _Opening | None:
-        """Return the next opening, those with a waiter first; None ends the thread."""
+        """Return the next opening (openings with a waiter come first); None ends the thread."""
         with self._changed:
             self._changed.wait_for(self._may_open, FULL_WAIT_S)
             opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))

@@ -82,7 +82,10 @@ class FedRange(Generic[PictureT]):
     def feed(
         self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Feed a packet; yield (packet number, picture) of complete pictures. Raises as ``NvdecDecoder.decode``."""
+        """Feed a packet; yield (packet number, picture) of complete pictures.
+
+        Raises the errors of ``NvdecDecoder.decode``.
+        """
         ticket = self._expect(fed.chunk, fed.packet)
         began_s = time.perf_counter()
         pictures = session.feed(fed.chunk.payload, ticket, reader, self._keeps, at_once=self._at_once)
@@ -94,7 +97,7 @@ class FedRange(Generic[PictureT]):
     def drain(
         self, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Yield the stretch's last pictures as ``feed`` does; afterwards the session is empty."""
+        """Yield the stretch's last pictures as ``feed`` does; the session is then empty."""
         began_s = time.perf_counter()
         yield from self._accepted(session.flush(reader, self._keeps), began_s)
         missing = [awaited for awaited in self._awaited.values() if awaited.is_given]
@@ -142,7 +145,7 @@ class FedRange(Generic[PictureT]):
         return packet.pts
 
     def _keeps(self, stated: int) -> bool:
-        """Return whether to read the next picture's surface; ``stated`` is the ticket that NVDEC gives it."""
+        """Return whether to read the next picture's surface; ``stated`` is the ticket that NVDEC gives the picture."""
         ticket = self._next_ticket if self._counts_pictures else stated
         self._next_ticket += 1
         awaited = self._awaited.pop(ticket, None)

@@ -1,7 +1,7 @@
 """One warm decoder session of NVDEC: packets in, pictures out, on the host or the device. For one thread at a time.
 
-Making a session takes 0.1 s, one at a time on the whole machine (docs/nvdec.md), so a session decodes one range after
-another.
+Making a session takes 0.1 s, during which the machine makes no other session (docs/nvdec.md), so a session decodes one
+range after another.
 """
 
 import re
@@ -62,7 +62,7 @@ _FIXED_BYTES: Final = 56 << 20
 
 
 def session_bytes(key: SessionKey) -> int:
-    """Return an upper estimate of the device memory of a session and its readers: surfaces, and 124 MiB (H200)."""
+    """Return an upper estimate of a session's device memory, readers included: surfaces, plus 124 MiB (on an H200)."""
     widest, highest = key.options.largest or (0, 0)
     size = max(key.width, widest), max(key.height, highest)
     pictures = _REFERENCES[key.codec] + _SPARE_SURFACES + _OUTPUT_SURFACES + _READER_PICTURES
@@ -76,7 +76,7 @@ class SurfaceReader(ABC, Generic[PictureT]):
     def begin(self, surface: int, stream: Stream) -> Callable[[], PictureT]:
         """Begin to read a surface; return a function that returns the picture once the stream is done.
 
-        Keep the function until then, because it owns the picture's memory. ``DeviceError`` if refused.
+        Keep the function until then, because it owns the picture's memory. ``DeviceError`` if the driver refuses.
         """
 
     def apply_colour(self, picture: PictureT, context: VideoCodecContext) -> None:
@@ -170,7 +170,7 @@ class NvdecSession:
         return here == self.key and key.width <= widest and key.height <= highest
 
     def turn_to(self, key: SessionKey) -> None:
-        """Switch a clean session to ``key``'s size, with new readers; ``DeviceError`` if the package refuses."""
+        """Switch a clean session to the size of ``key``, with new readers; ``DeviceError`` if the package refuses."""
         if (key.width, key.height) == (self._shape.width, self._shape.height):
             return
         try:
@@ -198,7 +198,7 @@ class NvdecSession:
         ``keeps`` returns True are read. ``at_once`` waits for each picture instead of a few at a time.
 
         Raises:
-            EngineFailed, EngineUnfit, DeviceLost: by the kind of failure; close the session then.
+            EngineFailed, EngineUnfit, DeviceLost: depending on the failure; then close the session.
         """
         self._state = _State.FEEDING
         # One watch for all calls of a picture: watching each would cost as much as the calls.
@@ -302,7 +302,7 @@ def _statistics(frame: Any) -> DecodeStatistics:
 
 
 def mapped(error: Exception, what: str) -> DeviceError:
-    """Translate an error of PyNvVideoCodec into one of ours, by its code or else its class; ours stay unchanged."""
+    """Translate an error of PyNvVideoCodec into one of ours, by code or else by class; ours stay unchanged."""
     if isinstance(error, DeviceError):
         return error
     code = _CODE.search(str(error))

@@ -56,7 +56,7 @@ class DecodesOn(Protocol[PictureT]):
         """Return how many wrong pictures this process's decoders have reported so far."""
 
     def key(self, facts: CodedTrack, sequence: CodedSequence) -> SessionKey:
-        """Return the key of the session that decodes such pictures; ``EngineUnfit`` if none does."""
+        """Return the key of the session for these pictures; ``EngineUnfit`` if no session can decode them."""
 
 
 class NvdecDecoding(Generic[PictureT]):
@@ -119,7 +119,9 @@ class NvdecDecoding(Generic[PictureT]):
         yield from self._drained()
         self.close()
         if self._decoder.wrong_pictures() != self._wrong_before:
-            raise EngineFailed("NVDEC reported wrong pictures of this source, or of one decoded meanwhile", ADVICE)
+            raise EngineFailed(
+                "NVDEC reported wrong pictures of this source, or of another source decoded meanwhile", ADVICE
+            )
 
     def close(self) -> None:
         """Give the session back."""

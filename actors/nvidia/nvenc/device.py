@@ -43,8 +43,8 @@ class NvencDevice:
     Capabilities are queried once per codec: each query makes a CUDA context.
 
     ``free_bytes`` returns how much device memory is free, None if unknown. If it fails while an encoder's error is
-    examined, its own error is raised, since the package reports a lost device only as a failed picture. If ``cuda`` is
-    None, each encoder makes its own context. Encoders take memory from ``budget``; None means no limit.
+    examined, the error of ``free_bytes`` is raised, since the package reports a lost device only as a failed picture.
+    If ``cuda`` is None, each encoder makes its own context. Encoders take memory from ``budget``; None means no limit.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class NvencDevice:
 
 
 class NvencEncoder:
-    """One open encoder of the package; its errors become ours. Not thread-safe."""
+    """One open encoder of the package; translates the package's errors into ours. Not thread-safe."""
 
     def __init__(self, device: NvencDevice, native: Any, needed_bytes: int) -> None:
         self._device = device
@@ -179,7 +179,7 @@ class NvencEncoder:
 
 
 def create_encoder_arguments(settings: NvencSettings) -> dict[str, Any]:
-    """Return the arguments of ``CreateEncoder`` that differ from its defaults: any value of some keys has an effect."""
+    """Return only the arguments of ``CreateEncoder`` that are not defaults, because some keys act on any value."""
     arguments: dict[str, Any] = {
         "codec": settings.codec.value,
         "preset": settings.preset.value,

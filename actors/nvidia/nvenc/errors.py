@@ -99,7 +99,9 @@ def _encoder_error(code: int, detail: str, evidence: EncoderEvidence) -> Codecfl
     if code in _NO_ENGINE:
         return EngineUnfit(f"{_NO_ENGINE[code]} (NVENC status {code})", _NO_ENGINE_STEP)
     if code in _REFUSED and evidence.opening:
-        return EngineUnfit(f"{_REFUSED[code]} (NVENC status {code}): {detail}", "Use other settings, or software.")
+        return EngineUnfit(
+            f"{_REFUSED[code]} (NVENC status {code}): {detail}", "Use other settings, or a software encoder."
+        )
     reason = _BUSY.get(code, "it failed")
     return EngineFailed(f"NVENC: {reason} (status {code}): {detail}", "Try again on another device.")
 

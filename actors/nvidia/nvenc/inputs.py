@@ -1,4 +1,4 @@
-"""Pictures in the form that PyNvVideoCodec's encoder takes; checked here, as it reads past the end of small ones.
+"""Pictures for PyNvVideoCodec's encoder, checked here because the encoder reads past the end of small pictures.
 
 Sources: PyNvVideoCodec programming guide, section 2.3, "Encode" (a: bytes, b: CUDA array interface); the CUDA Array
 Interface, version 3.
@@ -34,7 +34,7 @@ _ADVICE: Final = "Give a picture of exactly the session's size and surface forma
 
 
 class CudaPlane:
-    """One plane by the CUDA array interface, with the strides that the package requires for 16 bits and pairs."""
+    """One plane as a CUDA array, with the strides that the package requires for chroma pairs and 16 bits."""
 
     def __init__(self, plane: DevicePlane, sample_bytes: int, components: int) -> None:
         wide = sample_bytes > 1

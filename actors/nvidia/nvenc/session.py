@@ -50,7 +50,7 @@ class NvencSession(EncoderSession[VideoFrame | TimedPicture]):
 
     Raises:
         Unsupported: no NVENC has such a setting, which the message names.
-        EngineUnfit: this device's NVENC cannot encode like this, or it has none.
+        EngineUnfit: this device's NVENC cannot encode like this, or the device has no NVENC.
         SessionLimit, DeviceMemory: there is no room for a further encoder now.
         DeviceError: the device failed.
     """

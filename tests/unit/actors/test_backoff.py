@@ -4,7 +4,7 @@ from codecfleet.actors.backoff import Backoff
 
 
 def test_each_wait_is_twice_as_long_up_to_the_longest() -> None:
-    """After no failure there is none; however many failures there are, the longest stays."""
+    """Without failures there is no wait; after any number of failures the wait is at most the longest."""
     waits = Backoff(first_s=0.5, most_s=3)
     assert [waits.wait_s(failures) for failures in range(6)] == [0, 0.5, 1, 2, 3, 3]
     assert waits.wait_s(10_000) == 3

@@ -1,4 +1,4 @@
-"""Tasks with an owner: none outlives it, and none dies unheard."""
+"""Tasks with an owner: no task outlives the owner, and no error of a task is lost."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def forever(ended: list[str] | None = None) -> None:
-    """Wait without end; note that it was ended."""
+    """Wait forever; record the cancellation."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -27,7 +27,7 @@ async def fail(error: Exception) -> None:
 
 
 async def test_tasks_end_with_the_block() -> None:
-    """Running tasks are cancelled and have ended when the block is left; finished ones keep their result."""
+    """Running tasks have been cancelled and have ended when the block is left; finished tasks keep their results."""
     ended: list[str] = []
     async with TaskOwner() as owner:
         owner.start(forever(ended), "forever")
@@ -37,7 +37,7 @@ async def test_tasks_end_with_the_block() -> None:
 
 
 async def test_a_task_that_dies_ends_its_owner_with_its_name_and_error() -> None:
-    """The block and the other tasks are cancelled; the error is the task's own, and a note has its name."""
+    """The block and the other tasks are cancelled; the task's own error is raised, with a note that names the task."""
     ended: list[str] = []
     error = ValueError("broken")
 
@@ -55,7 +55,7 @@ async def test_a_task_that_dies_ends_its_owner_with_its_name_and_error() -> None
 
 
 async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
-    """It keeps its cause, and the tasks have ended."""
+    """The error keeps its cause, and the tasks have ended."""
     ended: list[str] = []
 
     async def broken() -> None:
@@ -85,7 +85,7 @@ async def test_codecfleets_own_error_comes_first() -> None:
 
 @pytest.mark.parametrize("in_task", [False, True])
 async def test_cancelling_the_owner_ends_all(*, in_task: bool) -> None:
-    """Whether the block runs or waits for a task, the owner's cancellation reaches every task."""
+    """The owner's cancellation reaches every task, whether the block runs or waits for a task."""
     ended: list[str] = []
 
     async def owned() -> None:

@@ -1,4 +1,4 @@
-"""Calls that never return: given up by their own thread, or noticed where they are. Time passes when a test says so."""
+"""Calls that never return, which their thread abandons or a watch reports. Time passes only when a test says so."""
 
 import threading
 from concurrent.futures import Future
@@ -11,7 +11,7 @@ from codecfleet.errors import EngineHung, Retry
 
 
 def test_calls_run_in_one_thread_in_turn() -> None:
-    """All calls run in the same thread, which is not the caller's; results and errors come back as they are."""
+    """All calls run in one thread, not in the caller's thread; results and errors are passed on unchanged."""
     thread = CallThread("DLA 0")
     names = {thread.call("name", lambda: threading.current_thread().name, 10) for _ in range(3)}
     assert names == {"DLA 0"}
@@ -21,7 +21,7 @@ def test_calls_run_in_one_thread_in_turn() -> None:
 
 
 def test_a_call_that_does_not_return_is_given_up() -> None:
-    """The caller gets EngineHung and its thread back; the next call is refused without another wait."""
+    """The caller gets ``EngineHung`` and continues; the next call is refused without another wait."""
     entered, release, waits = threading.Event(), threading.Event(), []
 
     def patience(future: Future[Any], seconds: float) -> bool:
@@ -44,7 +44,7 @@ def test_a_call_that_does_not_return_is_given_up() -> None:
 
 
 def test_real_patience_ends_with_the_call() -> None:
-    """Waiting in real time returns as soon as the call has ended, and at the limit if it has not."""
+    """A wait in real time ends when the call has returned, or at the limit."""
     ended: Future[None] = Future()
     assert not wait_for(ended, 0)
     ended.set_result(None)
@@ -52,7 +52,7 @@ def test_real_patience_ends_with_the_call() -> None:
 
 
 class Time:
-    """A clock and a wait for a ``CallWatch``: its thread sleeps until the test lets time pass."""
+    """A clock and a wait for a ``CallWatch``, whose thread sleeps until the test advances time."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -71,27 +71,27 @@ class Time:
         condition.wait()
 
     def is_slept(self) -> bool:
-        """Wait until the watch's thread sleeps once more."""
+        """Wait until the watch's thread sleeps again."""
         return self._asleep.acquire(timeout=10)
 
     def watch(self, call_s: float = 10, opening_s: float = 30) -> CallWatch:
-        """Return a watch that lives in this time."""
+        """Return a watch with this clock and wait."""
         return CallWatch(call_s, opening_s, clock=self, wait=self.wait)
 
     def passes_once_slept(self, watch: CallWatch, seconds: float) -> None:
-        """Let time pass as soon as the watch's thread sleeps."""
+        """Advance time as soon as the watch's thread sleeps."""
         assert self.is_slept()
         self.passes(watch, seconds)
 
     def passes(self, watch: CallWatch, seconds: float) -> None:
-        """Let time pass, and wake the sleeping thread."""
+        """Advance time, and wake the sleeping thread."""
         with watch._rest:
             self.now_s += seconds
             watch._rest.notify()
 
 
 def test_an_overdue_call_is_told_of_once() -> None:
-    """Listeners get one EngineHung for a call that does not return, and nothing for one that did."""
+    """Listeners get one ``EngineHung`` for a call that does not return, and nothing for a call that does."""
     time, told = Time(), []
     watch = time.watch()
     watch.on_overdue(told.append)
@@ -116,7 +116,7 @@ def test_an_overdue_call_is_told_of_once() -> None:
 
 
 def test_a_call_that_comes_back_too_late_raises_what_was_told() -> None:
-    """A call reported as overdue fails for its caller too, whatever it returned."""
+    """A call that was reported as overdue also raises the error in its caller, whatever it returned."""
     time = Time()
     watch = time.watch()
 
@@ -132,7 +132,7 @@ def test_a_call_that_comes_back_too_late_raises_what_was_told() -> None:
 
 
 def test_the_thread_sleeps_whatever_is_called() -> None:
-    """It looks as often as the shortest limit is long; no call wakes it, however many begin and end."""
+    """The thread checks at the shortest limit's interval; no call wakes it, however many calls begin and end."""
     time = Time()
     watch = time.watch()
     with watch.calling("NVDEC", "Decode"):
@@ -147,7 +147,7 @@ def test_the_thread_sleeps_whatever_is_called() -> None:
 
 
 def test_a_call_that_begins_while_the_thread_sleeps_is_told_of_in_time() -> None:
-    """Whatever begins between two looks is due after the second, and the thread sleeps exactly until then."""
+    """A call that begins between two checks is due after the second check, and the thread sleeps exactly until then."""
     time, told = Time(), []
     watch = time.watch()
     watch.on_overdue(told.append)

@@ -43,7 +43,7 @@ class BitWriter:
         self.ue(2 * value - 1 if value > 0 else -2 * value)
 
     def payload(self) -> bytes:
-        """Return the bytes, with a stop bit and emulation prevention."""
+        """Return the bytes that were written, with a stop bit and emulation prevention."""
         text = self.text + "1"
         text += "0" * (-len(text) % 8)
         escaped = bytearray()
@@ -74,7 +74,7 @@ def test_numbers_read_back_as_written(values: list[tuple[str, int]]) -> None:
 
 
 def test_a_number_that_goes_on_for_ever_is_none() -> None:
-    """No number begins with more than 32 zeros: damage that does is not read on, however long it is."""
+    """No number begins with more than 32 zeros: a damaged number with more zeros is an error at once."""
     longest, longer = ("0" * zeros + "1" * 40 for zeros in (32, 33))
     assert BitReader(_bits(longest)).ue() == 2**33 - 2
     with pytest.raises(EOFError):
@@ -88,7 +88,7 @@ def _bits(text: str) -> bytes:
 
 @given(st.binary(max_size=40))
 def test_reading_past_the_end_is_an_eof_error(data: bytes) -> None:
-    """Reading any bytes past their end raises EOFError; no bits are invented."""
+    """Reading past the end of any bytes raises EOFError."""
     with pytest.raises(EOFError):
         _read_on(BitReader(data))
 
@@ -103,7 +103,7 @@ units = st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\x
 
 @given(units)
 def test_both_forms_hold_the_same_units(wanted: list[bytes]) -> None:
-    """Annex B with either start code and length prefixes give the units that were put in."""
+    """Annex B (with either start code) and length prefixes hold the same units."""
     for start in (b"\x00\x00\x01", b"\x00\x00\x00\x01"):
         assert list(nal_units(b"".join(start + unit for unit in wanted))) == wanted
     prefixed = b"".join(len(unit).to_bytes(4, "big") + unit for unit in wanted)
@@ -113,7 +113,7 @@ def test_both_forms_hold_the_same_units(wanted: list[bytes]) -> None:
 
 @given(data=st.binary(max_size=60), length_bytes=st.integers(1, 4))
 def test_units_of_a_view_are_views(data: bytes, length_bytes: int) -> None:
-    """Whatever a packet holds, its units are the same as bytes and as views, and views copy nothing."""
+    """The units of a packet are the same for bytes and for a view; the units of a view are views, without copies."""
     views = list(prefixed_units(memoryview(data), length_bytes))
     assert all(view.obj is data for view in views)
     wanted = list(prefixed_units(data, length_bytes))
@@ -141,7 +141,7 @@ def test_damaged_packets_are_judged_without_an_exception(data: bytes, codec: str
     ],
 )
 def test_h264_access_points(units: tuple[bytes, ...], kind: RandomAccess) -> None:
-    """The units of an H.264 packet decide what it is, not the container's flags."""
+    """The units of an H.264 packet decide its kind, not the container's flags."""
     assert random_access_kind("h264", b"".join(b"\x00\x00\x01" + unit for unit in units)) is kind
 
 
@@ -158,7 +158,7 @@ def test_h264_access_points(units: tuple[bytes, ...], kind: RandomAccess) -> Non
     ],
 )
 def test_hevc_access_points(unit_type: int, kind: RandomAccess) -> None:
-    """An HEVC packet is the type of its first slice, whatever precedes it."""
+    """The kind of an HEVC packet is the type of its first slice, whatever precedes the slice."""
     data = b"\x00\x00\x01\x46\x01\x50" + b"\x00\x00\x01" + bytes([unit_type << 1, 1, 0x80])
     assert random_access_kind("hevc", data) is kind
 
@@ -185,7 +185,7 @@ def test_other_codecs_leave_it_to_the_container() -> None:
 def test_reorder_depth_is_what_the_encoder_was_told(
     encoder: str, options: dict[str, str], depth: int, pix_fmt: str
 ) -> None:
-    """Real parameter sets, with and without HRD, cropping and colour, state the reorder delay that was asked for."""
+    """Real parameter sets, with and without HRD, cropping and colour, state the reorder depth that was requested."""
     context = av.CodecContext.create(encoder, "w")
     context.width, context.height, context.pix_fmt = 322, 182, pix_fmt
     context.time_base, context.framerate = Fraction(1, 30000), Fraction(30)

@@ -1,4 +1,4 @@
-"""Whether pictures are interlaced, read from packets as FFmpeg's encoders write them."""
+"""Field orders that are read from packets of FFmpeg's encoders."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -33,7 +33,7 @@ CLIPS = {
 
 
 def orders_of(codec: str, path: Path) -> list[FieldOrder | None]:
-    """Return what each packet of a transport stream states."""
+    """Return the field order that each packet of a transport stream states."""
     found, sizes = FieldOrders(codec, b""), PictureSizes(codec, b"")
     stated = []
     for packet in packets_of(path):
@@ -46,7 +46,7 @@ def orders_of(codec: str, path: Path) -> list[FieldOrder | None]:
 
 @pytest.mark.parametrize("name", CLIPS)
 def test_every_packet_states_what_its_picture_shows(name: str, tmp_path: Path) -> None:
-    """The same order that the encoder was asked for and that FFmpeg's decoder finds."""
+    """Each packet states the order that the encoder was given and that FFmpeg's decoder finds."""
     encoder, options, wanted = CLIPS[name]
     codec = {"libx264": "h264"}.get(encoder, encoder)
     clip = Clip(times=constant_times(20, 1), time_base=Fraction(1, 25), encoder=encoder, options=options)

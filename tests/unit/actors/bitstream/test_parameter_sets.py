@@ -1,4 +1,4 @@
-"""Parameter sets, read and written again: what FFmpeg's own filters make of the same streams."""
+"""Parameter sets that are read, compared with FFmpeg's own filters on the same streams."""
 
 import re
 from collections.abc import Iterator
@@ -57,21 +57,21 @@ def _extradata(path: Path) -> bytes:
 )
 @pytest.mark.parametrize("suffix", [".mp4", ".ts"])
 def test_whole_frames_are_told_from_fields(tmp_path: Path, params: str, suffix: str, *, expected: bool) -> None:
-    """A sequence that may hold fields or macroblock pairs says so, in either form of extradata."""
+    """Whether a sequence has whole frames is read correctly, from either form of extradata."""
     assert has_whole_frames_only(_extradata(_clip(tmp_path, "libx264", suffix, params))) is expected
 
 
 def test_nothing_is_known_without_a_parameter_set() -> None:
-    """No sequence parameter set, or half of one, proves nothing."""
+    """Without a complete sequence parameter set, the result is unknown."""
     assert has_whole_frames_only(b"") is None
     assert has_whole_frames_only(b"\x00\x00\x00\x01\x67\x64") is None
 
 
 @pytest.mark.parametrize(("offsets", "expected"), [(255, True), (40_000, None)])
 def test_a_set_that_is_longer_than_any_is_damaged(offsets: int, *, expected: bool | None) -> None:
-    """A damaged number may promise any number of others: a set is read as far as a sound one may go."""
+    """A damaged set may state that any number of fields follows; only as much as a valid set can have is read."""
     count = format(offsets + 1, "b")
-    head = "11" + "010" + "111" + "0" * (len(count) - 1) + count  # its id, frame numbers, picture order of kind 1
+    head = "11" + "010" + "111" + "0" * (len(count) - 1) + count  # the set's id, frame numbers, picture order of kind 1
     rest = "1" + "0" + "11" + "1" + "000" + "1"  # references, size, whole frames, nothing else
     text = head + "1" * offsets + rest
     text += "0" * (-len(text) % 8)
@@ -80,7 +80,7 @@ def test_a_set_that_is_longer_than_any_is_damaged(offsets: int, *, expected: boo
 
 
 def test_one_set_with_fields_is_enough(tmp_path: Path) -> None:
-    """A stream with several sequence parameter sets has whole frames only if each of them says so."""
+    """A stream with several sequence parameter sets has whole frames only if each set says so."""
     whole, fields = (_extradata(_clip(tmp_path / name, "libx264", ".ts", name)) for name in _made(tmp_path))
     assert has_whole_frames_only(whole + whole) is True
     assert has_whole_frames_only(whole + fields) is False
@@ -89,13 +89,13 @@ def test_one_set_with_fields_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("params", "expected"), [("", True), (":interlace=tff", False)])
 @pytest.mark.parametrize("suffix", [".mp4", ".ts"])
 def test_whole_frames_of_hevc_are_a_promise(tmp_path: Path, params: str, suffix: str, *, expected: bool) -> None:
-    """HEVC's profile flags say whether a picture can be a field."""
+    """HEVC's profile flags state whether a picture can be a field."""
     extra = _extradata(_clip(tmp_path, "libx265", suffix, HEVC_OPTIONS + params))
     assert has_whole_frames_only(extra, hevc=True) is expected
 
 
 def test_sets_of_other_layers_count_for_nothing(tmp_path: Path) -> None:
-    """A second view's parameter set is written in another form, and its pictures are not decoded."""
+    """A second view's parameter set has another syntax, and is ignored because the view is not decoded."""
     whole, fields = (
         next(sequence_sets(_extradata(_clip(tmp_path, "libx265", ".ts", HEVC_OPTIONS + params)), hevc=True))
         for params in ("", ":interlace=tff")
@@ -108,7 +108,7 @@ def test_sets_of_other_layers_count_for_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("encoder", "params", "hevc"), [("libx264", "", False), ("libx265", HEVC_OPTIONS, True)])
 def test_a_packet_gives_the_sets_ahead_of_its_picture(tmp_path: Path, encoder: str, params: str, *, hevc: bool) -> None:
-    """Where parameter sets lie in the packets, they are found there; where the container has them, there are none."""
+    """Parameter sets in packets are found; packets have none if the container has the sets."""
     for suffix in (".ts", ".mp4"):
         path = _clip(tmp_path, encoder, suffix, params)
         with av.open(str(path)) as container:
@@ -129,7 +129,7 @@ def _made(folder: Path) -> tuple[str, str]:
 
 @given(data=st.binary(max_size=200), head=st.sampled_from([b"\x01", b"\0\0\0\1\x67", b"\0\0\0\1\x42\1"]))
 def test_damage_is_never_an_exception(data: bytes, head: bytes) -> None:
-    """Any extradata is read to an end; the result begins with a start code or is empty."""
+    """Reading any extradata ends without an error; the result begins with a start code or is empty."""
     extra = head + data
     for hevc in (False, True):
         assert has_whole_frames_only(extra, hevc=hevc) in (True, False, None)
@@ -145,7 +145,7 @@ def test_damage_is_never_an_exception(data: bytes, head: bytes) -> None:
     )
 )
 def test_avcc_gives_back_its_units(units: list[bytes]) -> None:
-    """Every unit of an avcC box comes out, sequence sets before picture sets."""
+    """Every unit of an avcC box is returned, sequence parameter sets before picture parameter sets."""
     first, rest = units[:2], units[2:]
     box = b"\x01\x64\x00\x1f\xff" + bytes([0xE0 | len(first)])
     box += b"".join(len(unit).to_bytes(2, "big") + unit for unit in first) + bytes([len(rest)])
@@ -160,7 +160,7 @@ def test_avcc_gives_back_its_units(units: list[bytes]) -> None:
 def test_cropping_is_told_where_it_moves_pictures(
     tmp_path: Path, encoder: str, params: str, codec: str, side: str, *, expected: bool
 ) -> None:
-    """Only what is cut off on the left or at the top moves the rest; FFmpeg's own filter has written it."""
+    """Only cropping at the left or the top moves pictures; the streams were cropped by FFmpeg's own filter."""
     path = _clip(tmp_path, encoder, ".ts", params)
     first = next(_filtered(path, f"{codec}_metadata=crop_{side}=4"))
     sets = b"".join(b"\0\0\0\1" + unit for unit in _units(first) if is_sequence_set(unit, hevc=codec == "hevc"))

@@ -1,4 +1,4 @@
-"""How large pictures are by their headers: what decoders make of the same tracks."""
+"""The picture sizes that headers state, compared with decoders on the same tracks."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -32,14 +32,14 @@ SIZES = ((64, 64), (178, 98), (96, 66))
 
 
 def decoded_sizes(path: Path) -> set[tuple[int, int]]:
-    """Return the sizes of a file's pictures as they are decoded."""
+    """Return the sizes of a file's decoded pictures."""
     with av.open(str(path)) as container:
         return {(f.width, f.height) for f in container.decode(video=0) if isinstance(f, VideoFrame)}
 
 
 @pytest.mark.parametrize("name", TRACKS)
 def test_headers_tell_the_size_of_every_change(name: str, tmp_path: Path) -> None:
-    """At each keyframe of a track that changes its size, headers say what the decoder gives there."""
+    """At each keyframe of a track whose size changes, the headers state the size that the decoder gives."""
     suffix, clip = TRACKS[name]
     clips = [replace(clip, width=width, height=height) for width, height in SIZES]
     for number, (each, size) in enumerate(zip(clips, SIZES, strict=True)):
@@ -61,7 +61,7 @@ def test_headers_tell_the_size_of_every_change(name: str, tmp_path: Path) -> Non
 def test_the_configuration_tells_the_size_too(
     encoder: str, options: tuple[tuple[str, str], ...], suffix: str, tmp_path: Path
 ) -> None:
-    """Parameter sets count wherever they lie: in avcC, hvcC and av1C as well as in packets."""
+    """Parameter sets count in avcC, hvcC and av1C as well as in packets."""
     clip = Clip(times=TIMES, encoder=encoder, options=options, width=178, height=98)
     path = make_clip(tmp_path / f"clip{suffix}", clip)
     with av.open(str(path)) as container:
@@ -71,7 +71,7 @@ def test_the_configuration_tells_the_size_too(
 
 
 def test_the_shape_of_samples_is_part_of_the_size(tmp_path: Path) -> None:
-    """H.264 states a sample aspect ratio, by its number or in full, and it makes the picture wider."""
+    """H.264 states a sample aspect ratio, as a number or in full, which makes the displayed picture wider."""
     for shape in ("16/11", "19/7"):
         clip = Clip(times=TIMES, options=(("x264-params", f"bframes=0:sar={shape}"),))
         data = packets_of(make_clip(tmp_path / "clip.h264", clip))[0].data
@@ -81,7 +81,7 @@ def test_the_shape_of_samples_is_part_of_the_size(tmp_path: Path) -> None:
 
 
 def test_another_configuration_holds_from_its_packet_on(tmp_path: Path) -> None:
-    """A packet with a new avcC is read by it, as FFmpeg gives it where an mp4 has several sample entries."""
+    """FFmpeg gives a packet a new avcC if an mp4 has several sample entries; the packet is read with the new avcC."""
     small, large = (
         make_clip(tmp_path / f"{width}.mp4", Clip(times=TIMES, options=X264, width=width)) for width in (64, 96)
     )
@@ -96,7 +96,7 @@ def test_another_configuration_holds_from_its_packet_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TRACKS)
 def test_headers_that_are_cut_short_tell_nothing_or_the_same(name: str, tmp_path: Path) -> None:
-    """A packet cut anywhere gives the right size or none, and never an error."""
+    """A packet that is cut anywhere gives the right size or none, and never an error."""
     suffix, clip = TRACKS[name]
     data = packets_of(make_clip(tmp_path / f"clip{suffix}", replace(clip, width=178, height=98)))[0].data
     for length in range(min(len(data), 600)):

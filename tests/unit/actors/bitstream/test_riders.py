@@ -1,4 +1,4 @@
-"""What rides on a packet's pictures, by packets made for it."""
+"""Side data that is found in packets made for these tests."""
 
 import pytest
 
@@ -16,17 +16,17 @@ HEVC_SLICE = b"\x26\x01" + bytes(range(200, 250))
 
 
 def message(payload: bytes) -> bytes:
-    """Return an SEI message of registered user data: kind 4, its size, and its end."""
+    """Return an SEI message of registered user data: kind 4, size, payload, stop bit."""
     return bytes((4, len(payload))) + payload + b"\x80"
 
 
 def prefixed(*units: bytes) -> memoryview:
-    """Return a packet of units behind their lengths."""
+    """Return a packet of units, each after its length."""
     return memoryview(b"".join(len(unit).to_bytes(4) + unit for unit in units))
 
 
 def annex_b(*units: bytes) -> memoryview:
-    """Return a packet of units behind start codes."""
+    """Return a packet of units, each after a start code."""
     return memoryview(b"".join(b"\x00\x00\x00\x01" + unit for unit in units))
 
 
@@ -42,7 +42,7 @@ def annex_b(*units: bytes) -> memoryview:
     ],
 )
 def test_messages_are_read_in_both_forms_of_h264_and_hevc(payload: bytes, kinds: set[str]) -> None:
-    """A registered message is found by its provider, in length-prefixed and in Annex B units."""
+    """A registered message is identified by its provider, in length-prefixed and in Annex B units."""
     h264, hevc = b"\x06" + message(payload), b"\x4e\x01" + message(payload)
     assert RiderReader("h264", AVCC).kinds(prefixed(h264, SLICE)) == kinds
     assert RiderReader("h264", b"").kinds(annex_b(b"\x09\xf0", h264, SLICE)) == kinds
@@ -51,7 +51,7 @@ def test_messages_are_read_in_both_forms_of_h264_and_hevc(payload: bytes, kinds:
 
 
 def test_a_slice_that_looks_like_a_message_is_none() -> None:
-    """Only messages are searched, not what slices happen to hold."""
+    """Only messages are searched; a slice with the same bytes does not count."""
     assert RiderReader("h264", AVCC).kinds(prefixed(SLICE + message(CAPTIONS))) == set()
     assert RiderReader("h264", b"").kinds(annex_b(SLICE + message(CAPTIONS))) == set()
 
@@ -60,14 +60,14 @@ def test_a_slice_that_looks_like_a_message_is_none() -> None:
     "before", [b"\x01\x02\x10\x20", b"\xff\x01\x02\x10\x20", b"\x01\x00", b"\x05\xff\x00" + bytes(255)]
 )
 def test_captions_behind_another_message(before: bytes) -> None:
-    """A message of another kind, short or long, does not hide the one behind it in its unit."""
+    """A message of another kind, short or long, does not hide the next message of its unit."""
     h264, hevc = b"\x06" + before + message(CAPTIONS), b"\x4e\x01" + before + message(CAPTIONS)
     assert RiderReader("h264", AVCC).kinds(prefixed(h264, SLICE)) == {"A53_CC"}
     assert RiderReader("hevc", HVCC).kinds(prefixed(hevc, HEVC_SLICE)) == {"A53_CC"}
 
 
 def test_captions_behind_a_large_unit() -> None:
-    """However much lies ahead of a packet's first slice, all of it is read."""
+    """Everything before a packet's first slice is read, however much it is."""
     filler, captions = b"\x0c" + b"\xff" * 9000, b"\x06" + message(CAPTIONS)
     assert RiderReader("h264", b"").kinds(annex_b(filler, captions, SLICE)) == {"A53_CC"}
     mpeg2 = b"\x00\x00\x01\xb2" + b"\xff" * 9000 + b"\x00\x00\x01\xb2GA94\x03\x42" + b"\x00\x00\x01\x01"
@@ -76,7 +76,7 @@ def test_captions_behind_a_large_unit() -> None:
 
 @pytest.mark.parametrize("length_bytes", [1, 2, 3, 4])
 def test_lengths_of_any_size(length_bytes: int) -> None:
-    """A unit's length takes as many bytes as the configuration says."""
+    """The configuration states how many bytes a unit's length takes."""
     configuration = bytes((1, 100, 0, 31, 0xFC | length_bytes - 1, 0xE0, 0))
     units = (b"\x06" + message(CAPTIONS), SLICE)
     packet = b"".join(len(unit).to_bytes(length_bytes) + unit for unit in units)
@@ -96,13 +96,13 @@ def test_lengths_of_any_size(length_bytes: int) -> None:
     ],
 )
 def test_two_views_and_rotations_are_read_until_they_are_cancelled(kind: int, payload: bytes, kinds: set[str]) -> None:
-    """Frame packing and display orientation are messages of their own kinds, which may also end what was said."""
+    """Frame packing and display orientation are separate messages, and such a message may cancel an earlier one."""
     unit = b"\x06" + bytes((kind, len(payload))) + payload + b"\x80"
     assert RiderReader("h264", AVCC).kinds(prefixed(unit, SLICE)) == kinds
 
 
 def test_the_rpu_of_dolby_vision_is_the_last_unit() -> None:
-    """Dolby Vision's metadata lies behind the slices, in both forms of HEVC."""
+    """Dolby Vision's metadata follows the slices, in both forms of HEVC."""
     rpu = b"\x7c\x01\x19\x08\x09"
     assert RiderReader("hevc", HVCC).kinds(prefixed(HEVC_SLICE, rpu)) == {"DOVI_RPU_BUFFER"}
     assert RiderReader("hevc", b"").kinds(annex_b(HEVC_SLICE, HEVC_SLICE, rpu)) == {"DOVI_RPU_BUFFER"}
@@ -110,13 +110,13 @@ def test_the_rpu_of_dolby_vision_is_the_last_unit() -> None:
 
 
 def test_a_second_view_is_told_from_a_scalable_layer() -> None:
-    """NAL unit 20 of H.264 holds another view, unless its first flag says that it refines the same one."""
+    """NAL unit 20 of H.264 holds another view, unless its first flag says that it refines the same view."""
     assert RiderReader("h264", AVCC).kinds(prefixed(SLICE, b"\x74\x40\x00\x07\x88")) == {"VIEW_ID"}
     assert RiderReader("h264", AVCC).kinds(prefixed(SLICE, b"\x74\xc0\x00\x07\x88")) == set()
 
 
 def test_the_layer_above_hevc_s_base_is_alpha_or_a_second_view() -> None:
-    """A message of the configuration, or of a packet, says that the layer is alpha; else it is a view."""
+    """A message of the configuration or of a packet states that the layer is alpha; without it the layer is a view."""
     above = b"\x28\x09" + bytes(range(100, 120))
     alpha = b"\x4e\x01\xa5\x04\x00\x00\x7f\x90\x80"
     with_alpha = HVCC[:22] + b"\x01\x27\x00\x01" + len(alpha).to_bytes(2) + alpha
@@ -136,7 +136,7 @@ def test_the_layer_above_hevc_s_base_is_alpha_or_a_second_view() -> None:
     ],
 )
 def test_user_data_of_mpeg2_is_read_before_the_first_slice(user_data: bytes, kinds: set[str]) -> None:
-    """Captions of ATSC, DVD and SCTE 20, and AFD, are user data of a picture's header."""
+    """Captions (ATSC, DVD and SCTE 20) and AFD are user data in a picture's header."""
     head, coded = b"\x00\x00\x01\x00\x00\x0f\xff\xf8", b"\x00\x00\x01\x01" + bytes(range(100, 160))
     data = b"\x00\x00\x01\xb2" + user_data
     assert RiderReader("mpeg2video", b"").kinds(memoryview(head + data + coded)) == kinds
@@ -144,7 +144,7 @@ def test_user_data_of_mpeg2_is_read_before_the_first_slice(user_data: bytes, kin
 
 
 def test_metadata_units_of_av1_are_read() -> None:
-    """HDR10+ lies in a metadata unit of kind 4, without a size."""
+    """HDR10+ is in a metadata unit of kind 4 without a size."""
     payload = b"\x04" + HDR10_PLUS + b"\x80"
     unit = bytes((5 << 3 | 2, len(payload))) + payload
     frame = bytes((6 << 3 | 2, 4)) + b"\x10\x00\x00\x00"
@@ -152,7 +152,7 @@ def test_metadata_units_of_av1_are_read() -> None:
 
 
 def test_the_first_block_addition_of_vp9_is_alpha() -> None:
-    """Block addition 1 belongs to the codec: of VP8 and VP9 it is alpha, of others it is not known."""
+    """Block addition 1 belongs to the codec: for VP8 and VP9 it is alpha, for other codecs it is unknown."""
     addition = (1).to_bytes(8) + b"\x82\x49"
     assert RiderReader("vp9", b"").added(addition) == ALPHA
     assert RiderReader("h264", b"").added(addition) is None
@@ -162,6 +162,6 @@ def test_the_first_block_addition_of_vp9_is_alpha() -> None:
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg2video", "av1"])
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x01", b"\x00\x00\x00\x09\x06", b"\xff" * 9, bytes(64)])
 def test_damaged_packets_have_nothing(codec: str, data: bytes) -> None:
-    """A truncated or empty packet raises nothing."""
+    """A truncated or empty packet has no side data, and raises nothing."""
     for extradata in (b"", AVCC, HVCC):
         assert RiderReader(codec, extradata).kinds(memoryview(data)) == set()

@@ -1,4 +1,4 @@
-"""What headers of sound say: what a decoder makes of the same packets."""
+"""Headers of audio packets, compared with a decoder on the same packets."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ CASES = [
 
 
 def sound_of(path: Path) -> tuple[Any, list[bytes]]:
-    """Return the decoder of a file's sound, and the packets."""
+    """Return the decoder of a file's audio, and the packets."""
     file = av.open(str(path))
     stream = file.streams.audio[0]
     return stream.codec_context, [bytes(packet) for packet in file.demux(stream) if packet.size]
@@ -28,7 +28,7 @@ def sound_of(path: Path) -> tuple[Any, list[bytes]]:
 
 @pytest.mark.parametrize(("codec", "ending", "layout", "rate"), CASES)
 def test_headers_agree_with_the_decoder(tmp_path: Path, codec: str, ending: str, layout: str, rate: int) -> None:
-    """Each packet states the layout and the rate that it decodes to."""
+    """Each packet states the layout and the rate of its decoded samples."""
     context, packets = sound_of(film(tmp_path / f"in{ending}", codec, (layout, rate)))
     stated = {(found.layout, found.sample_rate) for each in packets if (found := sound_header(codec, each))}
 
@@ -38,7 +38,7 @@ def test_headers_agree_with_the_decoder(tmp_path: Path, codec: str, ending: str,
 
 @pytest.mark.parametrize(("layout", "rate"), [("stereo", 44_100), ("5.1", 48_000)])
 def test_a_configuration_of_aac_states_both(tmp_path: Path, layout: str, rate: int) -> None:
-    """The AudioSpecificConfig of an mp4."""
+    """The AudioSpecificConfig of an mp4 states layout and rate."""
     context, _ = sound_of(film(tmp_path / "in.mp4", "aac", (layout, rate)))
     found = aac_header(context.extradata)
 
@@ -47,7 +47,7 @@ def test_a_configuration_of_aac_states_both(tmp_path: Path, layout: str, rate: i
 
 
 def test_spectral_band_replication_doubles_the_rate() -> None:
-    """HE-AAC states its own rate, 24 kHz, and that of what is heard, 48 kHz (ISO/IEC 14496-3, 1.6.2.1)."""
+    """HE-AAC states the coded rate, 24 kHz, and the output rate, 48 kHz (ISO/IEC 14496-3, 1.6.2.1)."""
     bits = f"{5:05b}{6:04b}{2:04b}{3:04b}{2:05b}000".ljust(32, "0")
     found = aac_header(int(bits, 2).to_bytes(4))
 
@@ -58,11 +58,11 @@ def test_spectral_band_replication_doubles_the_rate() -> None:
 @pytest.mark.parametrize("codec", ["ac3", "eac3", "aac", "aac_latm", "mp3", "dts", "flac"])
 @pytest.mark.parametrize("data", [b"", b"\x0b", bytes(16), b"\x0b\x77" + bytes(4), bytes(range(40))])
 def test_what_has_no_header_says_nothing(codec: str, data: bytes) -> None:
-    """A damaged or short packet does not change the format."""
+    """A damaged or short packet states no format."""
     assert sound_header(codec, data) is None
 
 
 def test_other_codecs_say_nothing() -> None:
-    """Their packets have no such header."""
+    """Packets of other codecs have no such header."""
     assert sound_header("opus", bytes(40)) is None
     assert aac_header(b"") is None

@@ -1,4 +1,4 @@
-"""Frames of VP9 packets: what is shown, and at what size, against what a decoder really gives."""
+"""Frames of VP9 packets: whether they are shown, and their size, compared with a decoder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ FAST = (("deadline", "realtime"), ("cpu-used", "8"))
 
 
 def _packets(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield a clip's packets, and how many pictures a software decoder gives for each."""
+    """Yield a clip's packets, and the number of pictures that a software decoder returns for each."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
@@ -32,7 +32,7 @@ def _clip(folder: Path, frames: int = 8, **changes: object) -> Path:
 
 
 def _superframe(*frames: bytes, size_bytes: int = 4) -> bytes:
-    """Join frames as annex B of the specification does."""
+    """Join frames as annex B of the VP9 specification does."""
     marker = bytes([0b11000000 | (size_bytes - 1) << 3 | (len(frames) - 1)])
     sizes = b"".join(len(frame).to_bytes(size_bytes, "little") for frame in frames)
     return b"".join(frames) + marker + sizes + marker
@@ -51,7 +51,7 @@ def test_hidden_frames_of_a_real_stream_are_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("width", "height"), [(64, 48), (16, 16), (98, 34), (66, 130)])
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p", "yuv440p", "yuv444p"])
 def test_keyframes_state_their_size(tmp_path: Path, pix_fmt: str, width: int, height: int) -> None:
-    """Key frames tell the coded size; the other frames take it from their references."""
+    """Key frames state the coded size; other frames take the size from their references."""
     path = _clip(tmp_path, frames=4, width=width, height=height, pix_fmt=pix_fmt)
     first, *rest = [frame for data, _ in _packets(path) for frame in vp9_frames(data)]
     assert first == Vp9Frame(is_shown=True, size=(width, height), colours=Vp9Colours(2, 1))
@@ -60,7 +60,7 @@ def test_keyframes_state_their_size(tmp_path: Path, pix_fmt: str, width: int, he
 
 
 def test_rgb_states_its_size(tmp_path: Path) -> None:
-    """The colour space sRGB has no range and no sampling to state, and the size is found all the same."""
+    """The colour space sRGB states no range and no sampling, and the size is still found."""
     first, *_ = [frame for data, _ in _packets(_clip(tmp_path, pix_fmt="gbrp")) for frame in vp9_frames(data)]
     assert (first.size, first.colours) == ((64, 48), Vp9Colours(0, 2))
 
@@ -75,7 +75,7 @@ def test_noise_never_raises(data: bytes, marker: int) -> None:
 
 @given(shown=st.lists(st.booleans(), min_size=1, max_size=8), size_bytes=st.integers(1, 4), tail=st.binary(max_size=20))
 def test_a_superframe_is_its_frames(shown: list[bool], size_bytes: int, tail: bytes) -> None:
-    """Each frame of a superframe is read on its own, in order, whatever its sizes are written in."""
+    """Each frame of a superframe is read separately, in order, whatever the width of the size fields."""
     frames = [_key(64, 48, is_shown=each) + tail for each in shown]
     found = list(vp9_frames(_superframe(*frames, size_bytes=size_bytes)))
     assert found == [Vp9Frame(each, (64, 48), Vp9Colours(5, 1)) for each in shown]
@@ -93,7 +93,7 @@ class _Bits:
         return self
 
     def data(self) -> bytes:
-        """Return them, filled up with zeros and some more."""
+        """Return the written bits, with zeros and more bytes after them."""
         padded = self._text + "0" * (-len(self._text) % 8)
         return int(padded, 2).to_bytes(len(padded) // 8, "big") + bytes(4)
 
@@ -116,7 +116,7 @@ sides = st.integers(1, 1 << 16)
 
 @given(width=sides, height=sides, profile=st.integers(0, 3), colours=st.integers(0, 7), shown=st.booleans())
 def test_any_size_of_a_keyframe_is_read(width: int, height: int, profile: int, colours: int, *, shown: bool) -> None:
-    """Whatever the profile and the colour space, sizes are one more than what is written, up to 65536."""
+    """For every profile and colour space, a size is the written number plus one, at most 65536."""
     data = _key(width, height, profile=profile, colours=colours, is_shown=shown)
     matrix, range_ = {0: 2, 1: 5, 2: 1, 3: 6, 4: 7, 5: 9, 6: 3, 7: 0}[colours], 2 if colours == 7 else 1
     assert list(vp9_frames(data)) == [Vp9Frame(shown, (width, height), Vp9Colours(matrix, range_))]
@@ -134,7 +134,7 @@ def test_any_size_of_a_keyframe_is_read(width: int, height: int, profile: int, c
 def test_an_inter_frame_has_its_own_size_or_a_references(
     width: int, height: int, refresh: int, references: int, found: int, *, shown: bool, resilient: bool
 ) -> None:
-    """A size is stated only where no reference's is taken (frame_size_with_refs)."""
+    """A size is stated only if it is not taken from a reference (frame_size_with_refs)."""
     bits = _start(0, inter=True, shown=shown, resilient=resilient)
     bits.put(0, int(not shown)).put(0, 0 if resilient else 2).put(refresh, 8).put(references, 12)
     for _ in range(found):
@@ -148,7 +148,7 @@ def test_an_inter_frame_has_its_own_size_or_a_references(
 
 @given(width=sides, height=sides, profile=st.integers(0, 3), resilient=st.booleans())
 def test_a_hidden_intra_frame_states_its_size(width: int, height: int, profile: int, *, resilient: bool) -> None:
-    """Intra-only frames of every profile state theirs, after colours where the profile has them."""
+    """Intra-only frames of every profile state their size, after the colours if the profile has colours."""
     bits = _start(profile, inter=True, shown=False, resilient=resilient).put(1).put(0, 0 if resilient else 2)
     bits.put(0x498342, 24)
     if profile:
@@ -158,7 +158,7 @@ def test_a_hidden_intra_frame_states_its_size(width: int, height: int, profile: 
 
 
 def test_a_frame_that_is_shown_again_counts() -> None:
-    """``show_existing_frame`` is a picture, and has the size that it was coded with."""
+    """``show_existing_frame`` shows a picture with the size at which it was coded."""
     data = _Bits().put(2, 2).put(0).put(0).put(1).put(3, 3).data()
     assert list(vp9_frames(data)) == [Vp9Frame(is_shown=True, size=None)]
 

@@ -1,4 +1,4 @@
-"""Surfaces and planes: taking one apart gives back what was packed, for every layout, depth and size."""
+"""Surfaces and planes: unpacking a surface gives the packed picture, for every layout, depth and size."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ PIX_FMTS += [f"yuvj{chroma}p" for chroma in (420, 422, 444)]
 
 
 def layout_of(pix_fmt: str) -> SurfaceFormat:
-    """Return how pictures of a format lie in a surface."""
+    """Return the surface format for pictures of a pixel format."""
     found = surface_format(pix_fmt)
     assert found is not None
     return found
@@ -35,7 +35,7 @@ def layout_of(pix_fmt: str) -> SurfaceFormat:
 
 @st.composite
 def pictures(draw: st.DrawFn) -> VideoFrame:
-    """Return a picture of noise, of any format and of any size that its format allows, with any bits that count."""
+    """Return a picture of noise, of any format and size, in which any significant bits are set."""
     pix_fmt = draw(st.sampled_from(PIX_FMTS))
     format_ = layout_of(pix_fmt)
     width = draw(st.integers(1, 70)) << format_.halved_across
@@ -48,7 +48,7 @@ def pictures(draw: st.DrawFn) -> VideoFrame:
 
 
 def digest(picture: VideoFrame) -> bytes:
-    """Return what tells pictures apart."""
+    """Return a digest that distinguishes pictures."""
     return picture_hash(0, picture).digest
 
 
@@ -65,7 +65,7 @@ def test_only_the_upper_bits_of_a_sample_count(picture: VideoFrame, junk: int) -
 
 @given(picture=pictures())
 def test_a_picture_does_not_live_in_its_surface(picture: VideoFrame) -> None:
-    """The surface may be overwritten at once."""
+    """Overwriting the surface does not change the picture."""
     format_ = layout_of(picture.format.name)
     surface = surface_of(picture, format_).copy()
     again = planar_picture(surface, format_, picture.width, picture.height, picture.format.name)
@@ -74,7 +74,7 @@ def test_a_picture_does_not_live_in_its_surface(picture: VideoFrame) -> None:
 
 
 def test_chroma_is_taken_apart_as_the_sdk_lays_it_out() -> None:
-    """Blue before red: in pairs where chroma is halved across, else plane by plane; bits at the upper end."""
+    """Cb comes before Cr, in pairs if chroma is halved across, otherwise in planes; the upper bits are significant."""
     nv12 = np.array([*range(8), 100, 200, 101, 201], dtype=np.uint8)
     luma, blue, red = (plane.tolist() for plane in _planes(nv12, "yuv420p", 4, 2))
     assert (luma, blue, red) == ([[0, 1, 2, 3], [4, 5, 6, 7]], [[100, 101]], [[200, 201]])
@@ -92,7 +92,7 @@ def _planes(surface: NDArray[np.uint8], pix_fmt: str, width: int, height: int) -
 
 
 class Fetching:
-    """A fetcher of one format on a fake device, and surfaces that lie there."""
+    """A fetcher of one format on a fake device, and surfaces on the device."""
 
     def __init__(self, picture: VideoFrame, *, has_kernel: bool, attributes: dict[int, int] | None = None) -> None:
         self.driver = FakeCudaDriver(**({} if attributes is None else {"attributes": attributes}))
@@ -109,14 +109,14 @@ class Fetching:
         )
 
     def put(self, picture: VideoFrame) -> int:
-        """Lay a picture's surface down on the device; return its address."""
+        """Copy a picture's surface to the device; return its address."""
         surface = surface_of(picture, self.format)
         address = self.cuda.allocate(len(surface))
         self.fill(address, surface)
         return address
 
     def fetched(self, surfaces: list[int]) -> list[VideoFrame]:
-        """Return the pictures of surfaces, once the stream is done."""
+        """Return the pictures of surfaces, after the stream is done."""
         begun = [self.fetcher.begin(surface, self.stream) for surface in surfaces]
         self.stream.wait()
         return [picture() for picture in begun]
@@ -129,7 +129,7 @@ class Fetching:
 @pytest.mark.parametrize("has_kernel", [False, True], ids=["host", "kernel"])
 @given(picture=pictures(), count=st.integers(1, 4))
 def test_surfaces_of_a_device_come_as_pictures(picture: VideoFrame, count: int, *, has_kernel: bool) -> None:
-    """With the device's kernel or without, several at once, and unchanged by whatever comes later."""
+    """Pictures are the same with or without the device's kernel, several at once, and do not change later."""
     fetching = Fetching(picture, has_kernel=has_kernel)
     addresses = [fetching.put(picture) for _ in range(count)]
     first = fetching.fetched(addresses)
@@ -149,7 +149,7 @@ COHERENT, NOT_COHERENT = ({18: 1, 75: major, 76: minor} for major, minor in ((7,
 @pytest.mark.parametrize("attributes", [COHERENT, NOT_COHERENT], ids=["pinned", "managed"])
 @given(picture=pictures())
 def test_an_integrated_gpu_writes_where_the_processor_reads(picture: VideoFrame, attributes: dict[int, int]) -> None:
-    """Nothing is copied, the pictures are the same; managed memory is attached to the GPU for its kernel alone."""
+    """Nothing is copied, and the pictures are the same; managed memory is attached to the GPU only for the kernel."""
     fetching = Fetching(picture, has_kernel=True, attributes=attributes)
     first, second = fetching.fetched([fetching.put(picture) for _ in range(2)])
     assert [digest(first), digest(second)] == [digest(picture)] * 2
@@ -168,7 +168,7 @@ def _shape(picture: VideoFrame) -> tuple[int, int, str]:
 @pytest.mark.parametrize("has_kernel", [False, True], ids=["host", "kernel"])
 @given(picture=pictures())
 def test_a_fetched_picture_is_as_good_as_software_s(picture: VideoFrame, *, has_kernel: bool) -> None:
-    """Filters and encoders treat it like the original."""
+    """Filters and encoders treat a fetched picture like the original."""
     fetching = Fetching(picture, has_kernel=has_kernel)
     (fetched,) = fetching.fetched([fetching.put(picture)])
     wanted = picture.reformat(34, 22, format="yuv420p")
@@ -178,7 +178,7 @@ def test_a_fetched_picture_is_as_good_as_software_s(picture: VideoFrame, *, has_
 
 
 def test_a_closed_fetcher_keeps_no_device_memory() -> None:
-    """What it needed on the device goes back; closing again changes nothing."""
+    """Closing a fetcher frees its device memory; closing again changes nothing."""
     picture = VideoFrame(64, 48, "yuv420p")
     fetching = Fetching(picture, has_kernel=True)
     scratch = set(fetching.driver.memory)
@@ -193,12 +193,12 @@ def test_a_closed_fetcher_keeps_no_device_memory() -> None:
     ["", "colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:range=pc", "range=pc", "colormatrix=bt470bg"],
 )
 def test_pictures_have_the_tracks_colours(tmp_path: Path, params: str) -> None:
-    """Range, matrix, primaries and transfer are those that software gives its pictures."""
+    """Range, matrix, primaries and transfer are those of software's pictures."""
     clip = Clip(times=constant_times(2), options=(("x264-params", params),))
     with av.open(str(make_clip(tmp_path / "clip.mp4", clip))) as container:
         stream = container.streams.video[0]
         naked = VideoFrame(64, 48, "yuv420p")
-        # Before anything was decoded: a device's decoder never asks this context to.
+        # set before decoding, because a device's decoder never uses this context
         apply_colour(naked, stream.codec_context)
         packets = ((number, packet) for number, packet in enumerate(container.demux(stream)) if packet.size)
         _, wanted = next(SOFTWARE.decode(OpenTrack(stream, stream.codec_context), packets, DecodeTally()))
@@ -213,7 +213,7 @@ def _colours(picture: VideoFrame) -> tuple[int, ...]:
 
 @given(picture=pictures())
 def test_a_picture_that_lies_upside_down_is_read_from_its_top(picture: VideoFrame) -> None:
-    """FFmpeg turns pictures over by negative line sizes alone: surfaces and arrays hold what is shown."""
+    """FFmpeg flips a picture by a negative line size; surfaces and arrays still begin with the top row."""
     over = turned_over(picture)
     format_ = layout_of(picture.format.name)
     again = planar_picture(surface_of(over, format_), format_, picture.width, picture.height, picture.format.name)

@@ -1,4 +1,4 @@
-"""What a decoder session may be asked for, and that docs/nvidia/pynvvideocodec.md lists it."""
+"""The options of a decoder session, which docs/nvidia/pynvvideocodec.md lists."""
 
 from types import SimpleNamespace
 
@@ -40,7 +40,7 @@ def test_an_unknown_latency_is_refused() -> None:
 
 @given(width=st.integers(-9, 9000), height=st.integers(-9, 9000))
 def test_the_largest_size_is_a_surfaces(width: int, height: int) -> None:
-    """Sides are positive and even, or it is refused."""
+    """The sides of the largest size must be positive and even."""
     is_size = width > 0 and height > 0 and not (width % 2 or height % 2)
     try:
         assert NvdecOptions(largest=(width, height)).largest == (width, height)

@@ -1,4 +1,4 @@
-"""What NVDEC may decode: only what it gives exactly as software does, and a reason for all else."""
+"""The tracks that NVDEC may decode (those that it decodes exactly), and the reasons against all others."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ TRACK = CodedTrack(
 
 
 def test_every_format_of_ffmpeg_has_an_answer() -> None:
-    """Of all pixel formats that the codecs of this FFmpeg use, only those listed have a surface."""
+    """Of all pixel formats of this FFmpeg's codecs, only the listed ones have a surface."""
     names = {"nv16", "p016le", "yuv440p10le", *SURFACES, *REFUSED}
     for codec in sorted(av.codecs_available):
         for mode in ("r", "w"):
@@ -50,7 +50,7 @@ def test_every_format_of_ffmpeg_has_an_answer() -> None:
 
 @given(pix_fmt=st.sampled_from(sorted(SURFACES)), across=st.integers(1, 40), down=st.integers(1, 40))
 def test_a_surface_has_the_size_of_its_planes(pix_fmt: str, across: int, down: int) -> None:
-    """A surface takes as many bytes as the samples of FFmpeg's planes, none more."""
+    """A surface takes exactly as many bytes as the samples of FFmpeg's planes."""
     found = surface_format(pix_fmt)
     assert found is not None
     width, height = across << found.halved_across, down << found.halved_down
@@ -62,7 +62,7 @@ def test_a_surface_has_the_size_of_its_planes(pix_fmt: str, across: int, down: i
 
 @pytest.mark.parametrize("codec", sorted(set(CODECS) - {"h264"}))
 def test_what_all_is_known_of_may_be_decoded(codec: str) -> None:
-    """Every codec of NVDEC may be decoded where nothing speaks against it."""
+    """Every codec of NVDEC may be decoded if there is no reason against it."""
     assert unsupported_reason(replace(TRACK, codec=codec)) == ""
 
 
@@ -81,26 +81,26 @@ def test_what_all_is_known_of_may_be_decoded(codec: str) -> None:
     ],
 )
 def test_every_refusal_names_its_reason(changes: dict[str, object], reason: str) -> None:
-    """Codec, pixel format and odd sides are refused by name; odd sides only where chroma is halved."""
+    """A refusal names the codec, the pixel format or the odd sides; odd sides count only if chroma is halved."""
     assert unsupported_reason(replace(TRACK, **changes)) == reason  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("order", list(FieldOrder))
 @pytest.mark.parametrize("codec", ["hevc", "vp9"])
 def test_fields_stay_in_software(codec: str, order: FieldOrder) -> None:
-    """Fields are refused; a track without a stated field order has none."""
+    """Tracks with fields are refused; a track that states no field order counts as progressive."""
     may = order in (FieldOrder.PROGRESSIVE, FieldOrder.UNKNOWN)
     assert ("interlaced" in unsupported_reason(replace(TRACK, codec=codec, field_order=order))) is not may
 
 
 def test_mpeg2_stays_in_software() -> None:
-    """Its transform is not exact by its standard, so two right decoders differ in samples."""
+    """MPEG-2 does not define its transform exactly, so correct decoders may differ in their samples."""
     assert "MPEG-2" in unsupported_reason(replace(TRACK, codec="mpeg2video", field_order=FieldOrder.PROGRESSIVE))
 
 
 @pytest.mark.parametrize(("params", "may"), [("", True), ("interlaced=1", False), ("fake-interlaced=1", False)])
 def test_h264_is_asked_itself(tmp_path: Path, params: str, *, may: bool) -> None:
-    """An H.264 stream's own parameter set says whether it may have fields, whatever the container says."""
+    """Whether H.264 may have fields is read from the stream's parameter set, not from the container."""
     clip = Clip(times=constant_times(3), options=(("x264-params", params),), width=64, height=64)
     with av.open(str(make_clip(tmp_path / "clip.mkv", clip))) as container:
         facts = track_facts(container.streams.video[0])

@@ -1,4 +1,4 @@
-"""Parts of pictures that were never decoded: what they show, and that they are noticed."""
+"""Parts of pictures that were never decoded: their content, and their detection."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,9 +20,9 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 FRAMES = 12
 CUT = 7
-"""The picture of which half is lost."""
+"""The number of the picture that is half lost."""
 GREY = 128
-"""A plane of colour differences where there is no colour."""
+"""The value of a chroma sample without colour."""
 
 CLIPS = {
     "hevc": Clip(
@@ -58,7 +58,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def damaged(whole: Path) -> Path:
-    """The same clip; picture ``CUT`` has the first half of its bytes, the others are noise."""
+    """Return the clip with damage: picture ``CUT`` keeps half of its bytes, and the other pictures are noise."""
     path = whole.with_name("damaged.mkv")
     with av.open(str(whole)) as source, av.open(str(path), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
@@ -80,7 +80,7 @@ def _halved(packet: Packet) -> Packet:
 
 
 def pictures(path: Path, held: int) -> Iterator[VideoFrame]:
-    """Decode a clip while that many of its pictures are still held."""
+    """Decode a clip while this many of its pictures are held."""
     holding: deque[VideoFrame] = deque()
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -94,7 +94,7 @@ def pictures(path: Path, held: int) -> Iterator[VideoFrame]:
 
 
 def shown(frames: Iterable[VideoFrame]) -> list[bytes]:
-    """Return a hash of what each picture shows."""
+    """Return a hash of each picture."""
     return [picture_hash(0, frame).digest for frame in frames]
 
 
@@ -104,7 +104,7 @@ def range_of(path: Path) -> DecodeRange:
 
 
 def test_whole_pictures_are_complete_and_unchanged(whole: Path) -> None:
-    """What is decoded in full shows what it shows in FFmpeg's own memory, and nothing is called damaged."""
+    """Fully decoded pictures are the same as in FFmpeg's own memory, and none is reported as damaged."""
     with av.open(str(whole)) as container:
         expected = shown(container.decode(video=0))
     found = list(pictures(whole, FRAMES))
@@ -113,20 +113,20 @@ def test_whole_pictures_are_complete_and_unchanged(whole: Path) -> None:
 
 
 def test_what_a_lost_part_shows_depends_on_the_stream_alone(damaged: Path) -> None:
-    """It is the same however many pictures are held meanwhile, and so whichever buffers a decoder uses again."""
+    """A lost part is the same however many pictures are held, and thus whichever buffers the decoder reuses."""
     runs = [shown(pictures(damaged, held)) for held in (0, 3, FRAMES)]
     assert runs[1:] == runs[:1] * 2
 
 
 @pytest.mark.parametrize("whole", ["h264 4:4:4"], indirect=True)
 def test_a_lost_part_is_black_in_every_plane(damaged: Path) -> None:
-    """The second and third plane are grey where nothing was decoded, also where they are as large as the first."""
+    """The second and third plane are grey in undecoded parts, also if they are as large as the first plane."""
     lost = list(pictures(damaged, 0))[CUT].to_ndarray()
     assert (lost[1:, 100:] == GREY).all()
 
 
 def test_incomplete_pictures_are_named(damaged: Path) -> None:
-    """Only the picture that lost a part is counted, with its time and packet."""
+    """Only the picture with the lost part is counted, with its time and packet."""
     tally = DecodeTally()
     assert len(list(decode_range(range_of(damaged), tally, SOFTWARE))) == FRAMES
     assert (tally.corrupt_frames, tally.damaged_ticks) == (1, [CUT * 40])
@@ -134,7 +134,7 @@ def test_incomplete_pictures_are_named(damaged: Path) -> None:
 
 
 def test_the_reference_decode_shows_the_same(damaged: Path) -> None:
-    """``verify`` expects of a lost part what a segment's decoder makes of it."""
+    """``verify`` expects the same content of a lost part as a segment's decoder gives."""
     with open_track(str(damaged)) as track:
         expected = shown(track)
     assert shown(frame for _, frame in decode_range(range_of(damaged), DecodeTally(), SOFTWARE)) == expected
@@ -142,7 +142,7 @@ def test_the_reference_decode_shows_the_same(damaged: Path) -> None:
 
 @pytest.mark.parametrize("lost", [21, 22])
 def test_what_h264_conceals_does_not_depend_on_where_decoding_began(tmp_path: Path, lost: int) -> None:
-    """Two keyframes back or one: with FFmpeg's own concealment two or three pictures of these clips differ."""
+    """Decoding begins one or two keyframes earlier; FFmpeg's own concealment would change two or three pictures."""
     x264 = (("preset", "superfast"), ("x264-params", "keyint=8:scenecut=0:bframes=0"))
     path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(24), width=320, height=176, options=x264))
     runs = []
@@ -169,14 +169,14 @@ def _flipped(packet: Packet) -> Packet:
 
 @pytest.mark.parametrize(("width", "height"), [(7, 5), (8, 8), (17, 9), (321, 241)])
 def test_pictures_of_any_size_can_be_asked(tmp_path: Path, width: int, height: int) -> None:
-    """A picture may be smaller than a block, or no multiple of it."""
+    """A picture may be smaller than a block, or no multiple of a block."""
     clip = Clip(times=constant_times(2), width=width, height=height, pix_fmt="yuv444p")
     assert not any(is_incomplete(frame) for frame in pictures(make_clip(tmp_path / "clip.mkv", clip), 0))
 
 
 @pytest.mark.parametrize("pix_fmt", ["gray", "gray10be", "yuva444p12le", "gbrp", "rgb24", "pal8", "yuyv422"])
 def test_every_pixel_format_has_a_beginning(tmp_path: Path, pix_fmt: str) -> None:
-    """Formats without a plane for brightness begin as zero bytes; what they show is untouched in either case."""
+    """Formats without a luma plane begin as zero bytes; fully decoded pictures are unchanged in every format."""
     path = tmp_path / "raw.nut"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("rawvideo", rate=25)
@@ -196,7 +196,7 @@ def test_every_pixel_format_has_a_beginning(tmp_path: Path, pix_fmt: str) -> Non
 
 @pytest.mark.parametrize("height", [1, 2, 3])
 def test_pictures_lower_than_a_block_are_whole(tmp_path: Path, height: int) -> None:
-    """A picture without a single row that is compared has no block that was never decoded."""
+    """A picture that is too low to compare any row counts as complete."""
     times = constant_times(3)
     path = make_clip(tmp_path / "low.mov", Clip(times=times, encoder="png", width=64, height=height, pix_fmt="rgb24"))
     assert [is_incomplete(frame) for frame in pictures(path, held=0)] == [False] * len(times)

@@ -10,7 +10,7 @@ from codecfleet.actors.decode.read_ahead import read_ahead
 
 
 def counting(count: int, closed: threading.Event | None = None) -> Generator[int]:
-    """Yield 0, 1, 2, ...; tell when it was closed or ran out."""
+    """Yield 0, 1, 2, ...; record whether the generator was closed or ended."""
     try:
         yield from range(count)
     finally:
@@ -20,13 +20,13 @@ def counting(count: int, closed: threading.Event | None = None) -> Generator[int
 
 @given(st.integers(0, 50), st.integers(1, 8))
 def test_everything_comes_in_order(count: int, depth: int) -> None:
-    """Whatever the depth, each item comes once, in order."""
+    """At any depth, each item comes once, in order."""
     assert list(read_ahead(counting(count), depth)) == list(range(count))
 
 
 @given(st.integers(1, 50), st.integers(1, 8), st.data())
 def test_stopping_early_closes_the_source(count: int, depth: int, data: st.DataObject) -> None:
-    """A consumer that stops early leaves no thread and no open source behind."""
+    """A consumer that stops early leaves no thread running and no source open."""
     closed = threading.Event()
     taken = data.draw(st.integers(0, count))
     with closing(read_ahead(counting(count, closed), depth)) as items:

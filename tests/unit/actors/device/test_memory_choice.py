@@ -1,4 +1,4 @@
-"""The choice of memory against the rules of NVIDIA's CUDA for Tegra."""
+"""The choice of memory, tested against the rules of NVIDIA's CUDA for Tegra."""
 
 import dataclasses
 import itertools
@@ -65,17 +65,17 @@ RULES = {
         Memory.DEVICE,
     ),
 }
-"""By section of the guide and what it advises."""
+"""The names of the cases: sections of the guide with their advice."""
 
 
 @pytest.mark.parametrize(("platform", "buffer", "memory"), RULES.values(), ids=RULES)
 def test_each_sentence_of_the_guide_is_followed(platform: Platform, buffer: BufferUse, memory: Memory) -> None:
-    """The advised memory is chosen."""
+    """The memory that the guide advises is chosen."""
     assert choose_memory(buffer, platform).memory is memory
 
 
 def test_only_managed_memory_is_attached() -> None:
-    """For every use and platform: hints exactly where managed memory is chosen, and none of it on a card."""
+    """Attachments are changed exactly if managed memory is chosen, and managed memory is never chosen on a card."""
     parties = (HOST, GPU, HOST | GPU)
     for writers, readers, host, gpu in itertools.product(parties, parties, Often, Often):
         for platform, size_bytes in itertools.product((XAVIER, TX2, CARD, SAFE), (1, LARGE)):
@@ -113,7 +113,7 @@ def test_a_change_of_attachment_prefetches_as_table_2_says(before: Attach, now: 
     ],
 )
 def test_a_choice_names_its_calls(choice: MemoryChoice, function: str, behind: tuple[int, ...], freeing: str) -> None:
-    """How the driver allocates and frees each kind; idle managed memory is the processor's."""
+    """Each kind of memory has its functions to allocate and free; idle managed memory is attached to the processor."""
     assert choice.allocating == (function, behind)
     assert choice.freeing == freeing
 
@@ -127,5 +127,5 @@ def test_a_choice_names_its_calls(choice: MemoryChoice, function: str, behind: t
     ],
 )
 def test_a_platform_is_what_the_device_says(attributes: dict[int, int], platform: Platform) -> None:
-    """2.1: I/O coherency from compute capability 7.2 on; CU_DEVICE_ATTRIBUTE_INTEGRATED: shared memory."""
+    """A GPU is I/O coherent from compute capability 7.2 on; CU_DEVICE_ATTRIBUTE_INTEGRATED marks integrated GPUs."""
     assert Platform.of(attributes.__getitem__) == platform

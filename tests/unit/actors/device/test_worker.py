@@ -16,7 +16,7 @@ from codecfleet.testing import works
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate(Work[str]):
-    """Report two frames, wait at a gate, and go on reporting."""
+    """Report two frames, wait at a gate, and continue to report."""
 
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -32,7 +32,7 @@ class Gate(Work[str]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twice(Work[str]):
-    """Do five frames, and three of them again."""
+    """Do five frames, and repeat three of them."""
 
     def run(self, context: WorkContext) -> str:
         """Do them."""
@@ -43,7 +43,7 @@ class Twice(Work[str]):
 
 
 def test_frames_done_again_are_work_but_not_progress() -> None:
-    """What is done again counts once as progress, and twice for the speed, whose count never falls."""
+    """Repeated frames count once as progress, and twice for the speed, whose count never decreases."""
     context = WorkContext(frames_done=2)
     context.advance(5)
     context.start_over(2)
@@ -56,7 +56,7 @@ def test_frames_done_again_are_work_but_not_progress() -> None:
 
 
 def test_cancelled_before_it_arrives() -> None:
-    """A cancellation that arrives before its work cancels it, and only it."""
+    """A cancellation that arrives before its work cancels only that work."""
     core = WorkerCore(1)
     core.cancel(7)
     with pytest.raises(Cancelled):
@@ -66,7 +66,7 @@ def test_cancelled_before_it_arrives() -> None:
 
 
 def test_what_waits_for_a_thread_is_cancelled() -> None:
-    """Cancelled work in the queue never begins; other queued work does."""
+    """Cancelled work in the queue never begins; other queued work does begin."""
     core, gate = WorkerCore(1), Gate(job="k", label="a")
     first = core.submit("you:1", gate)
     assert gate.reached.wait(10)
@@ -91,7 +91,7 @@ def test_late_cancellations_do_not_pile_up() -> None:
 
 
 def test_a_label_may_return_while_its_former_run_ends() -> None:
-    """Ending the older run does not affect the newer one."""
+    """The end of the older run does not affect the newer run of the same label."""
     core = WorkerCore(2)
     older, newer = Gate(job="j", label="a"), Gate(job="j", label="a")
     first, second = core.submit("0", older), core.submit("1", newer)
@@ -109,7 +109,7 @@ def test_a_label_may_return_while_its_former_run_ends() -> None:
 
 
 def test_work_whose_thread_never_returns_is_given_up() -> None:
-    """Current and later callers get the error at once, and a thread that returns after all changes nothing."""
+    """Current and later callers get the error at once; if the thread does return, nothing changes."""
     core, stuck, waiting = WorkerCore(1), Gate(job="j", label="a"), Gate(job="j", label="b")
     first, second = core.submit("0", stuck), core.submit("1", waiting)
     assert stuck.reached.wait(10)
@@ -125,7 +125,7 @@ def test_work_whose_thread_never_returns_is_given_up() -> None:
 
 
 def test_work_that_is_cancelled_while_all_is_given_up_has_the_same_error() -> None:
-    """The first that hears of it may close the worker, and the others then end before they were given up."""
+    """The first caller with the error may close the worker; runs that are cancelled by that get the same error."""
     core, gates = WorkerCore(2), [Gate(job="j", label=label) for label in "ab"]
     futures = [core.submit(str(number), gate) for number, gate in enumerate(gates)]
     assert all(gate.reached.wait(10) for gate in gates)
@@ -144,7 +144,7 @@ def test_work_that_is_cancelled_while_all_is_given_up_has_the_same_error() -> No
 
 
 def test_work_that_is_not_waited_for_any_more_does_not_begin() -> None:
-    """Cancelling what waits for a thread takes it out of the queue; closing cancels what waits."""
+    """Cancelling work that waits for a thread removes it from the queue; closing the worker cancels all such work."""
     core, gate = WorkerCore(1), Gate(job="j", label="a")
     running = core.submit("0", gate)
     assert gate.reached.wait(10)
@@ -158,12 +158,12 @@ def test_work_that_is_not_waited_for_any_more_does_not_begin() -> None:
 
 
 class Payload:
-    """Something large, as it were."""
+    """Stands for a large result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Give(Work[Payload]):
-    """Returns something when it may."""
+    """Returns a result once it is allowed to."""
 
     opened: threading.Event = field(default_factory=threading.Event)
 
@@ -184,7 +184,7 @@ def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
         alive = weakref.ref(future.result(10))
         del future
         after.opened.set()
-        # The thread that ran it lets go of it when it takes what comes next.
+        # the thread of the run drops the result when it begins other work
         core.submit("after", after).result(10)
         core.close()
         assert alive() is None
@@ -193,7 +193,7 @@ def test_a_result_is_gone_with_the_last_who_holds_it() -> None:
 
 
 def test_work_without_a_thread_is_refused_and_never_begins() -> None:
-    """Work without a thread fails at once, and no later thread runs it."""
+    """Work for which no thread can start fails at once, and no later thread runs it."""
     core = WorkerCore(1)
     refused = Gate(job="j", label="refused")
     threading.stack_size(1 << 46)  # more than there is
@@ -208,7 +208,7 @@ def test_work_without_a_thread_is_refused_and_never_begins() -> None:
 
 
 def test_pieces_tell_when_work_began_and_how_it_ended() -> None:
-    """Running work has no end; finished work is reported once, in order, with its ending."""
+    """Running work has no ending; finished work is reported once, in order, with its ending."""
     core, gate = WorkerCore(2), Gate(job="j", label="segment 1")
     future = core.submit("c:1", gate)
     assert gate.reached.wait(10)

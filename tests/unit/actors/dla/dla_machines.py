@@ -20,7 +20,7 @@ NETWORK = FakeLoadable(fake_tensor("x", SHAPE), fake_tensor("y", (1, 3, 1, 1)))
 
 
 class Machine:
-    """A fake machine, and a host on it whose time is up when something hangs."""
+    """A fake machine, and a host on the machine whose calls time out if something hangs."""
 
     def __init__(self) -> None:
         self.fake = FakeMachine(dlas=3)
@@ -34,7 +34,7 @@ class Machine:
 
 @pytest.fixture
 def machine() -> Iterator[Machine]:
-    """A machine; what hangs on it is let go after the test."""
+    """Provide a machine; calls that hang on it are released after the test."""
     machine = Machine()
     yield machine
     machine.fake.release()

@@ -1,4 +1,4 @@
-"""The bytes of an encoder do not depend on the number of threads that a session has, where that is chosen late."""
+"""An encoder's bytes do not depend on the number of its threads, if that number is chosen late."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ TICK = Fraction(1, 25)
 
 @dataclass(frozen=True)
 class Case:
-    """What is encoded, by which encoder."""
+    """The pictures and the encoder of a test."""
 
     codec: Codec
     preset: int = 1
@@ -69,7 +69,7 @@ def settled(
 
 
 def pictures(settings: EncoderSettings, count: int) -> list[av.VideoFrame]:
-    """Return a grainy texture that moves, with a cut in the middle: work for look-ahead and rate control."""
+    """Return a moving, grainy texture with a cut in the middle: work for look-ahead and rate control."""
     width, height = settings.format.width, settings.format.height
     rng = np.random.default_rng(width * height)
     textures = rng.integers(16, 235, (2, height + 3 * count, width), np.uint8)
@@ -100,7 +100,7 @@ def digest(settings: EncoderSettings, count: int, keyframes: Collection[int] = (
 @pytest.mark.parametrize("every", [None, 5], ids=["own keyframes", "keyframes asked for"])
 @pytest.mark.parametrize("case", swept(QUICK + SWEEP, is_slow=lambda case: case not in QUICK))
 def test_the_number_of_threads_changes_no_byte(case: Case, every: int | None) -> None:
-    """Each number that a session can have gives the bytes of the settled one."""
+    """Every number of threads that a session may get gives the bytes of the settled number."""
     settings = settled(case, interval_s=every and every * TICK)
     choices = {with_threads(settings, number) for number in NUMBERS}
     assert settings in choices
@@ -114,14 +114,13 @@ RACING = [
     Case(Codec.H264, 2, (426, 240), rate=CAPPED, count=12),
     Case(Codec.H264, 3, (322, 182), 10, count=12),
 ]
-"""What two threads of x264 give different bytes for if each codes a slice: nearly always, often, and in one of some
-hundred runs."""
+"""Cases in which two threads of x264 give different bytes: nearly always, often, and in one of some hundred runs."""
 
 
 @pytest.mark.parametrize("rate", [CAPPED, BUCKET])
 @pytest.mark.parametrize("segments", [None, 1])
 def test_x264_has_one_thread_where_two_race(rate: RateControl, segments: int | None) -> None:
-    """With a maximum rate a second thread would change bytes by chance, whichever way it works."""
+    """With a maximum rate, two threads race and change bytes at random, so x264 gets one thread."""
     assert settled(Case(Codec.H264, size=(64, 1088), rate=rate), segments=segments).threads == 1
 
 
@@ -133,12 +132,12 @@ def test_x264_has_one_thread_where_two_race(rate: RateControl, segments: int | N
     ],
 )  # fmt: skip
 def test_few_segments_of_x264_have_more_threads(segments: int, height: int, threads: int) -> None:
-    """About sixteen cores get work, each thread of a session has rows enough, and two is the least."""
+    """The threads use about sixteen cores, leave each thread enough rows, and are at least two."""
     assert x264_threads(segments, height) == threads
 
 
 def test_x264_has_the_threads_of_its_track_and_the_same_bytes_in_every_run() -> None:
-    """The number follows from how many segments there are, and with it the bytes; at an average bitrate it is two."""
+    """The number of threads depends on the number of segments, and so do the bytes; a bitrate means two threads."""
     case = Case(Codec.H264, 2, (64, 1088), count=30)
     many, few = settled(case, segments=8), settled(case, segments=2)
     assert (many.threads, few.threads) == (THREADS, 8)
@@ -155,7 +154,7 @@ for case in here.RACING:
 
 
 def test_bytes_do_not_depend_on_what_memory_held_before() -> None:
-    """Processes whose new memory holds zeros, or other bytes, give the same packets."""
+    """Packets are the same whether the memory of a new process holds zeros or other bytes."""
     found = set()
     for filling in ("255", "85"):  # glibc fills new memory with the inverse
         environment, root = os.environ | {"MALLOC_PERTURB_": filling}, Path(__file__).parents[4]
@@ -167,14 +166,14 @@ def test_bytes_do_not_depend_on_what_memory_held_before() -> None:
 
 @pytest.mark.parametrize("rate", [QUALITY, RATE, CAPPED])
 def test_a_tiny_picture_has_the_same_bytes_in_every_run(rate: RateControl) -> None:
-    """x265's do not where a picture is a single coding tree unit, so small pictures get smaller units."""
+    """x265's bytes vary if a picture is a single coding tree unit, so small pictures get smaller units."""
     for size in ((64, 64), (32, 32)):
         settings = settled(Case(Codec.HEVC, 4, size, rate=rate))
         assert len({digest(settings, 40) for _ in range(3)}) == 1
 
 
 def test_what_may_change_with_the_threads_keeps_its_own() -> None:
-    """The number stays as settled if bytes depend on it, or may by a user's option."""
+    """The number of threads stays as settled if bytes depend on it, or may depend on it because of a user's option."""
     for settings in (
         settled(Case(Codec.H264)),
         settled(Case(Codec.H264, rate=RATE)),
@@ -192,7 +191,7 @@ def test_what_may_change_with_the_threads_keeps_its_own() -> None:
     ("codec", "params", "wanted"), [(Codec.HEVC, "x265-params", "pools=1"), (Codec.AV1, "svtav1-params", "lp=1")]
 )
 def test_the_library_is_told(codec: Codec, params: str, wanted: str) -> None:
-    """Only the library's own option changes."""
+    """Only the thread option of the library changes."""
     before, after = settled(Case(codec)), with_threads(settled(Case(codec)), 1)
     options, was = dict(after.options), dict(before.options)
     told, settled_ = options.pop(params).split(":"), was.pop(params).split(":")

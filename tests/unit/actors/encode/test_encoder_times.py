@@ -1,4 +1,4 @@
-"""Encoders keep every picture's time, whatever the tick it is counted in."""
+"""Encoders keep the time of every picture, in any tick."""
 
 from fractions import Fraction
 from itertools import accumulate
@@ -56,7 +56,7 @@ def encoded(
 def test_any_time_base_is_kept(
     codec: Codec, time_base: Fraction, steps_s: list[Fraction], rate: RateControl | None, *, late: bool
 ) -> None:
-    """Each picture's packet has its very time: in nanoseconds, 1001sts, 90 kHz past its 33 bits, or any other tick."""
+    """Packets have the exact times of their pictures: in nanoseconds, 1001sts, beyond 33 bits, or any other tick."""
     start = 2**33 - 5 if late and time_base <= Fraction(1, 90_000) else 0
     times = list(accumulate((max(1, int(step_s / time_base)) for step_s in steps_s), initial=start))
     assert sorted(packet.pts_ticks for packet in encoded(codec, time_base, times, rate)) == times
@@ -64,7 +64,7 @@ def test_any_time_base_is_kept(
 
 @given(st.fractions(NANOSECOND, 1, max_denominator=2**31 - 1))
 def test_encoders_get_the_tick_of_the_pictures_where_they_keep_it(time_base: Fraction) -> None:
-    """Only libvpx is given another, and only where it would round."""
+    """Only libvpx gets another tick, and only if it would round the times."""
     for codec in Codec:
         told = encoder_time_base(codec, time_base)
         assert told == time_base or (codec is Codec.VP9 and told == Fraction(1, 10_000_000))
@@ -73,7 +73,7 @@ def test_encoders_get_the_tick_of_the_pictures_where_they_keep_it(time_base: Fra
 
 @pytest.mark.parametrize("bitrate_bps", [100_000, 1_000_000])
 def test_rate_control_sees_the_same_times_in_any_tick(bitrate_bps: int) -> None:
-    """A variable frame rate gives the same VP9 in nanoseconds as in milliseconds."""
+    """VP9 of a variable frame rate has the same bytes in nanoseconds as in milliseconds."""
     times_ms = [0, 33, 66, 100, 400, 433, 1000, 1001, 1033, 2000]
     rate = RateControl(bitrate_bps=bitrate_bps)
     expected = [packet.payload for packet in encoded(Codec.VP9, Fraction(1, 1000), times_ms, rate)]

@@ -44,13 +44,13 @@ def settle(codec: Codec, **options: object) -> EncoderSettings:
 
 
 def library_parameters(settings: EncoderSettings) -> dict[str, str]:
-    """Return what goes to the encoder library by its own names."""
+    """Return the parameters that the encoder library gets, under the library's names."""
     text = next((value for key, value in settings.options if key.endswith("-params")), "")
     return dict(part.split("=", 1) for part in text.split(":") if "=" in part)
 
 
 def test_the_presets_in_the_docs_are_those_of_the_code(repository: Path) -> None:
-    """docs/encoders.md shows every preset of every encoder as it is."""
+    """docs/encoders.md shows every preset of every encoder as in the code."""
     rows = re.findall(r"^\| (\d) \| (.*) \|$", (repository / "docs" / "encoders.md").read_text(), re.MULTILINE)
     shown = {int(number): [cell.strip() for cell in cells.split("|")] for number, cells in rows}
     assert sorted(shown) == list(PRESETS)
@@ -61,14 +61,14 @@ def test_the_presets_in_the_docs_are_those_of_the_code(repository: Path) -> None
 
 @pytest.mark.parametrize("codec", Codec)
 def test_every_preset_opens(codec: Codec) -> None:
-    """Each preset of each encoder is taken, and is part of the encoder kind."""
+    """Every encoder opens with each of its presets, and the preset is part of the encoder kind."""
     kinds = {encoder_kind(settle(codec, preset=preset)) for preset in PRESETS}
     assert len(kinds) == len(PRESETS)
 
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_quality_off_the_scale_is_refused(codec: Codec) -> None:
-    """A quality beyond the encoder's own scale is a usage error."""
+    """A quality outside the encoder's scale is a usage error."""
     with pytest.raises(UsageError, match="outside"):
         settle(codec, rate=RateControl(quality=PROFILES[codec].worst_quality + 1))
 
@@ -84,20 +84,20 @@ def test_a_quality_off_the_scale_is_refused(codec: Codec) -> None:
     ],
 )
 def test_unknown_options_are_refused_by_name(codec: Codec, pair: tuple[str, str]) -> None:
-    """A misspelt option is an error that names it, also inside the library's own parameters."""
+    """A misspelt option, also among the library's own parameters, is an error that names the option."""
     with pytest.raises(Unsupported, match="nonsense"):
         settle(codec, options=(pair,))
 
 
 def test_options_of_the_user_override_ours() -> None:
-    """An extra option wins over the preset's; library parameters are merged with ours."""
+    """A user's option replaces that of the preset; library parameters are merged with ours."""
     settled = settle(Codec.H264, options=(("preset", "slow"), ("x264-params", "aq-mode=2")))
     assert dict(settled.options)["preset"] == "slow"
     assert library_parameters(settled) == {"cpu-independent": "1", "open-gop": "0", "aq-mode": "2"}
 
 
 def test_what_makes_bytes_the_same_everywhere_is_set() -> None:
-    """x264 is independent of the processor, x265 of its threads, SVT-AV1 has one thread when it steers a bitrate."""
+    """x264 does not depend on the processor, nor x265 on its threads; SVT-AV1 has one thread at a bitrate."""
     assert library_parameters(settle(Codec.H264))["cpu-independent"] == "1"
     assert library_parameters(settle(Codec.HEVC))["frame-threads"] == "1"
     limited = RateControl(bitrate_bps=100_000, maxrate_bps=100_000, bufsize_bits=100_000)
@@ -106,7 +106,7 @@ def test_what_makes_bytes_the_same_everywhere_is_set() -> None:
 
 
 def test_the_initial_fullness_reaches_the_encoder() -> None:
-    """A segment can be told how full its bucket is; an encoder without a bucket is left alone."""
+    """A segment's encoder gets the initial fullness of its bucket; an encoder without a bucket is unchanged."""
     limited = settle(Codec.H264, rate=RateControl(bitrate_bps=100_000, maxrate_bps=100_000, bufsize_bits=100_000))
     assert library_parameters(with_initial_fullness(limited, Fraction(1, 4)))["vbv-init"] == "0.25"
     free = settle(Codec.H264)
@@ -114,7 +114,7 @@ def test_the_initial_fullness_reaches_the_encoder() -> None:
 
 
 def test_hdr_values_reach_every_encoder_that_can_state_them() -> None:
-    """HDR10's values go in by value, each library in its own units."""
+    """HDR10's values reach each library in that library's units."""
     hdr = HdrStatic(DISPLAY, ContentLight(1000, 400))
     picture = replace(PICTURE, pix_fmt="yuv420p10le", hdr=hdr, colour=Colour(1, 9, 16, 9, 3))
     integers = "G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50)"
@@ -137,20 +137,20 @@ def test_hdr_values_reach_every_encoder_that_can_state_them() -> None:
     ],
 )
 def test_the_pixel_format_that_loses_least_is_chosen(codec: Codec, wanted: str, chosen: str, says: str | None) -> None:
-    """The source's format where the encoder has it, else the nearest, with the reason."""
+    """The source's format is used if the encoder has it, otherwise the nearest format, with the reason."""
     found, reason = choose_pix_fmt(codec, wanted, width=64, height=48)
     assert found == chosen
     assert (reason is None) if says is None else (reason is not None and says in reason)
 
 
 def test_odd_sizes_keep_every_sample() -> None:
-    """Where a format cannot state an odd size with subsampled chroma, chroma is kept whole."""
+    """If a format cannot state an odd size with subsampled chroma, chroma keeps its full resolution."""
     assert choose_pix_fmt(Codec.H264, "yuv420p", width=161, height=121)[0] == "yuv444p"
     assert choose_pix_fmt(Codec.VP9, "yuv420p", width=161, height=121) == ("yuv420p", None)
 
 
 def test_an_asked_for_format_has_no_substitute() -> None:
-    """--pix-fmt is taken as asked, or refused."""
+    """The format of --pix-fmt is used exactly, or refused."""
     with pytest.raises(Unsupported, match="yuv444p"):
         choose_pix_fmt(Codec.AV1, "yuv444p", width=64, height=48, asked=True)
 
@@ -172,7 +172,7 @@ CHROMATICITY = st.integers(0, 50_000).map(lambda units: Fraction(units, 50_000))
 def test_mastering_displays_survive_ffmpegs_structure(
     points: tuple[tuple[Fraction, Fraction], ...], peak: int, floor: int
 ) -> None:
-    """A mastering display written as FFmpeg's structure reads back by value."""
+    """A mastering display that is written as FFmpeg's structure is read back with equal values."""
     assume(peak or floor or any(value for point in points for value in point))
     display = MasteringDisplay(*points, Fraction(peak, 10_000), Fraction(floor, 10_000))
     assert mastering_display_from_bytes(mastering_display_to_bytes(display)) == display

@@ -1,4 +1,4 @@
-"""NVENC's settings: ranges, combinations, text and back, and every refusal by name."""
+"""NVENC's settings: ranges, combinations, conversion to text and back, and refusals."""
 
 from dataclasses import fields, replace
 from fractions import Fraction
@@ -33,7 +33,7 @@ quantizers = st.builds(Qp, *([st.integers(0, 51)] * 3))
 
 @st.composite
 def settings(draw: st.DrawFn) -> NvencSettings:
-    """Draw settings that the model takes."""
+    """Draw settings that the model accepts."""
     codec = draw(st.sampled_from([Codec.H264, Codec.HEVC, Codec.AV1]))
     mode = draw(st.sampled_from(RateMode))
     rates: dict[str, object] = {"constqp": draw(quantizers)}
@@ -64,21 +64,21 @@ def settings(draw: st.DrawFn) -> NvencSettings:
 
 
 def test_every_field_has_a_name_in_text() -> None:
-    """Text names every field of the model, and nothing else."""
+    """Settings can be written as text for every field of the model, and for nothing else."""
     assert set(SETTINGS) == {entry.name for entry in fields(NvencSettings)}
     assert not set(SETTINGS) & set(REFUSED)
 
 
 @given(settings())
 def test_text_and_back_is_the_same(wanted: NvencSettings) -> None:
-    """The pairs of strings of an encoder kind read back as the settings they were."""
+    """The pairs of strings in an encoder kind read back as the same settings."""
     read: dict[str, Any] = {key: read_option(key, text) for key, text in settings_to_options(wanted)}
     assert NvencSettings(**read) == wanted
 
 
 @given(settings())
 def test_arguments_are_plain_values_of_the_package(wanted: NvencSettings) -> None:
-    """What goes to the package is spelt in lower case, has plain types, and never leans on a default rate mode."""
+    """The package gets lower-case names and plain types, and always a rate mode."""
     arguments = create_encoder_arguments(wanted)
     assert set(arguments) <= set(SETTINGS) | {"global_header"}
     assert all(type(value) in (int, str, list, dict) for value in arguments.values())
@@ -128,13 +128,13 @@ def test_arguments_are_plain_values_of_the_package(wanted: NvencSettings) -> Non
     ],
 )
 def test_what_contradicts_itself_is_refused_by_name(changes: dict[str, object], named: str) -> None:
-    """A value out of range and a pair that excludes each other are named in the refusal."""
+    """A refusal names the value that is out of range, or the two values that exclude each other."""
     with pytest.raises(Unsupported, match=named):
         replace(BASE, **changes)  # type: ignore[arg-type]
 
 
 def test_lossless_is_a_constant_quantizer_of_zero() -> None:
-    """Lossless tuning goes with constqp=0, in H.264 and HEVC alone."""
+    """Lossless tuning requires constqp=0, and works only for H.264 and HEVC."""
     lossless = NvencSettings(tuning_info=TuningInfo.LOSSLESS, rc=RateMode.CONSTQP, constqp=Qp.same(0))
     assert create_encoder_arguments(lossless)["tuning_info"] == "lossless"
     with pytest.raises(Unsupported, match="constqp=0"):
@@ -159,7 +159,7 @@ def test_lossless_is_a_constant_quantizer_of_zero() -> None:
     ],
 )
 def test_what_the_package_drops_or_misreads_is_refused(key: str, step: str) -> None:
-    """The guide's spellings and settings that never arrive are refused, with what to write instead."""
+    """The guide's spellings and settings that have no effect are refused; the message says what to write instead."""
     with pytest.raises(Unsupported, match=key) as caught:
         read_option(key, "1")
     assert step in caught.value.next_step
@@ -178,7 +178,7 @@ def test_what_the_package_drops_or_misreads_is_refused(key: str, step: str) -> N
     ],
 )
 def test_a_misspelling_is_answered_with_the_right_spelling(key: str, text: str, step: str) -> None:
-    """A key or value that is nearly right is refused, and the answer says how it is written."""
+    """A key or value that is almost right is refused; the message has the right spelling."""
     with pytest.raises(Unsupported) as caught:
         read_option(key, text)
     assert step in caught.value.next_step
@@ -200,6 +200,6 @@ def test_a_misspelling_is_answered_with_the_right_spelling(key: str, text: str, 
     ],
 )
 def test_text_that_is_no_value_is_refused(key: str, text: str) -> None:
-    """Suffixes, signs, decimals and what the package would misread are refused, by key and text."""
+    """Suffixes, signs, decimals and misread values are refused; the message names key and text."""
     with pytest.raises(Unsupported, match=f"{key}={text}"):
         read_option(key, text)

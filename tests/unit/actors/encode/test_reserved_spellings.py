@@ -1,4 +1,4 @@
-"""A parameter that may not be set is refused in every spelling that its library understands."""
+"""A parameter that a user may not set is refused in every spelling that its library accepts."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from codecfleet.errors import Unsupported
     ],
 )
 def test_another_spelling_is_refused_too(codec: Codec, key: str, parameter: str) -> None:
-    """No spelling opens a file, or changes threads or the rate."""
+    """No spelling of a parameter opens a file, or changes the threads or the rate."""
     with pytest.raises(Unsupported, match="cannot be set"):
         software_request(codec, options=((key, parameter),))
 

@@ -1,4 +1,4 @@
-"""No encoder takes real-time priority, and the right to it comes back afterwards."""
+"""No encoder takes real-time priority, and the capability for it returns afterwards."""
 
 import os
 import sys
@@ -22,14 +22,14 @@ SYS_NICE = 1 << 23
 
 
 def rights() -> int:
-    """Return what the calling thread may do, as the kernel tells it."""
+    """Return the calling thread's effective capabilities, as the kernel reports them."""
     status = Path(f"/proc/self/task/{threading.get_native_id()}/status").read_text(encoding="ascii")
     (line,) = [line for line in status.splitlines() if line.startswith("CapEff:")]
     return int(line.split()[1], 16)
 
 
 def policies() -> set[int]:
-    """Return by which policies this process's threads are scheduled."""
+    """Return the scheduling policies of this process's threads."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -41,7 +41,7 @@ def policies() -> set[int]:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_an_encoder_leaves_its_threads_as_they_are(codec: Codec) -> None:
-    """SVT-AV1 puts root's threads on SCHED_FIFO, 99, where it may."""
+    """SVT-AV1 would put root's threads on SCHED_FIFO with priority 99."""
     before = rights(), policies()
     size = VideoFormat(128, 96, "yuv420p", Fraction(25))
     settings = settle(software_request(codec, preset=1), size, Fraction(1, 25))
@@ -51,7 +51,7 @@ def test_an_encoder_leaves_its_threads_as_they_are(codec: Codec) -> None:
 
 
 def test_the_right_comes_back_after_an_error() -> None:
-    """It is gone only while the block runs, and only from the thread that runs it."""
+    """The capability is missing only during the block, and only in the block's thread."""
     before = rights()
 
     def fail(elsewhere: ThreadPoolExecutor) -> None:
@@ -61,7 +61,7 @@ def test_the_right_comes_back_after_an_error() -> None:
             raise ZeroDivisionError
 
     with ThreadPoolExecutor(1) as elsewhere:
-        elsewhere.submit(rights).result()  # its thread is there before
+        elsewhere.submit(rights).result()  # the other thread starts before the block
         with pytest.raises(ZeroDivisionError):
             fail(elsewhere)
     assert rights() == before

@@ -1,4 +1,4 @@
-"""FFmpeg's structures behind PyAV's objects: nothing is read before it is proven what it is."""
+"""FFmpeg's structures behind PyAV's objects: no structure is read before it is verified."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def unproven() -> Iterator[None]:
-    """Each test proves the structures again, and so does what follows."""
+    """Make each test, and the tests after it, verify the structures again."""
     _forget_proofs()
     yield
     _forget_proofs()
@@ -44,7 +44,7 @@ def stream() -> Stream:
 
 
 def decoder() -> VideoCodecContext:
-    """Return a decoder that is not open."""
+    """Return a decoder that has not been opened."""
     return cast("VideoCodecContext", av.CodecContext.create("h264", "r"))
 
 
@@ -64,7 +64,7 @@ def bitmap() -> BitmapSubtitle:
 
 
 def begin(context: VideoCodecContext) -> None:
-    """Have a decoder begin every picture as black."""
+    """Make a decoder's pictures all begin black."""
     forget_remains(context)
 
 
@@ -87,7 +87,7 @@ def test_the_known_pyav_is_read(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(READERS.keys() - {"subtitle"}))
 def test_a_class_is_proven_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """The kernel copies none of what follows; but what an object says of itself is compared each time."""
+    """Later objects of a class are not copied by the kernel; their attributes are still compared."""
     make, read = READERS[kind]
     read(make())
     with monkeypatch.context() as patched:
@@ -98,7 +98,7 @@ def test_a_class_is_proven_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> N
 
 
 def test_what_is_read_is_right() -> None:
-    """The structures hold the values that were set."""
+    """Structures hold the values that were set through PyAV."""
     shown = picture()
     head = av_abi.frame_structure(shown)
     assert (head.width, head.height, head.line_size[0] >= 32) == (32, 16, True)
@@ -112,7 +112,7 @@ def test_what_is_read_is_right() -> None:
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("offset_bytes", [0, 8, 16, 32])
 def test_a_pointer_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, offset_bytes: int) -> None:
-    """Where PyAV keeps other things than expected, a number or a Python object, it is refused and nothing crashes."""
+    """If PyAV stores a number or a Python object instead of the pointer, it is refused, and nothing crashes."""
     make, read = READERS[kind]
     made = make()
     monkeypatch.setattr(av_abi, "_FIRST_FIELD_OFFSET_BYTES", offset_bytes)
@@ -124,7 +124,7 @@ def test_a_pointer_to_something_else_is_refused(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("version", ["18.0.0", "18.2.0", "18.10.1", "19.0.0"])
 def test_another_pyav_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, version: str) -> None:
-    """A minor version that was not tested is refused before any object is looked at."""
+    """An untested minor version is refused before any object is read."""
     make, read = READERS[kind]
     made = make()
     monkeypatch.setattr(av, "__version__", version)
@@ -133,7 +133,7 @@ def test_another_pyav_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, ver
 
 
 def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PyAV that was built against other majors of FFmpeg's libraries is refused."""
+    """A PyAV that was built with other major versions of FFmpeg's libraries is refused."""
     made = stream()
     monkeypatch.setattr(av, "library_versions", {**av.library_versions, "libavcodec": (63, 0, 0)})
     with pytest.raises(WorkError, match="libavcodec 63, but codecfleet knows the structures of 62"):
@@ -142,12 +142,12 @@ def test_another_ffmpeg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("read", [av_abi.structures, begin, av_abi.frame_structure, av_abi.subtitle_palette])
 def test_foreign_objects_are_refused(read: Callable[[Any], object]) -> None:
-    """Objects that are not PyAV's are refused unread."""
+    """Objects of classes other than those of PyAV are refused without being read."""
     with pytest.raises(WorkError, match="does not know"):
         read(SimpleNamespace(index=0, id=0, type="video"))
 
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 62, -8, 1 << 70])
 def test_memory_that_is_not_there_is_no_crash(address: int) -> None:
-    """Reading unmapped memory returns nothing."""
+    """Reading unmapped memory returns None."""
     assert av_abi._memory(address, 8) is None

@@ -1,4 +1,4 @@
-"""The door to FFmpeg's streams: what is set through it is what a reader finds in the written file."""
+"""Fields of FFmpeg's streams: what ``av_stream`` sets is read back from the written file."""
 
 import io
 import struct
@@ -40,7 +40,7 @@ def hevc_packets(count: int = 3) -> tuple[bytes, list[bytes]]:
 
 
 def written(container: str, describe: Callable[[av.stream.Stream, bytes], None]) -> io.BytesIO:
-    """Write three HEVC packets to a container in memory, described by ``describe``."""
+    """Write three HEVC packets to a container in memory; ``describe`` sets the stream's fields."""
     parameter_sets, packets = hevc_packets()
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=container, options={"strict": "unofficial"}) as output:
@@ -58,7 +58,7 @@ def written(container: str, describe: Callable[[av.stream.Stream, bytes], None])
 
 
 def describe_hdr(stream: av.stream.Stream, parameter_sets: bytes) -> None:
-    """Fill every field the door has for a video stream."""
+    """Set every field of a video stream."""
     av_stream.set_extradata(stream, b"replaced")
     av_stream.set_extradata(stream, parameter_sets)
     av_stream.set_video_parameters(
@@ -85,14 +85,14 @@ def test_video_parameters_survive_the_container(container: str) -> None:
         assert found.colour == BT2020
         assert found.sample_aspect_ratio == Fraction(64, 45)
         assert found.frame_rate == Fraction(30000, 1001)
-        assert av_stream.extradata(stream)[0] == 1  # hvcC's version: the muxer turned Annex B into it
+        assert av_stream.extradata(stream)[0] == 1  # the version of hvcC, into which the muxer converts Annex B
         assert av_stream.side_data(stream)["display_matrix"] == DISPLAY_MATRIX
         assert av_stream.side_data(stream)["content_light_level"] == CONTENT_LIGHT
         assert sum(1 for _ in source.decode(stream)) == 3
 
 
 def test_audio_padding_becomes_the_container_s_codec_delay() -> None:
-    """Priming samples stated through the door make Matroska start the audio that much earlier."""
+    """Stated priming samples make Matroska's audio start earlier by their duration."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="matroska") as output:
         stream = output.add_mux_stream("aac", time_base=Fraction(1, 48000))
@@ -111,7 +111,7 @@ def test_audio_padding_becomes_the_container_s_codec_delay() -> None:
 
 
 def test_copied_parameters_equal_the_source_s() -> None:
-    """A copy has the source's description and side data, and no codec tag of the source's container."""
+    """A copy has the source's parameters and side data, but not the codec tag of the source's container."""
     with av.open(written("mp4", describe_hdr)) as source, av.open(io.BytesIO(), "w", format="matroska") as output:
         original = source.streams.video[0]
         copy = output.add_mux_stream("hevc", width=1, height=1, time_base=TIME_BASE)
@@ -125,7 +125,7 @@ def test_copied_parameters_equal_the_source_s() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    """A pixel format, layout or kind that FFmpeg does not know is a ValueError, not a silent nothing."""
+    """An unknown pixel format, layout or kind of side data is a ``ValueError``."""
     with av.open(io.BytesIO(), "w", format="matroska") as output:
         video = output.add_mux_stream("hevc", width=64, height=64, time_base=TIME_BASE)
         audio = output.add_mux_stream("aac", time_base=Fraction(1, 48000))

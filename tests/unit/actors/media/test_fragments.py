@@ -1,4 +1,4 @@
-"""What is known of a fragmented file once it was opened, and how a demuxer is shown a part of it."""
+"""The fragments that are found while a file is opened, and the part of the file that a demuxer sees."""
 
 import os
 import struct
@@ -18,13 +18,13 @@ HEAD, CHUNK = 200, 32
 
 
 def box(kind: bytes, length: int, *, is_long: bool = False) -> bytes:
-    """Return a box of a length, its head included."""
+    """Return a box of this length, its head included."""
     head = struct.pack(">I4sQ", 1, kind, length) if is_long else struct.pack(">I4s", length, kind)
     return head.ljust(length, b"\x55")
 
 
 def film(*lengths: int, styp: bool = False, tail: bytes = b"") -> tuple[bytes, list[int]]:
-    """Return a fragmented file with tables and data of these lengths, and where its fragments begin."""
+    """Return a fragmented file whose tables and data have these lengths, and where its fragments begin."""
     pieces = [box(b"ftyp", 20) + box(b"moov", HEAD - 20)]
     for number, length in enumerate(lengths):
         before = box(b"styp", 24) if styp else b""
@@ -33,7 +33,7 @@ def film(*lengths: int, styp: bool = False, tail: bytes = b"") -> tuple[bytes, l
 
 
 def opened(content: bytes, probed_bytes: int, tail: bytes = b"") -> FragmentWatch:
-    """Return a watch that has seen a file as FFmpeg opens it: each head, what is at its end, and then packets."""
+    """Return a watch that saw FFmpeg open a file: the head of each box, the file's end, and then packets."""
     watching = FragmentWatch()
     position = 0
     while position < len(content) - len(tail):
@@ -49,14 +49,14 @@ def opened(content: bytes, probed_bytes: int, tail: bytes = b"") -> FragmentWatc
 
 @pytest.mark.parametrize("styp", [False, True])
 def test_fragments_are_found_as_the_file_is_opened(styp: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Each begins where the boxes begin that belong to it; packets were read up to where the watch says."""
+    """A fragment begins at the first box that belongs to it; the watch knows up to where packets were read."""
     content, starts = film(300, 301, 302, styp=styp)
     found = opened(content, 500).fragments(len(content), b"mark")
     assert found == Fragments(array("q", starts), 500, b"mark")
 
 
 def test_an_index_at_the_end_need_not_be_looked_at() -> None:
-    """FFmpeg stops ahead of an ``mfra`` where it has another index by then."""
+    """FFmpeg stops before an ``mfra`` if it already has another index."""
     tail = box(b"mfra", 60)[:-4] + (60).to_bytes(4)
     content, starts = film(300, 301, 302, tail=tail)
     found = opened(content, 500, tail).fragments(len(content), b"")
@@ -66,7 +66,7 @@ def test_an_index_at_the_end_need_not_be_looked_at() -> None:
 
 @pytest.mark.parametrize("missing", ["end", "packets", "fragments"])
 def test_what_is_not_certain_is_not_said(missing: str) -> None:
-    """A file that was not looked through, of which no packet was read, or that has no fragments, is read as before."""
+    """No fragments are reported for a file that was not read to its end, without packets, or without fragments."""
     content, _ = film(300, 301, 302)
     if missing == "fragments":
         content = box(b"ftyp", 20) + box(b"moov", 400) + box(b"mdat", 900)
@@ -76,7 +76,7 @@ def test_what_is_not_certain_is_not_said(missing: str) -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=20), st.data())
 def test_nothing_that_is_read_breaks_a_watch(chunks: list[bytes], data: st.DataObject) -> None:
-    """A damaged file leaves a watch usable, with whatever the file states."""
+    """A watch survives a damaged file, whatever the file states."""
     watching = FragmentWatch()
     for chunk in chunks:
         watching.see(data.draw(st.integers(0, 200)), chunk)
@@ -85,7 +85,7 @@ def test_nothing_that_is_read_breaks_a_watch(chunks: list[bytes], data: st.DataO
 
 
 def test_a_file_of_too_many_boxes_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The boxes kept per file are bounded."""
+    """The number of boxes kept per file is limited."""
     content, _ = film(*[300] * 5)
     assert opened(content, 500).fragments(len(content), b"")
     monkeypatch.setattr(watch, "MOST_BOXES", 6)
@@ -97,7 +97,7 @@ starts = st.lists(st.integers(24, 1 << 40), min_size=2, max_size=12, unique=True
 
 @given(starts, st.data())
 def test_a_part_has_the_head_and_the_span(starts: list[int], data: st.DataObject) -> None:
-    """What is left out lies between fragments, behind what was looked at, and nowhere in the span."""
+    """Only whole fragments after the probed bytes are left out, and none of the span."""
     head_bytes = data.draw(st.integers(0, starts[-1]))
     begin = data.draw(st.integers(starts[0], starts[-1] + 99))
     end = data.draw(st.integers(begin + 1, starts[-1] + 100))
@@ -121,7 +121,7 @@ def test_a_part_is_small() -> None:
 
 @dataclass
 class FakeFile:
-    """A file in memory that notes what is read of it."""
+    """A file in memory that records which bytes are read."""
 
     content: bytes
     at: int = 0
@@ -145,7 +145,7 @@ class FakeFile:
 
 
 def boxes_of(file: SplicedFile, chunk: int) -> list[tuple[int, bytes]]:
-    """Walk over a file's boxes as a demuxer does; return their places and kinds."""
+    """Walk over a file's boxes as a demuxer does; return their positions and kinds."""
     found, position, end = [], 0, file.seek(0, os.SEEK_END)
     while position < end:
         file.seek(position)
@@ -160,7 +160,7 @@ def boxes_of(file: SplicedFile, chunk: int) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("chunk", [1, 5, 16])
 def test_a_demuxer_sees_the_part_at_its_place(chunk: int) -> None:
-    """Boxes keep their places; what is skipped is one box, of which nothing is read; the file ends with the part."""
+    """Boxes keep their positions; the skipped bytes are one box, which is not read; the file ends with the part."""
     content, places = film(*[300] * 6)
     part = FilePart((places[1], places[3]), places[5], FIRST, b"")
     file = FakeFile(content)
@@ -178,7 +178,7 @@ def test_a_demuxer_sees_the_part_at_its_place(chunk: int) -> None:
 
 
 def test_nothing_is_read_past_a_part() -> None:
-    """A part ends the file, and everything before its end is the file's own content."""
+    """The part ends the file; everything before its end is the file's own content."""
     content, places = film(300, 300)
     file = SplicedFile(FakeFile(content), FilePart((places[1], places[1]), places[1], FIRST, b""))
     assert file.seek(-4, os.SEEK_END) == places[1] - 4

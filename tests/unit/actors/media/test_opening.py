@@ -1,4 +1,4 @@
-"""What FFmpeg gets of a source: an open file, and no way to open another."""
+"""FFmpeg gets a source as an open file, and cannot open another file."""
 
 import os
 import stat
@@ -29,7 +29,7 @@ def clip(tmp_path: Path) -> Path:
 
 
 def test_ffmpeg_is_given_no_name(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A local film is handed over open, without a protocol, a reference or an opener that leads anywhere else."""
+    """FFmpeg gets a local film as an open file, with no protocol, no references and no way to open another file."""
     seen: list[tuple[Any, dict[str, Any]]] = []
     opened = av.open
 
@@ -54,7 +54,7 @@ def test_ffmpeg_is_given_no_name(clip: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_demuxer_that_opens_others_is_allowed() -> None:
-    """Every allowed demuxer reads one file: none of those that name others is among them, and all exist."""
+    """Every allowed demuxer exists and reads one file; none reads files that name other files."""
     allowed = set(FORMATS.split(","))
     assert not allowed & OPENS_OTHERS
     known = {name for each in av.formats_available for name in each.split(",")}
@@ -62,7 +62,7 @@ def test_no_demuxer_that_opens_others_is_allowed() -> None:
 
 
 def test_a_closed_film_leaves_no_descriptor(clip: Path) -> None:
-    """Opening a film, or failing to, keeps no file open."""
+    """No file stays open after a film is opened and closed, or fails to open."""
     junk = clip.with_name("junk.mp4")
     junk.write_bytes(b"\0" * 4096)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -75,7 +75,7 @@ def test_a_closed_film_leaves_no_descriptor(clip: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_read_is_no_damage() -> None:
-    """A read error is named, and never taken for the end of the film."""
+    """A read error is reported, and not taken for the end of the film."""
     unreadable = Path("/proc/self/mem")  # a regular file whose first bytes cannot be read
     if not unreadable.exists() or not stat.S_ISREG(unreadable.stat().st_mode):
         pytest.skip("there is no /proc/self/mem")

@@ -1,4 +1,4 @@
-"""Where a web server may send its readers."""
+"""The addresses to which a web server may redirect a reader."""
 
 from ipaddress import ip_address
 
@@ -24,5 +24,5 @@ from codecfleet.actors.media.stores import leads_inside
     ],
 )
 def test_a_redirect_leads_no_further_inside(source: str, target: str, *, inside: bool) -> None:
-    """Public servers cannot redirect to private addresses; only link-local ones to link-local addresses."""
+    """Public servers cannot redirect to private addresses; only link-local servers can redirect to link-local ones."""
     assert leads_inside(ip_address(source), ip_address(target)) is inside

@@ -1,4 +1,4 @@
-"""Finding an access point again: the same packets as when everything is read, and few of them on the way."""
+"""Seeking to an access point gives the same packets as reading everything, and reads few others."""
 
 import struct
 from collections.abc import Iterator
@@ -74,17 +74,17 @@ DIRECT = {
     "mpeg2.ts": other("mpeg2video"),
     "mpeg2.mxf": other("mpeg2video", width=160, height=144),
 }
-"""Seeking leads straight to every one of their access points."""
+"""Clips in which a seek finds every access point."""
 ODD = {
     "mpeg4.mkv": other("mpeg4", times=constant_times(PICTURES), time_base=Fraction(1, 1000)),
     "mpeg2.mpg": other("mpeg2video"),
     "open.nut": h264(),
 }
-"""Seeking leads astray in them: Matroska does not know MPEG-4's reordering, program streams have no places."""
+"""Clips in which a seek arrives elsewhere: Matroska ignores MPEG-4's reordering, program streams have no positions."""
 
 
 class Seen(NamedTuple):
-    """What of a packet must be the same, however it was found. A DTS may be unknown after a seek."""
+    """The part of a packet that is the same however the packet was found; a DTS may be unknown after a seek."""
 
     number: int
     pts: int | None
@@ -94,7 +94,7 @@ class Seen(NamedTuple):
 
 
 class Recorder(PictureDecoder[VideoFrame]):
-    """Decodes nothing, and remembers the packets it is given."""
+    """Decodes nothing, and records the packets that it gets."""
 
     name = "recorder"
 
@@ -123,14 +123,14 @@ def range_of(index: TrackIndex, entry: AccessPoint | None) -> DecodeRange:
 
 
 def packets_decoded(index: TrackIndex, entry: AccessPoint | None) -> list[Seen]:
-    """Return what a decoder is given from an access point on."""
+    """Return the packets that a decoder gets from an access point on."""
     recorder = Recorder()
     assert list(decode_range(range_of(index, entry), DecodeTally(), recorder)) == []
     return recorder.seen
 
 
 def packets_read(index: TrackIndex, entry: AccessPoint) -> int:
-    """Return how many packets are read until the access point is there."""
+    """Return how many packets are read until the access point is reached."""
     read = 0
     with open_source(index.source) as container:
         stream = open_track(container, range_of(index, entry)).stream
@@ -154,7 +154,7 @@ def indexed(folder: Path, name: str) -> TrackIndex:
 
 @pytest.mark.parametrize("name", [*DIRECT, *ODD])
 def test_an_access_point_begins_what_reading_everything_gives_there(name: str, tmp_path: Path) -> None:
-    """Whatever the container: from an access point on come the packets of a whole read, under the same numbers."""
+    """In any container, the packets from an access point on are those of a full read, with the same numbers."""
     index = indexed(tmp_path, name)
     whole = packets_decoded(index, None)
     assert len(index.access_points) > 3
@@ -166,7 +166,7 @@ def test_an_access_point_begins_what_reading_everything_gives_there(name: str, t
 
 
 def test_a_time_that_no_timestamp_can_hold_is_counted_to(tmp_path: Path) -> None:
-    """Damaged times come to more than 64 bits hold: nothing can be sought by them, and nothing fails."""
+    """Damaged times may exceed 64 bits: such packets cannot be sought, and nothing fails."""
     index = indexed(tmp_path, "closed.mp4")
     whole = packets_decoded(index, None)
     for beyond in ({"pts": 2**62, "dts": -(2**62)}, {"pts": 2**63}, {"pts": -(2**63) - 1}):
@@ -176,18 +176,18 @@ def test_a_time_that_no_timestamp_can_hold_is_counted_to(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", DIRECT)
 def test_seeking_reads_no_packet_but_the_one_it_is_for(name: str, tmp_path: Path) -> None:
-    """Where the demuxer can lead to an access point, nothing before it is read."""
+    """If the demuxer can seek to an access point, no packet before it is read."""
     index = indexed(tmp_path, name)
     assert [packets_read(index, point) for point in index.access_points[1:]] == [1] * (len(index.access_points) - 1)
 
 
 def split_edit(path: Path, first_ms: int, first_ticks: int) -> None:
-    """Split the only edit of an MP4 file in two, one going on where the other ends: the keyframe there is read twice.
+    """Split the only edit of an MP4 file in two adjacent edits, so that the keyframe between them is read twice.
 
     Args:
         path: the file.
         first_ms: the first edit's length in the movie's ticks, which are milliseconds.
-        first_ticks: the same in the media's ticks.
+        first_ticks: the first edit's length in the media's ticks.
     """
     data = bytearray(path.read_bytes())
     at = data.index(b"elst") - 4
@@ -203,7 +203,7 @@ def split_edit(path: Path, first_ms: int, first_ticks: int) -> None:
 
 
 def test_a_sample_that_an_edit_list_reads_twice_is_counted_to(tmp_path: Path) -> None:
-    """Two packets that look alike are never taken for each other: they are found by their numbers."""
+    """Two packets that look alike are never confused: they are found by their numbers."""
     path = make_clip(tmp_path / "twice.mp4", DIRECT["closed.mp4"])
     once = read_source(str(path)).index
     split_edit(path, first_ms=960, first_ticks=int(Fraction(96, 100) / once.time_base))
@@ -216,7 +216,7 @@ def test_a_sample_that_an_edit_list_reads_twice_is_counted_to(tmp_path: Path) ->
 
 
 class Written(NamedTuple):
-    """A packet of a tape."""
+    """One packet of a ``Tape``."""
 
     pos: int | None
     pts: int | None
@@ -226,7 +226,7 @@ class Written(NamedTuple):
 
 
 class Tape:
-    """A container whose seeks land where a test says: by timestamp, the number of the packet that comes next."""
+    """A container with given results of seeks: for each timestamp, the number of the next packet."""
 
     def __init__(self, packets: list[Written], lands: dict[int, int], *, flags: int = 0x4000000) -> None:
         self.format = SimpleNamespace(flags=flags, name="tape")
@@ -243,13 +243,13 @@ class Tape:
         self._next = self._lands[ticks]
 
     def demux(self) -> Iterator[Written]:
-        """Yield what comes from here on."""
+        """Yield the packets from the current position on."""
         for packet in self._packets[self._next :]:
             self.read += 1
             yield packet
 
     def found(self, entry: AccessPoint) -> int | None:
-        """Return the number that is given to the first packet found, None where nothing is."""
+        """Return the number of the first packet found; None if no packet is found."""
         container: InputContainer = self  # type: ignore[assignment]
         stream: VideoStream = None  # type: ignore[assignment]
         packets = packets_from(entry, container, stream, self.demux)  # type: ignore[arg-type]
@@ -274,13 +274,13 @@ ENTRY = AccessPoint(packet=4, pos_bytes=400, pts=240, dts=160)
 def test_a_demuxer_that_seeks_by_pts_is_asked_for_the_pts_first(
     lands: dict[int, int], sought: list[int], read: int
 ) -> None:
-    """A landing that is not the entry costs one packet; from the safe one the entry is walked to."""
+    """A seek that misses the entry costs one packet; from the safe timestamp, packets are read up to the entry."""
     tape = Tape(GOPS, lands)
     assert (tape.found(ENTRY), tape.sought, tape.read) == (4, sought, read)
 
 
 def test_a_demuxer_that_seeks_by_dts_is_asked_once() -> None:
-    """Where timestamps are of decoding, the smaller one alone is right."""
+    """If the demuxer seeks by DTS, only the smaller timestamp is right."""
     tape = Tape(GOPS, {160: 4}, flags=0)
     assert (tape.found(ENTRY), tape.sought) == (4, [160])
 
@@ -296,14 +296,14 @@ def test_a_demuxer_that_seeks_by_dts_is_asked_once() -> None:
     ],
 )
 def test_a_packet_at_another_place_or_time_or_hidden_or_no_keyframe_is_another(other: AccessPoint) -> None:
-    """What is not beyond doubt is not found, and nothing far behind it is read to learn that."""
+    """A packet that is not certainly the entry is not accepted, and at most one packet after it is read."""
     tape = Tape(GOPS, dict.fromkeys((240, 241, 320, 321, 322, 160, 159, 280, 360, 200), 4))
     assert tape.found(other) is None
     assert tape.read <= 5
 
 
 def test_an_unknown_dts_needs_a_pts() -> None:
-    """After a seek a demuxer may not know the DTS: place and PTS tell a packet then, place alone never."""
+    """With an unknown DTS after a seek, position and PTS identify a packet, but the position alone never does."""
     early = [each._replace(dts=None) for each in GOPS]
     assert Tape(early, {240: 4}).found(ENTRY) == 4
     nameless = [each._replace(dts=None, pts=None) for each in GOPS]
@@ -312,7 +312,7 @@ def test_an_unknown_dts_needs_a_pts() -> None:
 
 
 def test_what_is_not_unique_is_not_sought() -> None:
-    """Where two packets look alike, no seek can tell which one it has found."""
+    """If two packets look alike, a seek cannot tell which of them it has found."""
     tape = Tape(GOPS, {})
     assert tape.found(AccessPoint(packet=4, pos_bytes=400, pts=240, dts=160, is_unique=False)) is None
     assert (tape.sought, tape.read) == ([], 0)

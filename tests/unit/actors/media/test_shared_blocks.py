@@ -17,7 +17,7 @@ CONTENT = bytes(range(256)) * (5 * BLOCK_BYTES // 512)
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A store that holds the content, and a folder for temporary files."""
+    """A store with the content, and a folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     FlakyFileSystem.start_over()
     FlakyFileSystem().pipe_file(URL, CONTENT)
@@ -26,7 +26,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Fetcher:
-    """Gives parts of the content, half of what is asked for at a time, and notes what is asked for."""
+    """Returns parts of the content, half of the requested bytes at a time, and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -38,14 +38,14 @@ class Fetcher:
 
 
 def found() -> SharedBlocks:
-    """Return the blocks that are there."""
+    """Return the existing blocks of a source."""
     blocks = SharedBlocks.find(URL)
     assert blocks is not None
     return blocks
 
 
 def read_all(blocks: SharedBlocks, fetch: Fetcher, *, at_once: int = 1) -> bytes:
-    """Read from the beginning to the end."""
+    """Read the whole source, from the beginning."""
     content = b""
     while part := blocks.read(len(content), 300_000, fetch, at_once=at_once):
         content += part
@@ -54,7 +54,7 @@ def read_all(blocks: SharedBlocks, fetch: Fetcher, *, at_once: int = 1) -> bytes
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
 def test_what_one_has_read_another_has(at_once: int) -> None:
-    """Every reader gets the content; only the first one's reads reach the store, each byte once."""
+    """Every reader gets the content; only the reads of the first reader reach the store, once for each byte."""
     held = HeldBlocks(URL)
     held.hold()
     first, second = found(), found()
@@ -87,7 +87,7 @@ def test_a_fetch_that_fails_leaves_no_block() -> None:
 
 
 def test_the_last_job_removes_them(tmp_path: Path) -> None:
-    """Two jobs share the blocks of a source; they are there until both have ended."""
+    """Two jobs share the blocks of a source, which exist until both jobs have ended."""
     jobs = HeldBlocks(URL), HeldBlocks(URL)
     for job in jobs:
         job.hold()
@@ -108,12 +108,12 @@ def test_another_version_is_not_taken_for_it() -> None:
 
 
 def test_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
-    """The next job removes blocks that no living one holds."""
+    """The next job removes blocks that no running job holds."""
     left = tmp_path / "left"
     held = HeldBlocks(URL)
     held.hold()
     (folder,) = tmp_path.iterdir()
-    folder.rename(left)  # as if its job were gone: what is let go of is no longer there
+    folder.rename(left)  # as if the job of these blocks had been killed
     held.let_go()
     left.rename(folder.with_name(folder.name.replace(folder.stem[-4:], "dead")))
     other = HeldBlocks(URL)
@@ -123,7 +123,7 @@ def test_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_what_others_put_there_is_not_looked_into(tmp_path: Path) -> None:
-    """A pipe in place of a file would be waited for; neither that nor a link keeps a job from starting."""
+    """Neither a pipe, which a reader would wait for, nor a link at the blocks' place keeps a job from starting."""
     (tmp_path / "trap").mkdir()
     os.mkfifo(tmp_path / "trap/version")
     held = HeldBlocks(URL)
@@ -139,7 +139,7 @@ def test_what_others_put_there_is_not_looked_into(tmp_path: Path) -> None:
 
 
 def test_a_film_that_would_fill_the_disk_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than half of the free space is never taken; local sources are not kept either."""
+    """Blocks never take more than half of the free space; local sources have no blocks."""
     monkeypatch.setattr("shutil.disk_usage", lambda _path: type("Usage", (), {"free": 2 * len(CONTENT) - 1}))
     for source in (URL, str(tmp_path / "film.mp4")):
         held = HeldBlocks(source)

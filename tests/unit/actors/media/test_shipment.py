@@ -28,13 +28,13 @@ class ShippedMemory(MemoryFileSystem):  # type: ignore[misc] # fsspec has no typ
     protocol = "shipped-memory"
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
-        """State a version, as a reader of files does."""
+        """Return a version in the form in which readers of files state it."""
         return {"name": path, "type": "file", "size": len(CONTENT), "mtime": "its version"}
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryShipment(Shipment):
-    """A source that is in memory."""
+    """A shipped source in memory."""
 
     def prepare(self) -> None:
         """Have fsspec know it."""
@@ -50,13 +50,13 @@ def film(tmp_path: Path) -> Path:
 
 
 def sent(film: Path, version: str = "its version") -> tuple[MemoryShipment, object]:
-    """Return how it is shipped, and its version as every machine must see it."""
+    """Return the source's shipment, and its version as every machine must see it."""
     shipment = MemoryShipment("shipped-memory://far/film.mkv", (len(CONTENT), version), content_mark(str(film)))
     return shipment, version_anywhere(str(film), source_version(str(film)))
 
 
 def test_a_source_that_lies_here_is_not_shipped(film: Path) -> None:
-    """The same file under the same name is read where it lies, also as a copy on a disk of its own."""
+    """The same file under the same name is read locally, even if it is a copy on another disk."""
     shipment, expected = sent(film)
     stat = film.stat()
     film.rename(film.with_name("before"))
@@ -66,7 +66,7 @@ def test_a_source_that_lies_here_is_not_shipped(film: Path) -> None:
 
 
 def test_a_source_that_is_not_here_is_shipped(film: Path) -> None:
-    """Nothing, a folder, or a file of another size or time under its name: the shipped one is read."""
+    """The shipped source is read if its name has no file here, a folder, or a file of another size or time."""
     shipment, expected = sent(film)
     shipped = (shipment.url, shipment.version)
     stat = film.stat()
@@ -83,7 +83,7 @@ def test_a_source_that_is_not_here_is_shipped(film: Path) -> None:
 
 @pytest.mark.parametrize("begin", [0, len(CONTENT) // 2, len(CONTENT) - 1])
 def test_another_content_of_the_same_size_and_time_is_not_taken(begin: int, film: Path) -> None:
-    """A file that a script has made on each machine, alike but for its content, is not mistaken for the source."""
+    """A local file that differs from the source only in content is not mistaken for the source."""
     shipment, expected = sent(film)
     stat = film.stat()
     film.write_bytes(CONTENT[:begin] + bytes(len(CONTENT) - begin))
@@ -92,7 +92,7 @@ def test_another_content_of_the_same_size_and_time_is_not_taken(begin: int, film
 
 
 def test_a_source_that_changed_where_it_lies_is_refused(film: Path) -> None:
-    """What is shipped must be the version that the job has read."""
+    """A shipped source must have the version that the job has read."""
     shipment, expected = sent(film, "an earlier version")
     film.unlink()
     with pytest.raises(InputUnreadable, match="was changed or removed while it was read"):
@@ -101,7 +101,7 @@ def test_a_source_that_changed_where_it_lies_is_refused(film: Path) -> None:
 
 @given(size=st.integers(0, 200_000))
 def test_a_mark_sees_the_first_and_the_last_byte(size: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Files of any size, empty ones too, have a mark, which their first and their last byte change."""
+    """Files of any size have a mark, which depends on the first and the last byte; an empty file has one too."""
     path = tmp_path_factory.getbasetemp() / "marked"
     path.write_bytes(bytes(size))
     marks = {content_mark(str(path))}

@@ -1,4 +1,4 @@
-"""Which of a store's errors are worth another try, and how often it is made."""
+"""The store's errors after which a call is tried again, and the number of tries."""
 
 import errno
 import socket
@@ -9,7 +9,7 @@ from codecfleet.actors.media.storage_retry import ATTEMPTS, is_away, is_transien
 
 
 class StoreError(Exception):
-    """A store's own error, with an HTTP status."""
+    """An error of a store, with an HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -35,13 +35,13 @@ class StoreError(Exception):
     ids=repr,
 )
 def test_what_another_try_can_help(error: Exception, *, transient: bool) -> None:
-    """Dropped connections and busy servers pass; a missing file, a forbidden one or a full store do not."""
+    """A dropped connection or a busy server is tried again; a missing file, a forbidden file or a full store is not."""
     assert is_transient(error) is transient
 
 
 @pytest.mark.parametrize("failures", range(ATTEMPTS))
 def test_pauses_grow(failures: int) -> None:
-    """Each failure is followed by a pause, twice as long as the one before."""
+    """After each failure there is a pause, twice as long as the previous one."""
     left, pauses = failures, list[float]()
 
     def call() -> str:
@@ -57,7 +57,7 @@ def test_pauses_grow(failures: int) -> None:
 
 @pytest.mark.parametrize(("error", "calls"), [(TimeoutError(), ATTEMPTS), (PermissionError(), 1)], ids=repr)
 def test_tries_are_bounded(error: Exception, calls: int) -> None:
-    """What never passes is given up with its own error: a transient one after all tries, a permanent one at once."""
+    """A transient error is raised after all tries, a permanent error at once."""
     made = 0
 
     def call() -> None:
@@ -75,7 +75,7 @@ class ClientConnectionError(Exception):
 
 
 class SSLError(ConnectionError):
-    """As botocore's is called, and derived."""
+    """Has the name and the base class of botocore's error."""
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ class SSLError(ConnectionError):
     ],
 )
 def test_a_server_that_is_away_is_no_fault_of_the_address(error: Exception | None, *, is_expected: bool) -> None:
-    """An unreachable server is not; a name that does not exist or a wrong certificate is."""
+    """An unreachable server may answer later; a host without an address or with a wrong certificate will not."""
     assert is_away(error) is is_expected

@@ -22,19 +22,19 @@ MILLISECOND = Fraction(1, 1000)
 
 
 def repair(stamps: list[int | None], **options: object) -> list[tuple[int, int]]:
-    """Push stamps through a repair; return (time, place in the decoder's output order)."""
+    """Push stamps through a repair; return (time, index in the decoder's output order)."""
     repair: TimestampRepair[int] = TimestampRepair(nominal=NOMINAL, **options)  # type: ignore[arg-type]
     out = [pair for place, ticks in enumerate(stamps) for pair in repair.push(place, ticks)]
     return [*out, *repair.finish()]
 
 
 def test_missing_times_at_the_start_precede_the_first_known() -> None:
-    """Rule R2: with no frame before, the times count back from the first known one."""
+    """Rule R2: without a previous frame, times are counted back from the first known time."""
     assert repair([None, None, 100]) == [(20, 0), (60, 1), (100, 2)]
 
 
 def test_an_untimed_track_is_counted() -> None:
-    """Rule R2: where nothing has a time, frame n is at n exact nominal durations."""
+    """Rule R2: if no frame has a time, frame n is at n exact nominal durations."""
     repair: TimestampRepair[int] = TimestampRepair(nominal=Fraction(1001, 30), untimed=True)
     out = [pair for place in range(31) for pair in repair.push(place, None)]
     out += repair.finish()
@@ -47,20 +47,20 @@ def test_repeats_are_spread_up_to_the_next_time() -> None:
 
 
 def divisor(times: list[int], time_base: Fraction = MILLISECOND) -> int:
-    """Return what the index divides the ticks of a track with these times by."""
+    """Return the number by which the index divides the ticks of a track with these times."""
     groups = sorted(Counter(times).items())
     return tick_divisor([(count, after - time) for (time, count), (after, _) in pairwise(groups)], time_base)
 
 
 def test_repeats_that_find_no_room_are_given_finer_ticks() -> None:
-    """Rule R4: two frames at 1 between 0 and 2 are shown at 1 and 1.5, in half ticks; their neighbours stay."""
+    """Rule R4: two frames at 1 between 0 and 2 are shown at 1 and 1.5, in half ticks; other frames do not move."""
     assert divisor([0, 1, 1, 2]) == 2
     assert [t for t, _ in repair([0, 2, 2, 4])] == [0, 2, 3, 4]
     assert divisor([0, 1, 1, 2], Fraction(1, 10**9)) == 1
 
 
 def test_a_divided_tick_is_one_that_ffmpeg_can_say() -> None:
-    """Rule R4: however many frames share a time, the tick's denominator stays within 31 bits."""
+    """Rule R4: however many frames share a time, the tick's denominator has at most 31 bits."""
     crowd = [0] * 80_000 + [1]
     for tick in (Fraction(1001, 30_000), Fraction(7, 90_000), MILLISECOND):
         by = divisor(crowd, tick)
@@ -70,7 +70,7 @@ def test_a_divided_tick_is_one_that_ffmpeg_can_say() -> None:
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=60), st.randoms())
 def test_frames_whose_time_is_their_own_never_move(times: list[int], random: object) -> None:
-    """Rule R4: whatever repeats around them, in whatever order; and the truth says the same over the whole list."""
+    """Rule R4: a frame with a distinct time never moves, whatever repeats around it and in whatever order."""
     times.sort()
     by = divisor(times)
     assert by == divisor_of(times, MILLISECOND)
@@ -87,7 +87,7 @@ def test_frames_whose_time_is_their_own_never_move(times: list[int], random: obj
 
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=60), st.data())
 def test_frames_that_share_a_time_get_the_same_ones_in_any_segment(times: list[int], data: st.DataObject) -> None:
-    """Rule R4: a repair that starts later gives the frames behind the cut the same times, as cuts avoid repeats."""
+    """Rule R4: a repair that starts at a cut gives the same times, because cuts avoid repeated times."""
     ticks = sorted(time * divisor(times) for time in times)
     cut = data.draw(st.sampled_from(sorted(set(ticks))))
     whole = [time for time, _ in repair(list(ticks), expected=ticks)]
@@ -97,7 +97,7 @@ def test_frames_that_share_a_time_get_the_same_ones_in_any_segment(times: list[i
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60, unique=True), st.randoms())
 def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: object) -> None:
-    """Rule R3: frames at most a picture buffer out of place come out sorted, each with its own time."""
+    """Rule R3: frames out of order by at most a picture buffer are sorted, and keep their times."""
     times.sort()
     shuffled = [
         t
@@ -113,7 +113,7 @@ def test_disorder_within_a_picture_buffer_is_sorted(times: list[int], random: ob
 def test_a_missing_time_among_disorder_is_that_of_the_frame_before(
     numbers: list[int], random: object, data: st.DataObject
 ) -> None:
-    """Rules R2 to R4: the index does not promise such a frame, and what the decoder gave too early still waits."""
+    """Rules R2 to R4: the index does not expect a frame without a PTS, and a frame that came too early still waits."""
     times = sorted(40 * number for number in numbers)
     stamps: list[int | None] = [*_shuffled(times[:REORDER_FRAMES], random), *times[REORDER_FRAMES:]]
     for _ in range(data.draw(st.integers(1, 3))):
@@ -124,14 +124,14 @@ def test_a_missing_time_among_disorder_is_that_of_the_frame_before(
 
 
 def test_a_missing_time_takes_no_expected_frames_place() -> None:
-    """Rule R2: the frame without a PTS comes to lie at the next expected time; the one expected there comes, too."""
+    """Rule R2: a frame without a PTS gets the next expected time; the frame that states this time is kept, too."""
     out = repair([0, None, None, 40], expected=[0, 40], held_frames=MOST_HELD_FRAMES)
     assert out == [(0, 0), (40, 1), (60, 3), (80, 2)]
 
 
 @given(st.integers(1, MOST_HELD_FRAMES))
 def test_disorder_is_sorted_as_far_as_frames_are_held(late: int) -> None:
-    """Rule R3: a frame finds its place behind as many later ones as are held; behind one more it is too late."""
+    """Rule R3: a frame is sorted if at most as many later frames came first as are held; after one more it is late."""
     times = list(range(0, 40 * (late + 2), 40))
     stamps = [*times[1:], times[0]]
     assert next(place for _, place in repair(list(stamps), expected=times, held_frames=late + 1)) == late + 1
@@ -140,7 +140,7 @@ def test_disorder_is_sorted_as_far_as_frames_are_held(late: int) -> None:
 
 @given(st.lists(st.none() | st.integers(0, 500), max_size=50))
 def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]) -> None:
-    """Whatever the timestamps, no frame is lost or doubled, and times strictly increase."""
+    """For any timestamps, no frame is lost or repeated, and times strictly increase."""
     known = sorted(s for s in stamps if s is not None)
     out = repair(list(stamps), expected=known)
     assert sorted(place for _, place in out) == list(range(len(stamps)))
@@ -149,15 +149,15 @@ def test_every_frame_comes_out_once_at_increasing_times(stamps: list[int | None]
 
 
 class _ByEveryRule(TimestampRepair[int]):
-    """A repair that applies every rule to every frame, also where none has anything to do."""
+    """A repair that applies every rule to every frame, even if no rule changes the frame."""
 
-    def _is_regular(self, ticks: int) -> bool:  # noqa: ARG002 - whatever it is
+    def _is_regular(self, ticks: int) -> bool:  # noqa: ARG002 - ignored
         return False
 
 
 @st.composite
 def _mostly_sound(draw: st.DrawFn) -> list[int | None]:
-    """Return times that go on by small steps; now and then one is repeated, steps back, leaps ahead or is missing."""
+    """Return times in small steps; now and then a time repeats, steps back, leaps ahead or is missing."""
     steps = draw(st.lists(st.sampled_from([40, 40, 40, 80, -40, 1, 0, -200, 900, None]), max_size=60))
     stamps: list[int | None] = []
     time = draw(st.integers(-50, 50))
@@ -171,7 +171,7 @@ def _mostly_sound(draw: st.DrawFn) -> list[int | None]:
 def test_what_goes_on_is_what_every_rule_comes_to(
     stamps: list[int | None], data: st.DataObject, *, untimed: bool
 ) -> None:
-    """Frame by frame, the same frames are settled at the same times, and the same is counted, as by every rule."""
+    """Each push settles the same frames at the same times, with the same counts, as applying every rule does."""
     known = [ticks for ticks in stamps if ticks is not None]
     expected = data.draw(
         st.just(sorted(known)) | st.just([]) | st.lists(st.integers(-50, 2500), max_size=60).map(sorted)
@@ -185,7 +185,7 @@ def test_what_goes_on_is_what_every_rule_comes_to(
 
 
 def test_a_frame_that_goes_on_settles_the_one_before() -> None:
-    """In a sound stream every push but the first returns one frame, whether the index promises times or not."""
+    """In a regular stream every push but the first returns one frame, with or without expected times."""
     stamps = list(range(0, 4000, 40))
     for expected in (stamps, []):
         repair = TimestampRepair[int](nominal=NOMINAL, expected=expected)
@@ -194,7 +194,7 @@ def test_a_frame_that_goes_on_settles_the_one_before() -> None:
 
 @given(st.integers(0, 1000), st.integers(1, 20), st.none() | st.integers(1, 500))
 def test_spread_stays_before_the_next_frame(time: int, count: int, gap: int | None) -> None:
-    """Spread times start at the shared one, are distinct, and fit before the next frame where that is possible."""
+    """Spread times begin at the shared time, are distinct, and precede the next frame if possible."""
     following = None if gap is None else time + gap
     times = spread(time, count, following, NOMINAL)
     assert times[0] == time
@@ -204,7 +204,7 @@ def test_spread_stays_before_the_next_frame(time: int, count: int, gap: int | No
 
 
 def test_nominal_durations_are_exact() -> None:
-    """30000/1001 fps in 90 kHz ticks is 3003 ticks; a duration never rounds to nothing."""
+    """30000/1001 fps in ticks of 90 kHz is 3003 ticks; a duration never becomes 0."""
     assert nominal_ticks(Fraction(30000, 1001), Fraction(1, 90000)) == 3003
     assert whole_ticks(Fraction(1, 1000)) == 1
 

@@ -42,7 +42,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network file systems cannot sync folders, and need not; files must be synced."""
+    """Folders that a network file system cannot sync are no error; files that cannot be synced are an error."""
     path = tmp_path / "file"
     path.touch()
 

@@ -13,7 +13,7 @@ Planes = list[NDArray[np.int64]]
 
 
 def planes_of(surface: NDArray[np.uint8], format_: SurfaceFormat, size: tuple[int, int]) -> Planes:
-    """Return a surface's samples without their padding, by way of FFmpeg's planar picture."""
+    """Return a surface's samples without padding, by converting to FFmpeg's planar picture."""
     name = next(name for name, each in FORMATS.items() if each == format_)
     picture = planar_picture(surface, format_, *size, name)
     return [samples.astype(np.int64) for samples in plane_samples(picture, format_)]

@@ -1,7 +1,7 @@
-"""CUDA kernels compiled by the system's C++ compiler and run thread by thread, on a device whose memory is the host's.
+"""CUDA kernels compiled by the system's C++ compiler and run thread by thread, on a device in host memory.
 
-It shows that a kernel's source, its arguments and its launches fit together and what they compute. It shows nothing of
-NVRTC, of a GPU's own faults, or of threads that run at once: ``tests/device`` is for those.
+Such runs show what a kernel computes, and that its source, arguments and launches fit together. They do not show errors
+of NVRTC or of a GPU, or of threads that run at the same time; ``tests/device`` tests those.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"
 
 
 class HostCudaCore:
-    """``cuda.core``, as far as it compiles kernels; a kernel's handle is its number. Skips without a compiler."""
+    """The part of ``cuda.core`` that compiles kernels; a kernel's handle is its number. Skips without a compiler."""
 
     Device = FakeCudaCore.Device
     ProgramOptions = FakeCudaCore.ProgramOptions
@@ -66,13 +66,13 @@ class HostCudaCore:
         self._source = self._built = ""
 
     def Program(self, source: str, code_type: str, options: object) -> "HostCudaCore":  # noqa: N802 - as there
-        """Return the program: this object."""
+        """Return the program, which is this object."""
         assert (code_type, options) == ("c++", self.ProgramOptions("c++17", "sm_90"))
         self._source = source
         return self
 
     def compile(self, target: str, name_expressions: tuple[str, ...]) -> "HostCudaCore":
-        """Compile the kernels and load them; return the code: this object."""
+        """Compile and load the kernels; return the code, which is this object."""
         assert target == "cubin"
         if (self._built, self._names) == (self._source, name_expressions):
             return self
@@ -100,13 +100,13 @@ class HostCudaCore:
 class KernelMachine(FakeCudaDriver):
     """``cuda.bindings.driver`` that runs the kernels of a ``HostCudaCore``.
 
-    A launch does all that its stream was given before, so that its arguments are read when they are on a GPU.
+    A launch first runs all earlier work of its stream, so its arguments are read at the same point as on a GPU.
     """
 
     core: HostCudaCore = field(default_factory=HostCudaCore)
 
     def cuLaunchKernel(self, function: int, *shape_and_more: int) -> tuple[Any, ...]:  # noqa: N802 - as there
-        """Run a kernel, one thread after the other."""
+        """Run a kernel, one thread after another."""
         columns, rows, one, wide, high, another, shared_bytes, stream, arguments, extra = shape_and_more
         assert (one, another, shared_bytes, extra) == (1, 1, 0, 0)
         failed, *_ = self.cuStreamSynchronize(stream)

@@ -1,4 +1,4 @@
-"""Opening a GPU where it may be missing, and asking its NVDEC what it can."""
+"""Opening a GPU that may be missing, and querying the capabilities of its NVDEC."""
 
 import importlib.util
 import threading
@@ -35,7 +35,7 @@ from .nvdec.test_nvdec_decoder import opened
 
 
 def key(codec: str = "hevc", pix_fmt: str = "yuv420p", width: int = 64, height: int = 64) -> SessionKey:
-    """Return what a session may be made for."""
+    """Return the key of a session."""
     surface = surface_format(pix_fmt)
     assert surface is not None
     return SessionKey(codec, pix_fmt, surface, width, height)
@@ -60,7 +60,7 @@ def capabilities(device: FakeNvdec) -> NvdecCapabilities:
 def test_the_driver_is_asked_in_its_own_numbers(
     device: FakeNvdec, codec: str, pix_fmt: str, numbers: tuple[int, int]
 ) -> None:
-    """Codec, sampling and depth are asked by the SDK's numbers, once for all sizes."""
+    """The package is asked with the SDK's numbers of codec, sampling and depth, once for all sizes."""
     asked = capabilities(device)
     for side in (64, 128, 64):
         assert asked.unsupported_reason(key(codec, pix_fmt, side, side)) == ""
@@ -72,7 +72,7 @@ def test_the_driver_is_asked_in_its_own_numbers(
     [(48, 48, True), (8192, 8192, True), (46, 64, False), (64, 46, False), (8194, 64, False), (64, 8194, False)],
 )
 def test_sizes_are_within_the_devices(device: FakeNvdec, width: int, height: int, *, fits: bool) -> None:
-    """Each side must lie between the least and the most; the reason names them and the picture's."""
+    """Each side must be within the device's limits; the reason names both limits and the size of the picture."""
     reason = capabilities(device).unsupported_reason(key(width=width, height=height))
     expected = f"this GPU's NVDEC decodes hevc from 48x48 to 8192x8192, not {width}x{height}"
     assert reason == ("" if fits else expected)
@@ -87,7 +87,7 @@ def test_what_it_does_not_support_is_named(device: FakeNvdec) -> None:
 
 @pytest.mark.parametrize(("code", "kind"), [(2, DeviceMemory), (999, DeviceLost), (1, DeviceError)])
 def test_a_question_may_fail(device: FakeNvdec, code: int, kind: type[DeviceError]) -> None:
-    """A failed question is asked again next time."""
+    """A failed query is repeated next time."""
     device.caps_code = code
     asked = capabilities(device)
     with pytest.raises(kind, match=str(code)):
@@ -101,7 +101,7 @@ def _gpu(device: FakeNvdec) -> OpenedGpu:
 
 
 class Opening:
-    """Opens a GPU, or fails, and counts how often it was asked."""
+    """Opens a GPU, or fails; counts the attempts."""
 
     def __init__(self, device: FakeNvdec, *errors: CodecfleetError) -> None:
         self._device = device
@@ -135,7 +135,7 @@ def _decoded(pictures: PictureDecoder[VideoFrame], clip: Path) -> Iterator[bytes
 
 
 def test_it_is_opened_once_and_late(device: FakeNvdec, clip: Path) -> None:
-    """It opens at the first decode, once for all callers."""
+    """The GPU is opened at the first decode, once for all callers."""
     gpu = Gpu(opening := Opening(device))
     assert opening.times == 0
     with ThreadPoolExecutor(4) as threads:
@@ -170,7 +170,7 @@ def _decode_without_blocking(gpu: Gpu, clip: Path) -> list[bytes]:
 
 
 def test_non_blocking_callers_do_not_wait_for_a_gpu_that_is_being_opened(device: FakeNvdec, clip: Path) -> None:
-    """Who could do without is told at once, has it opened all the same, and once; after that there is a decoder."""
+    """Callers with a fallback get an error at once while the GPU is opened (once), and a decoder afterwards."""
     may_open, opening = threading.Event(), Opening(device)
 
     def open_() -> OpenedGpu:
@@ -192,7 +192,7 @@ def test_non_blocking_callers_do_not_wait_for_a_gpu_that_is_being_opened(device:
 
 @pytest.mark.parametrize("error", [DeviceLost("it fell off the bus"), UsageError("there is no such device", "-L")])
 def test_a_non_blocking_caller_gets_the_error_of_opening(device: FakeNvdec, clip: Path, error: CodecfleetError) -> None:
-    """An opening that failed raises for the next non-blocking caller, once; then it is tried again."""
+    """If opening fails, the next non-blocking caller gets the error, once; then opening is tried again."""
     gpu = Gpu(opening := Opening(device, error))
     with pytest.raises(EngineBusy):
         _decode_without_blocking(gpu, clip)
@@ -208,7 +208,7 @@ def test_a_non_blocking_caller_gets_the_error_of_opening(device: FakeNvdec, clip
 
 
 def test_a_session_takes_of_the_devices_budget(device: FakeNvdec, clip: Path) -> None:
-    """What is idle is counted as taken, within nine tenths of what was free when the device was opened."""
+    """Idle sessions count in the budget, which is nine tenths of the memory that was free at opening."""
     gpu = Gpu(Opening(device))
     assert len(list(_decode(gpu, clip))) == 6
     budget = gpu.opened().budget
@@ -227,7 +227,7 @@ def test_a_missing_package_is_named() -> None:
 
 
 def test_a_machine_without_nvdec_says_why() -> None:
-    """Without driver or packages, opening is an error of ours with one line of reason."""
+    """Without a driver or packages, opening raises one of our errors, with the reason in one line."""
     if importlib.util.find_spec("pynvml") is not None and Path("/proc/driver/nvidia/version").exists():
         pytest.skip("this machine has a driver")
     with pytest.raises(EngineUnfit, match="cannot be used here: ") as caught:

@@ -1,4 +1,4 @@
-"""Taps: what they sum to, where they lie, and that nothing drifts, whatever the sizes."""
+"""Taps: their sums and positions, and that pictures do not shift, for any sizes."""
 
 from fractions import Fraction
 from random import Random
@@ -17,11 +17,11 @@ LATTICES = st.sampled_from(
 SIZES = st.integers(1, 150).map(lambda half: 2 * half)
 SAMPLES_MOST = 1 << 12
 MAGNITUDE_MOST = 1.6
-"""Of a target's weights, summed: ``conversion`` proves with it that no sum overflows."""
+"""The limit of the sum of a target's absolute weights, with which ``conversion`` shows that no sum overflows."""
 
 
 def scaled(samples: list[int], each: Taps) -> list[Fraction]:
-    """Return what samples become, unrounded."""
+    """Return the target samples, not rounded."""
     return [
         Fraction(sum(weight * samples[first + tap] for tap, weight in enumerate(weights)), ONE)
         for first, weights in zip(each.firsts, each.weights, strict=True)
@@ -32,7 +32,7 @@ def scaled(samples: list[int], each: Taps) -> list[Fraction]:
 def test_weights_sum_to_one_and_stay_inside(
     source: int, target: int, filter_: ScaleFilter, lattices: tuple[Lattice, Lattice]
 ) -> None:
-    """Each target has equally many weights, which sum to one exactly, of samples that exist, and none is wild."""
+    """All targets have equally many weights, which sum to exactly one, are limited, and belong to existing samples."""
     found = taps(source, target, filter_, *lattices)
     assert len(found.firsts) == len(found.weights) == target // lattices[1].spacing
     for first, weights in zip(found.firsts, found.weights, strict=True):
@@ -45,7 +45,7 @@ def test_weights_sum_to_one_and_stay_inside(
 
 @given(source=SIZES, target=SIZES, filter_=FILTERS, level=st.integers(0, SAMPLES_MOST))
 def test_a_constant_stays_constant(source: int, target: int, filter_: ScaleFilter, level: int) -> None:
-    """A picture of one level has that level at any size."""
+    """A picture of one level keeps this level at any size."""
     assert set(scaled([level] * source, taps(source, target, filter_))) == {level}
 
 
@@ -59,14 +59,14 @@ def test_the_same_size_is_the_same_samples(size: int, filter_: ScaleFilter, latt
 def test_a_mirrored_picture_becomes_a_mirrored_picture(
     source: int, target: int, filter_: ScaleFilter, samples: Random
 ) -> None:
-    """Luma has no preferred end: not one bit differs."""
+    """Mirroring commutes with scaling of luma, bit for bit."""
     found = taps(source, target, filter_)
     row = [samples.randrange(SAMPLES_MOST) for _ in range(source)]
     assert scaled(row[::-1], found) == scaled(row, found)[::-1]
 
 
 def test_sizes_that_have_no_whole_samples_are_refused() -> None:
-    """An odd size has no halved chroma, and no size no samples."""
+    """An odd size cannot have halved chroma, and an empty size has no samples."""
     with pytest.raises(ValueError, match="no whole number"):
         taps(7, 8, ScaleFilter.BICUBIC, ChromaLocation.LEFT.across(halved=True), LUMA)
     with pytest.raises(ValueError, match="no whole number"):

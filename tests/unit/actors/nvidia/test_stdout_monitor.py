@@ -1,4 +1,4 @@
-"""Hearing of wrong pictures on a file descriptor, without losing a byte of what else is said there."""
+"""Wrong pictures are counted from a file descriptor's text, and every byte of the text is passed on."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ LINE = b"Decode Error occurred for picture 7\n"
 
 @contextmanager
 def _listening() -> Iterator[tuple[int, int, StdoutTap]]:
-    """Yield a file, the descriptor that speaks into it, and who listens to that."""
+    """Yield a file, a descriptor that writes to it, and the monitor of that descriptor."""
     file = os.memfd_create("spoken")
     speaker = os.dup(file)
     tap = StdoutTap(speaker)
@@ -46,7 +46,7 @@ def _content(file: int) -> bytes:
     asks=st.lists(st.booleans(), min_size=12, max_size=12),
 )
 def test_a_line_in_pieces_counts_once(pieces: list[bytes], asks: list[bool]) -> None:
-    """However a line is cut, and whenever one asks, it counts once, and every byte is passed on in order."""
+    """However a line is split, and whenever the count is read, the line counts once, and all bytes pass in order."""
     with _listening() as (file, speaker, tap):
         counts = []
         for piece, asked in zip(pieces, asks, strict=False):
@@ -69,7 +69,7 @@ def test_more_than_one_read_is_passed_on() -> None:
 
 
 def test_closing_gives_the_descriptor_back() -> None:
-    """What was left unsaid is passed on, and from then on all goes its old way; closing again changes nothing."""
+    """Closing passes on the remaining text and restores the descriptor; closing again changes nothing."""
     with _listening() as (file, speaker, tap):
         os.write(speaker, LINE)
         tap.close()
@@ -81,7 +81,7 @@ def test_closing_gives_the_descriptor_back() -> None:
 
 @pytest.mark.parametrize("statement", ["print('bye', flush=True)", "libc.puts(b'bye')", "os.write(1, b'bye\\n')"])
 def test_a_process_says_its_last_words(statement: str) -> None:
-    """What Python, C or the kernel was told last reaches the real standard output when the process ends."""
+    """The last text of Python, C or the kernel reaches the real standard output when the process ends."""
     code = (
         "import ctypes, os\n"
         "from codecfleet.actors.nvidia.stdout_monitor import StdoutTap\n"
@@ -96,7 +96,7 @@ def test_a_process_says_its_last_words(statement: str) -> None:
 
 
 def test_threads_that_count_first_at_once_have_one_listener() -> None:
-    """Of two taps the first would read nothing, and report every picture as right."""
+    """The first of two monitors would read nothing, and report every picture as right."""
     with _listening() as (_, speaker, only):
         made: list[StdoutTap] = []
         is_opening, may_open = threading.Event(), threading.Event()
@@ -119,7 +119,7 @@ def test_threads_that_count_first_at_once_have_one_listener() -> None:
 
 
 def test_what_was_passed_on_takes_no_memory() -> None:
-    """A program that writes for hours while it decodes, such as raw video, does not fill the memory with it."""
+    """Hours of output while decoding, for example of raw video, do not fill the memory."""
     with _listening() as (_, speaker, tap):
         for _ in range(20):
             os.write(speaker, LINE + b"x" * (1 << 20))
@@ -129,7 +129,7 @@ def test_what_was_passed_on_takes_no_memory() -> None:
 
 
 def test_a_reader_who_is_slow_gets_everything() -> None:
-    """A non-blocking pipe that takes little at once loses nothing and raises nothing."""
+    """A non-blocking pipe with a slow reader loses nothing and raises nothing."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     said = LINE + b"x" * (1 << 18)
@@ -144,7 +144,7 @@ def test_a_reader_who_is_slow_gets_everything() -> None:
 
 
 def test_counting_does_not_wait_for_a_reader_of_standard_input() -> None:
-    """C holds the lock of a stream while it reads from it, as ``input`` does: counting waits for no such stream."""
+    """C locks a stream while it reads from the stream, as ``input`` does; counting does not wait for such a stream."""
     libc = ctypes.CDLL(None)
     stdin = ctypes.c_void_p.in_dll(libc, "stdin")
     reads, has_read = threading.Event(), threading.Event()
@@ -167,7 +167,7 @@ def test_counting_does_not_wait_for_a_reader_of_standard_input() -> None:
 
 
 def test_of_a_user_s_program_only_what_c_prints_is_read() -> None:
-    """Python's and the kernel's output comes out at once; C's is counted, and comes out when it is counted."""
+    """Output of Python and the kernel appears at once; C's output appears when it is counted."""
     code = (
         "import ctypes, os\n"
         "from codecfleet.actors.nvidia.stdout_monitor import CStdoutTap, wrong_picture_counter\n"

@@ -1,4 +1,4 @@
-"""Subtitles in pictures: when each is on screen, where it lies, and what its samples become there."""
+"""Subtitles burnt into pictures: when each is shown, its position, and its samples."""
 
 import itertools
 import tracemalloc
@@ -23,7 +23,7 @@ OUTPUT = VideoFormat(width=64, height=48, pix_fmt="yuv420p", frame_rate=Fraction
 
 
 def screen_of(size: tuple[int, int] = SIZE, **changes: object) -> Screen:
-    """Return a screen that covers pictures of a size."""
+    """Return a canvas that covers pictures of a size."""
     whole: dict[str, object] = {
         "left": Fraction(0),
         "top": Fraction(0),
@@ -42,7 +42,7 @@ def subtitle_of(
     canvas: tuple[int, int] = SIZE,
     shown_s: tuple[Fraction, Fraction] = (Fraction(0), Fraction(1)),
 ) -> Subtitle:
-    """Return a subtitle of these samples."""
+    """Return a subtitle with these samples."""
     return Subtitle(
         start_s=shown_s[0],
         end_s=shown_s[1],
@@ -62,7 +62,7 @@ def ink(width: int, height: int, alpha: int = 255) -> NDArray[np.uint8]:
 
 
 def burnt(*subtitles: Subtitle, screen: Screen | None = None) -> BurntSubtitles:
-    """Return a track of these."""
+    """Return a track with these subtitles."""
     screen = screen or screen_of()
     return BurntSubtitles(source_index=1, track="a track", sha256="0" * 64, screen=screen, subtitles=subtitles)
 
@@ -77,7 +77,7 @@ TIMES = st.fractions(min_value=-3, max_value=30, max_denominator=90_000)
 
 @given(spans=st.lists(st.tuples(TIMES, TIMES), max_size=12), at=TIMES, cuts=st.lists(TIMES, max_size=4))
 def test_any_cut_shows_the_same(spans: list[tuple[Fraction, Fraction]], at: Fraction, cuts: list[Fraction]) -> None:
-    """A time in [start, end) shows the subtitle, any other none; a segment's own ones are enough for it."""
+    """A subtitle is shown exactly at times in [start, end); a segment needs only the subtitles of its own time."""
     edges = sorted({edge for span in spans for edge in span})
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
     whole = burnt(*(subtitle_of(ink(2, 2), shown_s=pair) for pair in pairs))
@@ -94,12 +94,12 @@ def test_any_cut_shows_the_same(spans: list[tuple[Fraction, Fraction]], at: Frac
 
 
 def test_of_its_own_size_nothing_is_resampled() -> None:
-    """On a screen of its size a subtitle's samples are its own, where it says."""
+    """On a canvas of the picture's size, a subtitle keeps its samples and its position."""
     samples = np.random.default_rng(7).integers(0, 256, (9, 13, 4), np.uint8)
     place, found = laid_out(subtitle_of(samples, (20, 30)), screen_of(), SIZE)
     assert place == (20, 30)
     assert np.array_equal(found, samples)
-    # Cropped by whole samples it still is.
+    # also if whole samples are cropped
     place, found = laid_out(subtitle_of(samples, (20, 30)), screen_of(left=Fraction(-5), top=Fraction(-8)), SIZE)
     assert place == (15, 22)
     assert np.array_equal(found, samples)
@@ -111,7 +111,7 @@ def test_of_its_own_size_nothing_is_resampled() -> None:
     seed=st.integers(0, 99),
 )
 def test_scaled_it_is_a_triangle_filter(scale: Fraction, left: Fraction, seed: int) -> None:
-    """Each sample is within two steps of the filter worked out in floats, with colours weighed by their alpha."""
+    """Each sample is within two steps of the filter in floats, with colours weighted by their alpha."""
     samples = np.random.default_rng(seed).integers(0, 256, (7, 9, 4), np.uint8)
     size = (ceil(left + 9 * scale) + 12, ceil(left + 7 * scale) + 12)
     screen = screen_of((9, 7), left=left, top=left, width=9 * scale, height=7 * scale)
@@ -141,7 +141,7 @@ def test_opaque_stays_opaque() -> None:
 
 
 def test_where_it_lies() -> None:
-    """A canvas covers the source's picture; in square samples one of another size lies in the middle, in its shape."""
+    """A canvas covers the source's picture; with square samples, a canvas of another shape is centred unstretched."""
     at = subtitle_of(ink(20, 10), (40, 80), canvas=(100, 100))
     assert placed(at, screen_of((200, 50)), (200, 50)) == ((80, 2), (40, Fraction(1, 2)))
     square = screen_of((200, 50), square_samples=True)
@@ -156,7 +156,7 @@ def test_where_it_lies() -> None:
 
 
 def test_what_crop_cut_off_is_moved_inside() -> None:
-    """As little as it takes, by whole samples; what is larger than the picture is cut off."""
+    """A subtitle outside the picture is moved inside by as few whole samples as possible; any excess is cut off."""
     for corner, due in (((0, 0), (0, 0)), ((20, 40), (10, 28)), ((-50, -50), (0, 0)), ((500, 500), (44, 38))):
         screen = screen_of(
             left=Fraction(-10), top=Fraction(-12), width=Fraction(84), height=Fraction(72), source=(84, 72)
@@ -169,7 +169,7 @@ def test_what_crop_cut_off_is_moved_inside() -> None:
 
 
 def test_a_picture_that_is_shown_twice_is_burnt_once() -> None:
-    """A picture is never changed itself: at another rate it comes again, after the subtitle as well."""
+    """The source picture does not change, because with a rate it may be shown again after the subtitle's end."""
     frame, burner = grey(), Burner(burnt(subtitle_of(ink(8, 6, 128), (10, 10))), OUTPUT)
     first, second = burner.burn(Fraction(0), frame), burner.burn(Fraction(1, 2), frame)
     assert (frame.to_ndarray() == 128).all()
@@ -180,7 +180,7 @@ def test_a_picture_that_is_shown_twice_is_burnt_once() -> None:
 
 
 def test_two_subtitles_follow_each_other() -> None:
-    """The second is shown from its own start on, the first no longer."""
+    """From its own start on, only the second subtitle is shown."""
     first = subtitle_of(ink(8, 6), (0, 0), shown_s=(Fraction(0), Fraction(1)))
     second = subtitle_of(ink(8, 6), (40, 30), shown_s=(Fraction(1), Fraction(2)))
     burner = Burner(burnt(first, second), OUTPUT)
@@ -195,7 +195,7 @@ def test_two_subtitles_follow_each_other() -> None:
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p10le", "gray"])
 def test_every_format(pix_fmt: str) -> None:
-    """As the overlay's, whose formula it is: a subtitle that is opaque white is white."""
+    """Burning uses the overlay's formula: an opaque white subtitle is white in every format."""
     output = VideoFormat(width=64, height=48, pix_fmt=pix_fmt, frame_rate=Fraction(25), colour=Colour(matrix=1))
     white = np.full((6, 8, 4), 255, np.uint8)
     found = Burner(burnt(subtitle_of(white)), output).burn(Fraction(0), grey().reformat(format=pix_fmt))
@@ -207,7 +207,7 @@ def test_every_format(pix_fmt: str) -> None:
 
 @pytest.mark.parametrize("canvas", [(480, 270), (320, 180), (960, 540)])
 def test_what_burning_takes_is_what_placement_counts(canvas: tuple[int, int]) -> None:
-    """No more than is said beforehand, nor less than a quarter of it, unscaled, larger and smaller."""
+    """The memory used is at most the stated memory, and at least a quarter of it, for any scaling."""
     output = replace(OUTPUT, width=480, height=270)
     track = burnt(subtitle_of(ink(*canvas), canvas=canvas), screen=screen_of((480, 270)))
     settings, picture = FilterSettings(output, burn=track), VideoFrame(480, 270, "yuv420p")

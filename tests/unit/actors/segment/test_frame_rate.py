@@ -1,4 +1,4 @@
-"""Another frame rate: which picture each of the output's shows, and that cuts change nothing of it."""
+"""Frame rates: the source picture for each output picture; cuts change nothing."""
 
 from bisect import bisect_right
 from fractions import Fraction
@@ -27,13 +27,13 @@ def films(draw: st.DrawFn) -> tuple[FrameRate, list[int]]:
 
 
 def paced(rate: FrameRate, times: list[int], wanted: range) -> list[tuple[int, int]]:
-    """Return (number, time of the picture that it shows), of a film's pictures, each drawn as its time."""
+    """Return (number, shown source time) of output pictures; each source picture is represented by its time."""
     return list(rate.paced(((time, time) for time in times), wanted))
 
 
 @given(films())
 def test_each_picture_shows_what_is_on_screen_shortly_after_it(film: tuple[FrameRate, list[int]]) -> None:
-    """By the rule as documented: the last source picture at or before its time and half a picture, the shorter one."""
+    """An output picture shows the last source picture at or before its time plus half the shorter picture duration."""
     rate, times = film
     found = paced(rate, times, range(rate.pictures))
     assert [number for number, _ in found] == list(range(rate.pictures))
@@ -48,7 +48,7 @@ def test_each_picture_shows_what_is_on_screen_shortly_after_it(film: tuple[Frame
 def test_segments_that_begin_with_a_picture_need_none_from_before_it(
     film: tuple[FrameRate, list[int]], data: st.DataObject
 ) -> None:
-    """However a film is cut at its pictures, what segments make of their own together is what the whole makes."""
+    """However a film is cut at its pictures, its segments together give the output pictures of the whole."""
     rate, times = film
     cuts = sorted(data.draw(st.sets(st.sampled_from(times))) - {times[0]})
     numbers = [0, *(rate.following(cut) for cut in cuts), rate.pictures]
@@ -66,7 +66,7 @@ def test_segments_that_begin_with_a_picture_need_none_from_before_it(
 def test_a_segment_may_begin_anywhere_with_what_is_on_screen(
     film: tuple[FrameRate, list[int]], data: st.DataObject
 ) -> None:
-    """Cut between any two pictures of the rate: with the source picture on screen there, both sides make the whole."""
+    """A film cut between two output pictures gives the same output if both parts get the picture shown there."""
     rate, times = film
     cut = data.draw(st.integers(0, rate.pictures))
     assume(0 < cut < rate.pictures)
@@ -83,19 +83,19 @@ SOURCE_RATES = st.sampled_from([Fraction(24000, 1001), Fraction(25), Fraction(30
 
 @given(SOURCE_RATES, st.integers(1, 4), st.sampled_from([1, -1]), st.lists(st.integers(-1, 1), min_size=1, max_size=99))
 def test_rounded_times_neither_repeat_nor_drop(fps: Fraction, times: int, power: int, jitter: list[int]) -> None:
-    """At a multiple or a part of the source's rate each picture is shown alike often, with times in milliseconds."""
+    """At a multiple or fraction of the source's rate, every picture is shown equally often, with rounded times."""
     shown = [0, *(round(place * 1000 / fps) + off for place, off in enumerate(jitter, start=1))]
     wanted, more = fps * Fraction(times) ** power, power > 0
     step_ticks, nominal = 1000 / wanted, 1000 / fps
     rate = FrameRate(wanted, shown[0], step_ticks, min(step_ticks, nominal) / 2, shown[-1] + round(nominal))
-    # The end is rounded as well.
+    # the end is rounded, too
     found = [shown.index(time) for _, time in paced(rate, shown, range(rate.pictures))][:-times]
     due = [place // times if more else place * times for place in range(len(found))]
     assert found == due
 
 
 def test_the_last_picture_is_there_if_the_film_goes_on_where_it_is_chosen() -> None:
-    """Three pictures of 40 ms are 120 ms: four of 30 a second, whose last one is chosen at 116 2/3 ms."""
+    """Three pictures of 40 ms (120 ms) give four at 30 per second; the last is chosen at 116 2/3 ms."""
     rate = FrameRate(Fraction(30), 0, Fraction(100, 3), Fraction(50, 3), 120)
     assert rate.pictures == 4
     assert paced(rate, [0, 40, 80], range(4)) == [(0, 0), (1, 40), (2, 80), (3, 80)]
@@ -103,7 +103,7 @@ def test_the_last_picture_is_there_if_the_film_goes_on_where_it_is_chosen() -> N
 
 @given(st.fractions(1, 60, max_denominator=1001), st.integers(1, 100))
 def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(interval: Fraction, count: int) -> None:
-    """Of pictures 0, 1, 2 ... exactly those; the first that is asked for begins a segment."""
+    """Exactly the first pictures at or after the multiples; the first requested one begins a segment."""
     grid = CountedGrid(interval)
     found = {number for number in range(1, count) if grid.is_keyframe(number, number - 1)}
     due = {ceil(multiple * interval) for multiple in range(1, count)}

@@ -1,4 +1,4 @@
-"""Where keyframes lie: the first picture at or after each multiple of the interval, however the track is cut."""
+"""A keyframe is the first picture at or after each multiple of the interval, however the track is cut."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -14,7 +14,7 @@ TIMES = st.lists(st.integers(1, 900), max_size=80)
 
 
 def shown(first: int, steps: list[int]) -> list[int]:
-    """Return when pictures are shown that are so far apart, from ``first`` on."""
+    """Return the times of pictures at this distance, from ``first`` on."""
     times = [first]
     for step in steps:
         times.append(times[-1] + step)
@@ -22,7 +22,7 @@ def shown(first: int, steps: list[int]) -> list[int]:
 
 
 def keyframes(grid: KeyframeGrid, times: list[int]) -> list[int]:
-    """Return the pictures that one encoder is asked to make keyframes of."""
+    """Return the pictures that one encoder must encode as keyframes."""
     return [time for before, time in pairwise([None, *times]) if time is not None and grid.is_keyframe(time, before)]
 
 
@@ -30,7 +30,7 @@ def keyframes(grid: KeyframeGrid, times: list[int]) -> list[int]:
 def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(
     first: int, interval: Fraction, steps: list[int]
 ) -> None:
-    """Every multiple has one, pictures that serve several count once, and there is no other."""
+    """Every multiple has a keyframe, one picture may serve several multiples, and there are no other keyframes."""
     times = shown(first, steps)
     multiples = range(ceil((times[-1] - first) / interval) + 1)
     wanted = {next((time for time in times if time - first >= floor(n * interval)), None) for n in multiples}
@@ -39,7 +39,7 @@ def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(
 
 @given(st.integers(-(10**6), 10**6), INTERVALS, TIMES, st.sets(st.integers(0, 200)))
 def test_cuts_at_multiples_change_no_keyframe(first: int, interval: Fraction, steps: list[int], cuts: set[int]) -> None:
-    """Each segment begins with a keyframe, and segments cut at any multiples have those of the whole track."""
+    """Each segment begins with a keyframe; segments cut at any multiples have the keyframes of the whole track."""
     grid, times = KeyframeGrid(first, interval), shown(first, steps)
     ends = [*(grid.begins(cut) for cut in sorted(cuts)), times[-1] + 1]
     parts = [[t for t in times if begin <= t < end] for begin, end in pairwise([first, *ends])]
@@ -48,7 +48,7 @@ def test_cuts_at_multiples_change_no_keyframe(first: int, interval: Fraction, st
 
 @given(st.integers(-(10**6), 10**6), INTERVALS, st.integers(0, 10**6))
 def test_ticks_and_multiples_agree(first: int, interval: Fraction, after: int) -> None:
-    """The first tick of a multiple is the first that is at or after it, and the next one is never skipped."""
+    """The first tick of a multiple is the earliest at or after it, and no multiple is skipped."""
     grid, ticks = KeyframeGrid(first, interval), first + after
     multiple = grid.multiple(ticks)
     assert grid.begins(multiple) <= ticks < grid.begins(multiple + 1)
@@ -59,7 +59,7 @@ def test_ticks_and_multiples_agree(first: int, interval: Fraction, after: int) -
 
 @given(st.integers(0, 10**5), st.integers(1, 600), st.integers(1, 40))
 def test_rounded_times_move_no_keyframe(start: int, frames: int, every: int) -> None:
-    """Pictures at 24 per second, in whole milliseconds: every N-th is a keyframe where N pictures were asked for."""
+    """At 24 pictures per second, in rounded milliseconds, an interval of N pictures makes every N-th a keyframe."""
     times = [round(Fraction((start + n) * 1000, 24)) for n in range(frames)]
     grid = KeyframeGrid(times[0], Fraction(every * 1000, 24))
     assert keyframes(grid, times) == times[::every]

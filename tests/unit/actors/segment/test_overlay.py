@@ -1,4 +1,4 @@
-"""A picture laid over others: each sample is what the documented formula says, in every format."""
+"""A picture laid over others: each sample follows the documented formula, in every format."""
 
 from fractions import Fraction
 from math import floor
@@ -23,14 +23,14 @@ PQ, HLG = 16, 18
 
 
 def format_of(pix_fmt: str, width: int = 48, height: int = 32, **colour: int) -> VideoFormat:
-    """Return a format of pictures."""
+    """Return the format of pictures."""
     return VideoFormat(
         width=width, height=height, pix_fmt=pix_fmt, frame_rate=Fraction(25), colour=Colour(**{"matrix": 1} | colour)
     )
 
 
 def overlay_of(samples: NDArray[np.uint8], place: tuple[int, int], opacity: int = 100) -> Overlay:
-    """Return an overlay of these samples."""
+    """Return an overlay with these samples."""
     height, width = samples.shape[:2]
     return Overlay(
         width=width,
@@ -53,7 +53,7 @@ def planes_of(frame: VideoFrame) -> list[NDArray[np.int64]]:
 
 
 def noise(output: VideoFormat) -> VideoFrame:
-    """Return a picture of any samples."""
+    """Return a picture of random samples."""
     frame = VideoFrame(output.width, output.height, output.pix_fmt)
     random = np.random.default_rng(7)
     for plane, component in zip(frame.planes, frame.format.components, strict=True):
@@ -64,7 +64,7 @@ def noise(output: VideoFormat) -> VideoFrame:
 
 
 def due(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> list[NDArray[np.int64]]:
-    """Return the planes that the formula gives, worked out sample by sample in fractions."""
+    """Return the planes by the formula, computed sample by sample in fractions."""
     rgba = overlay.samples()
     levels = coded(rgba[..., :3], output, under.format.components[0].bits)
     found = []
@@ -95,7 +95,7 @@ def due(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> list[NDArra
 def test_each_sample_is_the_formulas(
     pix_fmt: str, width: int, height: int, place: tuple[int, int], opacity: int
 ) -> None:
-    """Anywhere in pictures of any size and format, also where it begins or ends within a sample of chroma."""
+    """Samples are right anywhere in pictures of any size and format, also if the overlay splits a sample of chroma."""
     output = format_of(pix_fmt, width, height)
     place = min(place[0], width - 5), min(place[1], height - 4)
     overlay = overlay_of(logo(5, 4), place, opacity)
@@ -106,7 +106,7 @@ def test_each_sample_is_the_formulas(
 
 
 def laid_in_int64(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> list[NDArray[np.int64]]:
-    """Return the planes that the formula gives, worked out in 64 bits over whole planes."""
+    """Return the planes by the formula, computed in 64 bits over whole planes."""
     rgba = overlay.samples()
     levels = coded(rgba[..., :3], output, under.format.components[0].bits)
     where = slice(overlay.y, overlay.y + overlay.height), slice(overlay.x, overlay.x + overlay.width)
@@ -136,7 +136,7 @@ def laid_in_int64(under: VideoFrame, overlay: Overlay, output: VideoFormat) -> l
 def test_few_bits_and_bands_change_nothing(
     pix_fmt: str, size: tuple[int, int], place: tuple[int, int], opacity: int, alpha: int
 ) -> None:
-    """Samples are those of 64 bits, whatever part of the overlay is transparent, and the brightest ones too."""
+    """Samples equal those computed in 64 bits, whatever part is transparent, and for the brightest samples."""
     output = format_of(pix_fmt, *size, range=2)
     samples = np.full((70, 70, 4), 255, np.uint8)
     samples[20:45, 5:50] = logo(45, 25)
@@ -153,7 +153,7 @@ def test_few_bits_and_bands_change_nothing(
 
 @pytest.mark.parametrize(("pix_fmt", "most"), [("yuv420p", 12), ("yuv420p10le", 12), ("yuv420p16le", 16)])
 def test_what_is_kept_is_small(pix_fmt: str, most: int) -> None:
-    """Bytes for a sample of luma that is not transparent; none for others."""
+    """Memory is used only for luma samples that are not transparent."""
     samples = np.zeros((512, 512, 4), np.uint8)
     samples[128:256, 64:320] = 128
     kept = blends_of(overlay_of(samples, (0, 0)), format_of(pix_fmt, 1024, 512))
@@ -162,7 +162,7 @@ def test_what_is_kept_is_small(pix_fmt: str, most: int) -> None:
 
 
 def test_nothing_changes_where_it_is_transparent() -> None:
-    """With alpha 0 every sample stays, chroma too."""
+    """Where alpha is 0, luma and chroma do not change."""
     output, samples = format_of("yuv420p"), logo()
     samples[..., 3] = 0
     frame = noise(output)
@@ -180,7 +180,7 @@ def test_nothing_changes_where_it_is_transparent() -> None:
         ((0, 0, 255), {"matrix": SMPTE170M}, 8, (41, 240, 110)),
         ((255, 255, 255), {"matrix": BT709, "range": 2}, 8, (255, 128, 128)),
         ((0, 255, 0), {"matrix": BT709}, 10, (691, 167, 105)),
-        # BT.2408: reference white is 58 % of PQ's signal and 75 % of HLG's.
+        # BT.2408: reference white is 58 % of PQ's signal and 75 % of HLG's signal
         ((255, 255, 255), {"matrix": BT2020, "transfer": PQ}, 10, (573, 512, 512)),
         ((255, 255, 255), {"matrix": BT2020, "transfer": HLG}, 10, (721, 512, 512)),
         ((0, 0, 0), {"matrix": BT2020, "transfer": HLG}, 10, (64, 512, 512)),
@@ -189,7 +189,7 @@ def test_nothing_changes_where_it_is_transparent() -> None:
 def test_colours_are_coded_as_the_film_is(
     rgb: tuple[int, int, int], colour: dict[str, int], bits: int, expected: tuple[int, int, int]
 ) -> None:
-    """By its matrix, range, depth and transfer function."""
+    """An overlay is converted by the film's matrix, range, depth and transfer function."""
     found = coded(np.array([[rgb]], dtype=np.uint8), format_of("yuv444p10le", **colour), bits)
     assert tuple(int(plane[0, 0]) for plane in found) == expected
 
@@ -205,7 +205,7 @@ def test_formats_without_a_known_matrix_take_none(pix_fmt: str, matrix: int, *, 
 
 
 def test_the_decoders_own_picture_is_left_alone() -> None:
-    """A decoder may still refer to what it gave: a copy is laid upon."""
+    """The overlay is laid on a copy, since a decoder may still refer to its picture."""
     output = format_of("yuv420p")
     frame = noise(output)
     before = planes_of(frame)
@@ -218,7 +218,7 @@ def test_the_decoders_own_picture_is_left_alone() -> None:
 @pytest.mark.parametrize("pix_fmt", FORMATS)
 @pytest.mark.parametrize("place", [(0, 0), (3, 5)])
 def test_what_is_kept_of_an_overlay_is_what_placement_counts(pix_fmt: str, place: tuple[int, int]) -> None:
-    """A session keeps no more than it says beforehand, nor less than a quarter of that."""
+    """The memory used is at most the stated memory, and at least a quarter of it."""
     output, samples = format_of(pix_fmt, 480, 320), np.full((120, 160, 4), 100, np.uint8)
     samples[::2, ::3, 3] = 1
     settings = FilterSettings(output, overlay=overlay_of(samples, place))
@@ -227,7 +227,7 @@ def test_what_is_kept_of_an_overlay_is_what_placement_counts(pix_fmt: str, place
 
 
 def test_denoising_keeps_four_floats_a_sample() -> None:
-    """In 1080p the process's peak grew by 44 to 58 MiB, pictures on their way included."""
+    """The filter needs four floats per sample; at 1080p the process's peak grew by 44 to 58 MiB, pictures included."""
     settings = FilterSettings(format_of("yuv420p", 1920, 1080), denoise="light")
     assert settings.kept_bytes == 1920 * 1080 * 3 // 2 * 16
     assert FilterSettings(settings.output).kept_bytes == 0

@@ -1,4 +1,4 @@
-"""A segment on a device's decoder: the same bytes as in software, and software's where the device fails."""
+"""A segment on a device's decoder has the bytes of software, and software decodes if the device fails."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -32,20 +32,20 @@ GOP = "keyint=8:min-keyint=8:scenecut=0:bframes=3:open-gop=1"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clip with open groups of pictures."""
+    """Return a clip with open groups of pictures."""
     clip = Clip(times=constant_times(FRAMES), options=(("x264-params", GOP),), width=64, height=64)
     return make_clip(tmp_path_factory.mktemp("segments") / "clip.mkv", clip)
 
 
 def segments(source: Path, **changes: object) -> list[EncodeSegment]:
-    """Return the works of a job, segment by segment."""
+    """Return a job's work items, segment by segment."""
     wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
     plan = plan_transcode(TranscodeSpec.model_validate(wanted))
     return [plan.work("job", number, number, 0) for number in range(len(plan.segments))]
 
 
 def content(encoded: EncodedSegment) -> tuple[object, ...]:
-    """Return all of a result that must not depend on who decoded."""
+    """Return the parts of a result that must not depend on the decoder."""
     tally = encoded.tally
     return (
         encoded.pts_ticks.tolist(),
@@ -70,7 +70,7 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
     ],
 )
 def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, object]) -> None:
-    """Whatever is done to the pictures, every segment's packets, times and seams are those of software."""
+    """With any filters, every segment's packets, times and seams are those of software."""
     works = segments(source, **changes)
     assert len(works) >= 3
     for work in works:
@@ -85,7 +85,7 @@ def test_bytes_do_not_depend_on_who_decoded(source: Path, changes: dict[str, obj
 
 @pytest.mark.parametrize("after", [0, 11, None])
 def test_software_starts_over_where_the_device_fails(source: Path, after: int | None) -> None:
-    """At the first picture, another or the last: the result is software's, names the reason, and counts frames once."""
+    """Whichever picture fails, the result is that of software, names the reason, and counts frames once."""
     work, counting = segments(source)[1], SurfaceDecoder()
     wanted = work.run(WorkContext())
     assert content(work.run(WorkContext(device=device_with(counting)))) == content(wanted)
@@ -100,7 +100,7 @@ def test_software_starts_over_where_the_device_fails(source: Path, after: int | 
 
 
 def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
-    """An interlaced track is decoded in software, with NVDEC's problem as the reason."""
+    """An interlaced track is decoded in software; the reason is what NVDEC cannot do."""
     clip = Clip(times=constant_times(12), options=(("x264-params", "interlaced=1"),), width=64, height=64)
     work = segments(make_clip(tmp_path / "fields.mkv", clip), deinterlace="on")[0]
     device = SurfaceDecoder()
@@ -111,7 +111,7 @@ def test_what_nvdec_may_not_decode_says_why(tmp_path: Path) -> None:
 
 
 def test_dolby_vision_stays_in_software(source: Path) -> None:
-    """Metadata that only software passes on is never risked: the device is not even asked."""
+    """Only software passes on the metadata, so the device is not even asked."""
     work = segments(source, codec="hevc")[0]
     dolby = replace(work, encoder=replace(work.encoder, dolby_vision=True))
     device = SurfaceDecoder(DeviceLost("it must not be asked"))
@@ -122,14 +122,14 @@ def test_dolby_vision_stays_in_software(source: Path) -> None:
 
 
 class _BusyGpu(Gpu):
-    """A GPU that has a session for who waits, and none for who does not."""
+    """A GPU with a session for callers that wait, and none for others."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pictures = SurfaceDecoder()
 
     def non_blocking_pictures(self) -> AbstractContextManager[PictureDecoder[VideoFrame]]:
-        """Lend a decoder that has no session."""
+        """Provide a decoder without a session."""
         return nullcontext(SurfaceDecoder(EngineBusy(SESSIONS_OPENING)))
 
 
@@ -137,7 +137,7 @@ class _BusyGpu(Gpu):
     ("device", "told"), [("auto", ("software", SESSIONS_OPENING)), ("gpu", ("nvdec", "")), ("cpu", ("software", ""))]
 )
 def test_who_requires_on_a_gpu_waits_for_it(source: Path, device: str, told: tuple[str, str]) -> None:
-    """Where sessions are still being opened, a job goes on in software unless it asks for a GPU by name."""
+    """While sessions are still being opened, a job continues in software unless it requires a GPU."""
     work = segments(source, device=device)[1]
     wanted = work.run(WorkContext())
     found = work.run(WorkContext(device=None if device == "cpu" else _BusyGpu()))
@@ -146,7 +146,7 @@ def test_who_requires_on_a_gpu_waits_for_it(source: Path, device: str, told: tup
 
 
 def test_cancelling_is_no_failure_of_the_device(source: Path) -> None:
-    """Cancelled work on a device ends; it does not start over in software."""
+    """Cancelled work on a device ends, and does not start again in software."""
     context = WorkContext(device=device_with(SurfaceDecoder()))
     context.cancel()
     with pytest.raises(Cancelled):

@@ -1,4 +1,4 @@
-"""A segment that a device encodes: the same bytes whichever decoder it had, and what is scaled there stays there."""
+"""A segment encoded by a device has the same bytes with any decoder, and pictures scaled there stay there."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(source: Path, **changes: object) -> Plan:
-    """Return a plan that is bound to a fake GPU's NVENC."""
+    """Return a plan for a fake GPU's NVENC."""
     wanted = {"source": str(source), "output": "out.mkv", "segment_s": Fraction(1, 2), "preset": 1, **changes}
     plan = plan_transcode(TranscodeSpec.model_validate(wanted))
     capabilities = FakeDevice().gpu.encoder_capabilities(plan.encoder.codec)
@@ -56,7 +56,7 @@ def works(plan: Plan) -> list[EncodeSegment]:
 
 
 def content(encoded: EncodedSegment) -> tuple[object, ...]:
-    """Return all of a result that must not depend on who decoded."""
+    """Return the parts of a result that must not depend on the decoder."""
     return (
         encoded.pts_ticks.tolist(),
         encoded.payload.tobytes(),
@@ -83,7 +83,7 @@ def content(encoded: EncodedSegment) -> tuple[object, ...]:
 def test_bytes_do_not_depend_on_who_decoded(
     folder: Path, source: str, codec: Codec, changes: dict[str, object]
 ) -> None:
-    """NVDEC's pictures, and software's that are brought to the device, become the same packets with the same seams."""
+    """Pictures of NVDEC, and software's pictures copied to the device, give the same packets and seams."""
     plan = planned(folder / source, codec=codec, **changes)
     segments = works(plan)
     assert len(segments) >= 2
@@ -111,13 +111,13 @@ def test_pictures_do_not_leave_the_device(folder: Path) -> None:
 
 
 def test_all_memory_comes_back(folder: Path) -> None:
-    """A segment leaves nothing on the device but what is kept idle, and a second one leaves no more."""
+    """After a segment only idle memory stays on the device, and a second segment leaves no more."""
     device = FakeDevice()
     opened = device.gpu.opened()
 
     def kept(work: EncodeSegment) -> tuple[int, int, int]:
         work.run(WorkContext(device=device.gpu))
-        # How many pictures are there at once depends on how far the decoder gets ahead of the encoder.
+        # How many pictures exist at once depends on how far the decoder gets ahead of the encoder.
         drop_idle(opened.memory)
         return len(device.driver.memory), len(device.driver.streams), opened.budget.taken_bytes
 
@@ -137,7 +137,7 @@ def test_all_memory_comes_back(folder: Path) -> None:
     ],
 )
 def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: str) -> None:
-    """What a device cannot do to pictures software does, and hands them to the encoder one by one."""
+    """Pictures that the device cannot filter are filtered in software, and encoded one by one."""
     plan = planned(folder / "h264.mkv", **changes)
     assert not plan.filters.on_device
     assert plan.encoder_kind.endswith(kind)
@@ -149,7 +149,7 @@ def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: s
 
 @pytest.mark.parametrize("fps", [Fraction(12), Fraction(60000, 1001)])
 def test_a_rate_is_softwares(folder: Path, fps: Fraction) -> None:
-    """Pictures that are repeated or left out reach the device's encoder from the host, each at its number."""
+    """Pictures that are repeated or left out come to the device's encoder from the host, each with its number."""
     plan = planned(folder / "h264.mkv", fps=fps, keyframe_interval_s=Fraction(1, 4))
     assert not plan.filters.on_device
     assert plan.encoder_kind.endswith(f" fps={fps}")
@@ -160,7 +160,7 @@ def test_a_rate_is_softwares(folder: Path, fps: Fraction) -> None:
 
 
 def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
-    """Scaling on the device decides bytes, so it is in the encoder kind; pictures that stay as they are add nothing."""
+    """Scaling on the device affects bytes, so it is in the encoder kind; unchanged pictures add nothing."""
     assert (
         "device-scaling-1 bicubic 96x64 NV12/8 left to 64x48"
         in planned(folder / "h264.mkv", scale=(64, 48)).encoder_kind
@@ -171,7 +171,7 @@ def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC, Codec.AV1])
 def test_keyframes_lie_where_they_were_asked_for(folder: Path, codec: Codec) -> None:
-    """With --keyframe-interval the device makes a keyframe at the first picture of each multiple, and no other."""
+    """With --keyframe-interval the device makes a keyframe at the first picture of each multiple, and no others."""
     plan = planned(folder / "h264.mkv", codec=codec, keyframe_interval_s=Fraction(7, 50), preset=6)
     encoded = [work.run(WorkContext(device=FakeDevice().gpu)) for work in works(plan)]
     assert len(encoded) > 1
@@ -180,7 +180,7 @@ def test_keyframes_lie_where_they_were_asked_for(folder: Path, codec: Codec) -> 
 
 
 def test_an_encoder_that_fails_is_not_blamed_on_the_decoder(folder: Path) -> None:
-    """Decoding again in software would not repair an encoder: its error is raised at once."""
+    """The error of an encoder is raised at once, because decoding again in software would not help."""
     device = FakeDevice()
     device.encoder.faults = {"nvEncEncodePicture": 8}
     work = works(planned(folder / "h264.mkv"))[0]
@@ -190,14 +190,14 @@ def test_an_encoder_that_fails_is_not_blamed_on_the_decoder(folder: Path) -> Non
 
 
 def test_a_worker_without_a_gpu_says_so(folder: Path) -> None:
-    """A track that a GPU encodes is not quietly encoded otherwise."""
+    """Without a GPU, a track that a GPU encodes is refused, not encoded otherwise."""
     work = works(planned(folder / "h264.mkv"))[0]
     with pytest.raises(EngineUnfit, match="h264_nvenc encodes on a GPU, and this worker has none"):
         work.run(WorkContext())
 
 
 def test_a_gpu_without_an_encoder_says_so(folder: Path) -> None:
-    """The error is the device's own reason."""
+    """The error states the device's own reason."""
     device = FakeDevice()
     device.encoder.capabilities = {}
     work = works(planned(folder / "h264.mkv"))[0]
@@ -206,7 +206,7 @@ def test_a_gpu_without_an_encoder_says_so(folder: Path) -> None:
 
 
 def test_a_picture_that_no_surface_holds_is_an_error(folder: Path, tmp_path: Path) -> None:
-    """A source that turns out to be something else than its first picture is told, not squeezed."""
+    """A picture that differs from the first picture and fits no surface is reported, not scaled."""
     odd = make_clip(tmp_path / "odd.mkv", replace(EIGHT_BITS, width=95, height=63, pix_fmt="yuv444p"))
     work = works(planned(folder / "h264.mkv"))[0]
     strange = replace(work, decode=replace(work.decode, source=str(odd), entry=None, expected_packets=None))

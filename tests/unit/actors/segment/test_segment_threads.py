@@ -1,4 +1,4 @@
-"""A segment's encoder: its threads are those that its work names and change no byte, and what it does is progress."""
+"""A segment's encoder uses the threads of its work, which change no byte, and its work counts as progress."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 def test_what_an_encoder_holds_to_the_end_is_progress_when_it_comes(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Encoders that look ahead take dozens of pictures before they give one, and are busy with them for long."""
+    """Encoders with look-ahead take dozens of pictures before they return one, and then stay busy for long."""
     seen: list[int] = []
     before_the_end: list[int] = []
 
@@ -47,7 +47,7 @@ def test_what_an_encoder_holds_to_the_end_is_progress_when_it_comes(
 
 
 def test_another_version_of_the_encoder_does_not_help(tmp_path: Path) -> None:
-    """A segment is not encoded by a library that may give other bytes than its track's."""
+    """A segment is not encoded by a library whose bytes may differ from the rest of the track."""
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(2), width=64, height=48))
     spec = TranscodeSpec(source=str(clip), output=str(tmp_path / "out.mp4"), codec=Codec.H264)
     work = plan_transcode(spec).work("job", 0, 0, 0)

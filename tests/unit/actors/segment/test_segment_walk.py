@@ -1,4 +1,4 @@
-"""The walk over a segment: which pictures, which seams, and when the next path decodes it."""
+"""The walk over a segment: its pictures, its seams, and when the next path decodes the segment."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -50,7 +50,7 @@ Interval = tuple[int | None, int | None]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> DecodeRange:
-    """A short clip, all of it."""
+    """Return the whole range of a short clip."""
     path = make_clip(tmp_path_factory.mktemp("walk") / "clip.mkv", Clip(times=constant_times(FRAMES)))
     return DecodeRange(source=str(path), stream_index=0, time_base=Fraction(1, 1000), nominal_ticks=Fraction(STEP))
 
@@ -62,7 +62,7 @@ def hashes(source: DecodeRange) -> list[PictureHash]:
 
 
 class Failing(PictureDecoder[VideoFrame]):
-    """Software that raises an error once it has given ``after`` pictures."""
+    """A software decoder that raises an error after ``after`` pictures."""
 
     name = "failing"
 
@@ -88,7 +88,7 @@ def walked(
     neighbours: bool = False,
     in_thread: bool = False,
 ) -> tuple[list[int], SegmentWalk[Any, Any]]:
-    """Return what ``make`` was given, and the walk when it has ended."""
+    """Return the pictures that ``make`` got, and the walk after its end."""
     given_ticks: list[int] = []
 
     def make(ticks: int, picture: object) -> list[tuple[int, object]]:
@@ -118,7 +118,7 @@ def test_a_walk_takes_its_interval_and_hashes_both_seams(
     neighbours: bool,
     in_thread: bool,
 ) -> None:
-    """Half-open, in order; filters with memory also see what lies before, and as much after as the seam has."""
+    """The interval is half-open; filters with memory also get the pictures before it, and those of the second seam."""
     if start is not None and end is not None:
         start, end = sorted((start, end))
     seen, walk = walked(source, (start, end), neighbours=neighbours, in_thread=in_thread)
@@ -136,7 +136,7 @@ def test_a_walk_takes_its_interval_and_hashes_both_seams(
 @settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, FRAMES * STEP), min_size=1, max_size=4, unique=True))
 def test_segments_that_meet_agree_on_their_seam(source: DecodeRange, cuts: list[int]) -> None:
-    """Together they take every picture once, and each sees after its end what the next one begins with."""
+    """Adjacent segments together take every picture once, and hash the same pictures at their cut."""
     ends = [*sorted(cuts), None]
     walks = [walked(source, interval)[1] for interval in zip([None, *sorted(cuts)], ends, strict=True)]
     assert [ticks for walk in walks for ticks in walk.taken] == list(range(0, FRAMES * STEP, STEP))
@@ -145,7 +145,7 @@ def test_segments_that_meet_agree_on_their_seam(source: DecodeRange, cuts: list[
 
 
 def test_seams_are_the_same_on_a_device(source: DecodeRange) -> None:
-    """Pictures that lie on a device are hashed as the host's, and what hashing opened is idle again."""
+    """Pictures on a device have the hashes of host pictures, and the mover that hashing opened becomes idle again."""
     device = FakeDevice()
     path = DecodePath(UploadingDecoder(device.gpu.open_mover), device.gpu)
     _, there = walked(source, (3 * STEP, 6 * STEP), path)
@@ -158,7 +158,7 @@ def test_seams_are_the_same_on_a_device(source: DecodeRange) -> None:
 
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_what_seen_raises_ends_the_walk(source: DecodeRange, *, in_thread: bool) -> None:
-    """It is asked before each picture is looked at, those outside the segment too."""
+    """``seen`` is called before each picture is used, including pictures outside the segment."""
     asked: list[int] = []
 
     def seen() -> None:
@@ -187,7 +187,7 @@ failures = st.tuples(st.sampled_from((*FALLS_BACK, *PASSES)), st.integers(0, FRA
 def test_the_first_path_that_does_not_give_up_decodes(
     source: DecodeRange, plan: list[tuple[type[CodecfleetError], int] | None], reason: str
 ) -> None:
-    """One list says what the next path makes good; all else ends the segment, and so does the last path's error."""
+    """For the listed errors the next path is tried; any other error, or the last path's error, ends the segment."""
     errors = [None if one is None else one[0](f"path {number}") for number, one in enumerate(plan)]
     afters = [0 if one is None else one[1] for one in plan]
     paths = [DecodePath(Failing(error, after), reason=reason) for error, after in zip(errors, afters, strict=True)]
@@ -214,7 +214,7 @@ def test_the_first_path_that_does_not_give_up_decodes(
 
 
 def test_what_is_made_of_pictures_is_the_path_s_and_what_is_done_with_them_is_not(source: DecodeRange) -> None:
-    """Where a picture cannot be converted the next path is tried; an encoder's error is not blamed on the decoder."""
+    """If a picture cannot be converted, the next path is tried; an encoder's error is not blamed on the decoder."""
     used: list[str] = []
 
     def make(ticks: int, picture: object) -> list[tuple[int, object]]:

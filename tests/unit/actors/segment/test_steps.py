@@ -1,4 +1,4 @@
-"""Cropping, turning and padding one picture: each sample is where it should be, in every format."""
+"""Cropping, turning and padding a picture puts each sample at its place, in every format."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -50,7 +50,7 @@ def planes(frame: VideoFrame) -> list[NDArray[Any]]:
 
 
 def noise(pix_fmt: str, width: int = WIDTH, height: int = HEIGHT) -> VideoFrame:
-    """Return a picture in which no two places are alike."""
+    """Return a picture in which all places differ."""
     frame, chance = VideoFrame(width, height, pix_fmt), np.random.default_rng(7)
     for samples, component in zip(planes(frame), frame.format.components, strict=True):
         samples[...] = chance.integers(16 << component.bits - 8, 235 << component.bits - 8, samples.shape)
@@ -58,7 +58,7 @@ def noise(pix_fmt: str, width: int = WIDTH, height: int = HEIGHT) -> VideoFrame:
 
 
 def steps_of(**changes: object) -> PictureSteps:
-    """Return steps that do nothing but ``changes``."""
+    """Return the steps with these ``changes`` only."""
     crop = cast("Region", changes.get("crop", Region(WIDTH, HEIGHT, 0, 0)))
     turn = cast("Turn", changes.get("turn", UPRIGHT))
     scaled = cast("tuple[int, int]", changes.get("scaled", turned_size((crop.width, crop.height), turn)))
@@ -79,7 +79,7 @@ def filtered(frame: VideoFrame, steps: PictureSteps, pix_fmt: str, colour: Colou
 
 @pytest.mark.parametrize("turn", TURNS)
 def test_a_turn_moves_each_sample_as_its_matrix_says(turn: Turn) -> None:
-    """Of all eight turns, in every plane: the sample at (x, y) goes where the matrix sends it."""
+    """For all eight turns, in every plane, the sample at (x, y) goes where the matrix sends it."""
     frame = noise("yuv420p")
     wanted = []
     for samples in planes(frame):
@@ -103,7 +103,7 @@ def test_a_quarter_turn_is_clockwise() -> None:
 
 @given(st.sampled_from(TURNS), st.sampled_from(TURNS), st.sampled_from(TURNS))
 def test_turns_are_a_group(first: Turn, second: Turn, third: Turn) -> None:
-    """Turns follow each other in any grouping, end among the eight, and mirroring twice does nothing."""
+    """Turns are associative, every combination is one of the eight, and mirroring twice changes nothing."""
     assert combined(combined(first, second), third) == combined(first, combined(second, third))
     assert combined(first, second) in TURNS
     assert combined(MIRRORED, MIRRORED) == combined(UPSIDE_DOWN, UPSIDE_DOWN) == UPRIGHT
@@ -111,7 +111,7 @@ def test_turns_are_a_group(first: Turn, second: Turn, third: Turn) -> None:
 
 @pytest.mark.parametrize("pix_fmt", OUTPUTS)
 def test_a_crop_keeps_the_samples(pix_fmt: str) -> None:
-    """What a crop keeps is what was there, bit by bit, in every format that is encoded."""
+    """A crop keeps its samples bit for bit, in every format that is encoded."""
     frame, (across, down) = noise(pix_fmt), chroma_step(pix_fmt)
     region = Region(20, 12, 4 * across, 3 * down)
     found = planes(filtered(frame, steps_of(crop=region), pix_fmt))
@@ -124,7 +124,7 @@ def test_a_crop_keeps_the_samples(pix_fmt: str) -> None:
 @pytest.mark.parametrize("levels", [0, 1, 2])
 @pytest.mark.parametrize("pix_fmt", OUTPUTS)
 def test_a_border_is_black_in_its_range(pix_fmt: str, levels: int) -> None:
-    """Around the untouched picture: black of the picture's own range and depth, grey chroma."""
+    """Around the unchanged picture the border is black in the picture's range and depth, with neutral chroma."""
     frame, size = noise(pix_fmt), (64, 52)
     colour = Colour(range=2 if pix_fmt.startswith("gbr") else levels)
     result = filtered(frame, steps_of(padded=size, place=(8, 12)), pix_fmt, colour)
@@ -140,7 +140,7 @@ def test_a_border_is_black_in_its_range(pix_fmt: str, levels: int) -> None:
 
 @pytest.mark.parametrize("pix_fmt", OUTPUTS)
 def test_denoising_smooths_noise_and_keeps_the_format(pix_fmt: str) -> None:
-    """In every format that is encoded: less noise on a flat picture, more with each level, in every plane."""
+    """In every format that is encoded, each level removes more noise from a flat picture, in every plane."""
     flat = noise(pix_fmt)
     for samples, component in zip(planes(flat), flat.format.components, strict=True):
         samples[...] = (128 << component.bits - 8) + (samples % 5 << component.bits - 8)
@@ -176,13 +176,13 @@ def copy_of(frame: VideoFrame) -> VideoFrame:
     ],
 )
 def test_a_format_that_cannot_be_turned_gets_more_chroma(pix_fmt: str, workable: str) -> None:
-    """Chroma that is subsampled in one direction is brought to full resolution for a quarter turn, and only for one."""
+    """For a quarter turn, and only then, chroma that is subsampled in one direction gets full resolution."""
     assert workable_format(pix_fmt, CLOCKWISE) == workable
     assert workable_format(pix_fmt, UPRIGHT) == (workable if pix_fmt == "pal8" else pix_fmt)
 
 
 def test_a_picture_of_another_size_is_brought_to_the_tracks_first() -> None:
-    """A crop counts in the track's own size: of a picture twice as large twice as much is kept."""
+    """A crop is in samples of the track's size, so a picture twice as large keeps twice as much."""
     grey = noise("gray", 2 * WIDTH, 2 * HEIGHT)
     (samples,) = planes(grey)
     samples[...] = 200
@@ -193,7 +193,7 @@ def test_a_picture_of_another_size_is_brought_to_the_tracks_first() -> None:
 
 
 def test_the_order_is_crop_turn_scale_pad() -> None:
-    """Each step works on the result of the one before, and the kind names all of them."""
+    """Each step gets the result of the previous step, and the encoder kind names all steps."""
     frame = noise("gray")
     steps = steps_of(crop=Region(16, 8, 8, 4), turn=CLOCKWISE, scaled=(16, 32), padded=(32, 40), place=(8, 4))
     (after,) = planes(filtered(frame, steps, "gray"))

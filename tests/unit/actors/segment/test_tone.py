@@ -1,4 +1,4 @@
-"""HDR to SDR: the formula's fixed points, and a table that is the same everywhere."""
+"""HDR to SDR: the fixed points of the formula, and a table that is the same everywhere."""
 
 import hashlib
 from fractions import Fraction
@@ -29,14 +29,14 @@ ALL = [ToneMap(operator, transfer, Fraction(1000)) for operator in Operator for 
 
 
 def grey(code: float, tone: ToneMap) -> list[float]:
-    """Return SDR's R'G'B' of a grey."""
+    """Return R'G'B' of SDR for a grey."""
     values = np.array([code])
     return [float(each[0]) for each in mapped(values, values, values, tone)]
 
 
 @given(st.floats(0, 100), st.floats(0.05, 100))
 def test_a_power_is_the_power(base: float, exponent: float) -> None:
-    """It agrees with the processor's power except in the last digits."""
+    """The power agrees with the processor's own, except in the last digits."""
     wanted = base**exponent
     (found,) = power(np.array([base]), exponent)
     assert found == pytest.approx(wanted, rel=1e-11, abs=1e-300)
@@ -44,14 +44,14 @@ def test_a_power_is_the_power(base: float, exponent: float) -> None:
 
 @pytest.mark.parametrize(("light_cd", "code"), [(0, 0), (100, 0.5081), (203, 0.5807), (1000, 0.7518), (10_000, 1)])
 def test_pq_is_st_2084s(light_cd: float, code: float) -> None:
-    """The code values of SMPTE ST 2084 and BT.2408, both ways."""
+    """PQ has the code values of SMPTE ST 2084 and BT.2408, in both directions."""
     assert float(pq_code(np.array([light_cd], dtype=float))[0]) == pytest.approx(code, abs=5e-5)
     assert float(pq_light(pq_code(np.array([light_cd], dtype=float)))[0]) == pytest.approx(light_cd, rel=1e-9, abs=1e-6)
 
 
 @pytest.mark.parametrize("tone", ALL, ids=lambda tone: tone.name)
 def test_light_is_compressed_from_black_to_white(tone: ToneMap) -> None:
-    """Black stays black, the peak and all above it is white, and more light is never darker."""
+    """Black stays black, the peak and anything brighter become white, and the curve never falls."""
     light = np.concatenate([np.linspace(0, 1000, 500), [4000.0]])
     found = compressed(light, tone)
     assert found[0] == pytest.approx(0, abs=1e-6)
@@ -60,14 +60,14 @@ def test_light_is_compressed_from_black_to_white(tone: ToneMap) -> None:
 
 
 def test_what_is_dark_keeps_its_light() -> None:
-    """Below BT.2390's knee, 88 cd/m² for a peak of 1000, light in cd/m² stays what it was."""
+    """Below BT.2390's knee, which is 88 cd/m² for a peak of 1000, light keeps its cd/m²."""
     light = np.array([0.5, 10, 50, 87])
     assert compressed(light, PQ_1000) * WHITE_CD == pytest.approx(light, rel=1e-9)
     assert compressed(np.array([120.0]), PQ_1000)[0] * WHITE_CD < 120
 
 
 def test_without_highlights_nothing_is_compressed() -> None:
-    """Where the source is not brighter than SDR's white, the curve is a straight line."""
+    """If the source is not brighter than SDR's white, the curve is a straight line."""
     tone = ToneMap(Operator.BT2390, Transfer.PQ, Fraction(WHITE_CD))
     light = np.linspace(0, WHITE_CD, 50)
     assert compressed(light, tone) == pytest.approx(light / WHITE_CD, abs=1e-9)
@@ -75,21 +75,21 @@ def test_without_highlights_nothing_is_compressed() -> None:
 
 @pytest.mark.parametrize("tone", ALL, ids=lambda tone: tone.name)
 def test_greys_stay_grey(tone: ToneMap) -> None:
-    """The white points are equal, so greys get no tint."""
+    """Greys get no tint, because the white points are equal."""
     for code in (0.1, 0.3, 0.5, 0.7):
         found = grey(code, tone)
         assert max(found) - min(found) < 1e-3
 
 
 def test_hlg_is_its_displays_light() -> None:
-    """HLG's reference white, 75 % of its signal, is 203 cd/m² on the display that it is made for (BT.2408)."""
+    """HLG's reference white, 75 % of the signal, is 203 cd/m² on HLG's reference display (BT.2408)."""
     (red, _, _) = grey(0.75, HLG)
     wanted = float(compressed(np.array([203.0]), HLG)[0]) ** (1 / 2.4)
     assert red == pytest.approx(wanted, abs=2e-3)
 
 
 def test_the_table_is_the_same_everywhere() -> None:
-    """The text of the table, which decides the output's bytes, is the same to the last digit."""
+    """The table's text, which decides the output's bytes, is the same to the last digit."""
     text = cube(PQ_1000)
     assert text.count("\n") == NODES**3 + 1
     assert (

@@ -1,4 +1,4 @@
-"""docs/nvenc.md against the model: every setting, every refusal, every preset and every surface."""
+"""Compares docs/nvenc.md with the model: every setting, refusal, preset and surface."""
 
 import re
 from fractions import Fraction
@@ -28,13 +28,13 @@ def section(page: str, heading: str) -> str:
 
 
 def rows(text: str, columns: int) -> list[list[str]]:
-    """Return the tables' rows that have that many cells, without heads."""
+    """Return the rows of tables with this number of cells, without heads."""
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     return [row for row in cells if len(row) == columns and not set("".join(row)) <= set("-")]
 
 
 def test_every_setting_has_its_row(page: str) -> None:
-    """The table of settings has each of the model's once, and no others."""
+    """The table of settings has each of the model's settings once, and no others."""
     shown = [row[0].strip("`") for row in rows(section(page, "Settings"), 3) if row[0].startswith("`")]
     assert sorted(shown) == sorted(SETTINGS)
 
@@ -47,7 +47,7 @@ def test_every_refusal_is_listed(page: str) -> None:
 
 @pytest.mark.parametrize("codec", NVENC_PROFILES)
 def test_every_preset_is_as_shown(page: str, codec: Codec) -> None:
-    """The table of presets is what a capable device gets."""
+    """The table shows the settings that a capable device gets for each preset."""
     capabilities = NvencDevice(FakeNvenc()).capabilities(codec)
     picture = VideoFormat(128, 96, "yuv420p", Fraction(25))
     shown = rows(section(page, "From a request"), 6)[1:]

@@ -1,4 +1,4 @@
-"""A request's quality, rates and preset on NVENC: one answer for each, and closed groups of pictures always."""
+"""A request's quality, rates and preset give one answer on NVENC, with closed groups of pictures."""
 
 from fractions import Fraction
 
@@ -31,7 +31,7 @@ def settle(codec: Codec = Codec.H264, **changes: object) -> EncoderSettings:
 
 
 def native(settings: EncoderSettings) -> NvencSettings:
-    """Return what a worker is given."""
+    """Return the NVENC settings that a worker gets."""
     assert settings.nvenc is not None
     return settings.nvenc
 
@@ -39,7 +39,7 @@ def native(settings: EncoderSettings) -> NvencSettings:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_its_own_and_closed(codec: Codec, preset: int) -> None:
-    """Our preset N is NVENC's PN; every group of pictures is as long as the last and begins with an IDR picture."""
+    """Our preset N is NVENC's PN; all groups of pictures have one length and begin with an IDR picture."""
     settings = settle(codec, preset=preset)
     found = native(settings)
     assert found.preset is Preset(f"P{preset}")
@@ -53,7 +53,7 @@ def test_every_preset_is_its_own_and_closed(codec: Codec, preset: int) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_with_a_keyframe_interval_it_makes_no_keyframe_of_its_own(codec: Codec, preset: int) -> None:
-    """Groups never end by themselves, and nothing looks ahead for scene changes; the interval is in the kind."""
+    """Groups do not end by themselves, and there is no look-ahead for scene changes; the kind has the interval."""
     settings = settle(codec, preset=preset, keyframe_interval_s=Fraction(2))
     found = native(settings)
     assert found.gop == found.idrperiod == 2**32 - 1
@@ -64,14 +64,14 @@ def test_with_a_keyframe_interval_it_makes_no_keyframe_of_its_own(codec: Codec, 
 
 @pytest.mark.parametrize("option", ["gop", "idrperiod", "lookahead"])
 def test_nothing_else_sets_keyframes_beside_an_interval(option: str) -> None:
-    """What would add keyframes is refused in one line that names it."""
+    """A setting that would add keyframes is refused in one line that names the setting."""
     with pytest.raises(Unsupported, match=r"gop|idrperiod|look-ahead"):
         nvenc_request(Codec.H264, options=((option, "8"),), keyframe_interval_s=Fraction(2))
 
 
 @given(st.integers(1000, 2**29), st.integers(1, 3), st.integers(1000, 2**30))
 def test_rates_arrive_as_they_were_asked_for(bitrate: int, factor: int, bufsize: int) -> None:
-    """Average, peak and buffer are the request's, in bits; the bucket starts nine tenths full."""
+    """Average, peak and buffer are those of the request, in bits; the bucket starts nine tenths full."""
     rate = RateControl(bitrate_bps=bitrate, maxrate_bps=factor * bitrate, bufsize_bits=bufsize)
     found = native(settle(rate=rate))
     assert (found.rc, found.cq) == (RateMode.VBR, None)
@@ -80,18 +80,18 @@ def test_rates_arrive_as_they_were_asked_for(bitrate: int, factor: int, bufsize:
 
 
 def test_a_bitrate_alone_has_a_stated_peak_and_buffer() -> None:
-    """What the driver would choose by itself is written down, so that it is the same everywhere."""
+    """Values that the driver would choose are stated, so that they are the same everywhere."""
     found = native(settle(rate=RateControl(bitrate_bps=1_000_000)))
     assert (found.maxbitrate, found.vbvbufsize, found.vbvinit) == (2_000_000, 4_000_000, 3_600_000)
 
 
 def test_av1_has_a_longer_scale() -> None:
-    """AV1's target quality goes to 63."""
+    """The scale of AV1's target quality ends at 63."""
     assert native(settle(Codec.AV1, rate=RateControl(quality=63))).cq == 63
 
 
 def test_a_device_without_b_pictures_gets_settings_without() -> None:
-    """What a device lacks is left out and so is part of the encoder kind; nothing is silently ignored later."""
+    """A feature that the device lacks is left out, so the encoder kind states this; nothing is ignored silently."""
     capabilities = EncoderCapabilities(Codec.HEVC, {"num_max_bframes": 0, "width_max": 4096, "height_max": 4096})
     found = native(settle(Codec.HEVC, capabilities=capabilities, preset=7))
     assert (found.bf, found.lookahead) == (0, None)
@@ -110,7 +110,7 @@ def test_what_the_device_cannot_do_is_said_when_planning() -> None:
 
 @pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
 def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
-    """A job refuses it, since its segments could not be joined; a single session takes it."""
+    """A job refuses such a setting, because its segments could not be joined; a single session accepts it."""
     with pytest.raises(Unsupported, match=f"a job cannot set the NVENC setting {name}") as caught:
         settle(options=((name, "1"),))
     assert "codecfleet.encode" in caught.value.next_step
@@ -142,7 +142,7 @@ MODES: list[tuple[tuple[tuple[str, str], ...], RateControl | None, dict[str, obj
 def test_one_session_has_every_mode(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, expected: dict[str, object]
 ) -> None:
-    """Requested settings are set, and ours that contradict them are omitted."""
+    """Requested settings are set; our settings that contradict them are left out."""
     found = native(settle(options=extra, rate=rate, single_session=True))
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -166,7 +166,7 @@ def test_one_session_has_every_mode(
 def test_what_a_job_cannot_keep_is_refused(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
 ) -> None:
-    """Rates that contradict themselves or would be erased, and settings that a job settles or that never arrive."""
+    """Contradictory or dropped rates are refused, and settings that a job chooses or that have no effect."""
     with pytest.raises(kind, match=named):
         settle(options=extra, rate=rate)
 
@@ -187,18 +187,18 @@ def test_what_a_job_cannot_keep_is_refused(
 def test_modes_that_contradict_each_other_are_refused(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
 ) -> None:
-    """By name, before an encoder is made."""
+    """The modes are refused by name before an encoder is made."""
     with pytest.raises(kind, match=named):
         settle(options=extra, rate=rate, single_session=True)
 
 
 def test_extra_options_override_ours() -> None:
-    """A user's setting overrides the preset's."""
+    """A user's setting overrides that of the preset."""
     assert native(settle(options=(("aq", "9"), ("bf", "1")))).aq == 9
 
 
 def test_what_nvenc_does_not_encode_is_refused() -> None:
-    """VP9, other pixel formats and presets that are not there are refused with what is."""
+    """VP9, other pixel formats and unknown presets are refused; the message states the alternatives."""
     with pytest.raises(Unsupported, match="vp9"):
         settle(Codec.VP9)
     with pytest.raises(Unsupported, match="av1 in yuv444p"):

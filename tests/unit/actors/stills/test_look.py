@@ -1,4 +1,4 @@
-"""How a still is turned and what size it has."""
+"""The turn and the size of a still."""
 
 from fractions import Fraction
 
@@ -27,7 +27,7 @@ def _matrix(a: int, b: int, c: int, d: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_every_sample_goes_where_the_matrix_sends_it(name: str) -> None:
-    """ISO/IEC 14496-12's matrix, point by point, moved back into view."""
+    """Each sample goes where ISO/IEC 14496-12's matrix sends it, moved back into view."""
     a, b, c, d = MATRICES[name]
     stored = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     shown = turned(stored, nearest_turn(_matrix(a, b, c, d)))
@@ -38,7 +38,7 @@ def test_every_sample_goes_where_the_matrix_sends_it(name: str) -> None:
 
 
 def test_other_angles_go_to_the_nearest_quarter_turn() -> None:
-    """A matrix of a few degrees leaves the picture upright, and no matrix at all does too."""
+    """A matrix of a few degrees leaves the picture upright, as does no matrix."""
     assert nearest_turn((ONE, 4000, 0, -4000, ONE, 0, 0, 0, 1 << 30)) == nearest_turn(None) == UPRIGHT
 
 
@@ -59,5 +59,5 @@ def test_pixels_become_square(
     turn: Turn,
     shown: tuple[int, int],
 ) -> None:
-    """The side with the longer samples grows, before the turn."""
+    """The side along which samples are longer grows, before the turn."""
     assert shown_size(*stored, shape, turn) == shown

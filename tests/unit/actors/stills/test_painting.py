@@ -1,4 +1,4 @@
-"""The colours of a still, and the files it becomes."""
+"""The colours of a still, and its files."""
 
 import io
 from fractions import Fraction
@@ -57,14 +57,14 @@ def _rgb(y: int, u: int, v: int, matrix: int, range_: int) -> list[float]:
 @pytest.mark.parametrize("range_", [LIMITED, FULL])
 @pytest.mark.parametrize("matrix", WEIGHTS)
 def test_colours_are_those_of_the_source_s_matrix_and_range(matrix: int, range_: int) -> None:
-    """Within a step of H.273's formulas, whatever matrix and range the source states."""
+    """Colours are within a step of H.273's formulas, for any stated matrix and range."""
     found = Painter(_look(colour=Colour(range_, matrix=matrix))).paint(_flat(120, 90, 170))
     assert found.shape == (24, 32, 3)
     np.testing.assert_allclose(found[12, 16], _rgb(120, 90, 170, matrix, range_), atol=1)
 
 
 def test_only_what_is_shown_is_painted() -> None:
-    """What the container hides is left out before the picture is scaled, and turned after."""
+    """The part that the container hides is cut off before scaling; the turn comes last."""
     frame = _flat(16, 128, 128)
     luma = np.full((48, frame.planes[0].line_size), 16, np.uint8)
     luma[8:40, 16:48] = 235
@@ -82,7 +82,7 @@ def test_black_and_white_are_full_range() -> None:
 @pytest.mark.parametrize("transfer", Transfer)
 @pytest.mark.parametrize("code", [0.0, 0.3, 0.55, 0.75, 1.0])
 def test_hdr_becomes_sdr_by_the_formula(transfer: Transfer, code: float) -> None:
-    """A grey of PQ or HLG is what the documented formula makes of it, once from limited to full range."""
+    """A grey of PQ or HLG follows the documented formula, with one conversion from limited to full range."""
     frame = VideoFrame(64, 48, "yuv420p10le")
     for plane, level in zip(frame.planes, (round(64 + 876 * code), 512, 512), strict=True):
         plane.update(np.full(plane.buffer_size // 2, level, dtype="<u2").tobytes())
@@ -94,7 +94,7 @@ def test_hdr_becomes_sdr_by_the_formula(transfer: Transfer, code: float) -> None
 
 
 def test_the_size_is_that_after_the_turn() -> None:
-    """A still has the width and height that were asked for, whichever way it is turned."""
+    """A still has the requested width and height after any turn."""
     assert Painter(_look(turn=CLOCKWISE)).paint(_flat(120, 90, 170)).shape == (24, 32, 3)
 
 
@@ -112,7 +112,7 @@ def _decoded(content: bytes, format_: StillFormat) -> NDArray[np.uint8]:
 
 @pytest.mark.parametrize("format_", StillFormat)
 def test_a_file_shows_the_picture(format_: StillFormat) -> None:
-    """Read back, a file shows what was drawn: exactly in PNG, nearly in JPEG and WebP."""
+    """A file that is read back shows the samples: exactly for PNG, nearly for JPEG and WebP."""
     rgb = _gradient()
     found = _decoded(encode_still(rgb, format_, 95), format_)
     error = np.abs(found.astype(int) - rgb)
@@ -122,14 +122,14 @@ def test_a_file_shows_the_picture(format_: StillFormat) -> None:
 
 @pytest.mark.parametrize("format_", StillFormat)
 def test_files_have_the_same_bytes_every_time(format_: StillFormat) -> None:
-    """Nothing but samples and quality decides a file: no time, no memory of other pictures."""
+    """A file depends only on samples and quality, not on the time or on other pictures."""
     first = encode_still(_gradient(), format_, 80)
     encode_still(_gradient()[::-1], format_, 80)
     assert encode_still(_gradient(), format_, 80) == first
 
 
 def test_quality_is_monotonous() -> None:
-    """A higher quality never has a coarser quantizer, and the ends of the scale are the encoder's."""
+    """A higher quality never has a coarser quantizer, and both ends of the encoder's scale are reached."""
     scales = [quantizer_scale(quality) for quality in range(1, 101)]
     assert (scales[0], scales[-1]) == (31, 2)
     assert scales == sorted(scales, reverse=True)
@@ -138,19 +138,19 @@ def test_quality_is_monotonous() -> None:
 
 
 def test_what_is_drawn_is_a_file_or_samples() -> None:
-    """For sheets the samples travel, else the file."""
+    """The result has samples if no file is wanted, otherwise a file."""
     frame, look = _flat(120, 90, 170), _look(format=StillFormat.PNG)
     assert Painter(_look()).draw(frame).tobytes() == Painter(look).paint(frame).tobytes()
     assert Painter(look).draw(frame).tobytes() == encode_still(Painter(look).paint(frame), StillFormat.PNG, 90)
 
 
 def test_a_picture_that_no_file_takes_is_refused_in_one_line() -> None:
-    """The encoder's refusal names the encoder and the size."""
+    """The error names the encoder and the size that it refused."""
     with pytest.raises(EncoderFailed, match="libwebp cannot encode a picture of 17000x1"):
         encode_still(np.zeros((1, 17_000, 3), dtype=np.uint8), StillFormat.WEBP, 90)
 
 
 def test_odd_shapes_of_pictures_are_converted() -> None:
-    """A picture with an odd side is scaled like any other."""
+    """A picture with an odd side is scaled like any other picture."""
     frame = VideoFrame.from_ndarray(np.zeros((49, 65, 3), dtype=np.uint8), format="rgb24")
     assert Painter(_look(width=65, height=49)).paint(frame.reformat(format="yuv420p")).shape == (49, 65, 3)

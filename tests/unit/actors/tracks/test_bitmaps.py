@@ -1,4 +1,4 @@
-"""Bitmap subtitles: what each packet of a track shows, where and when."""
+"""Bitmap subtitles: the bitmap, position and time of each packet."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -26,7 +26,7 @@ VOBSUB_HEADER = b"size: 128x96\npalette: 000000, ffffff, ff0000, 0000ff" + b", 0
 def showings(
     folder: Path, decoder: str, cues: Sequence[Cue], *, extradata: bytes = b"", tick_s: Fraction = Fraction(1, 1000)
 ) -> tuple[list[Showing], int]:
-    """Return what a track shows, and how many of its packets could not be decoded."""
+    """Return a track's showings, and how many of its packets could not be decoded."""
     film = make_clip(folder / "film.mp4", Clip(times=constant_times(2)))
     path = with_subtitles(film, folder / "both.mkv", [(decoder, "eng", cues)], extradata=extradata, tick_s=tick_s)
     with av.open(str(path)) as container:
@@ -38,7 +38,7 @@ def showings(
 
 
 def test_pgs(tmp_path: Path) -> None:
-    """Parts appear where they are placed, in their colours; a set without parts shows nothing."""
+    """Parts appear at their places, in their colours; a set without parts shows nothing."""
     parts = [(10, 60, bars(80, 20)), (4, 70, bars(6, 6))]
     cues = [Cue(Fraction(1, 5), pgs_packet(CANVAS, parts)), Cue(Fraction(7, 5), pgs_packet(CANVAS, []))]
     (first, second), failed = showings(tmp_path, "pgssub", cues)
@@ -61,7 +61,7 @@ def test_pgs(tmp_path: Path) -> None:
 
 
 def test_vobsub(tmp_path: Path) -> None:
-    """A subtitle ends when it says so itself, else after what the container states."""
+    """A subtitle ends at its own stated time, otherwise at the time that the container states."""
     cues = [
         Cue(Fraction(1, 5), vobsub_packet(10, 60, bars(80, 20), Fraction(6, 5))),
         Cue(Fraction(8, 5), vobsub_packet(20, 10, bars(80, 20), None), Fraction(1, 5)),
@@ -74,14 +74,14 @@ def test_vobsub(tmp_path: Path) -> None:
         60,
         (20, 80, 4),
     )
-    # Its clock counts 1024 ticks of 90 kHz.
+    # a VobSub clock of 1024 ticks of 90 kHz
     assert first.end_s is not None
     assert abs(first.end_s - Fraction(7, 5)) < Fraction(1, 50)
     assert (second.start_s, second.end_s, failed) == (Fraction(8, 5), Fraction(9, 5), 0)
 
 
 def test_dvb(tmp_path: Path) -> None:
-    """A page stays until its time-out or the next page; without a display definition the screen is 720x576."""
+    """A page stays until its time-out or the next page; without a display definition the canvas is 720x576."""
     cues = [
         Cue(Fraction(1, 5), dvb_packet(10, 60, bars(80, 20), version=1, timeout_s=5)),
         Cue(Fraction(2), dvb_packet(0, 0, bars(0, 0), version=2)),
@@ -94,7 +94,7 @@ def test_dvb(tmp_path: Path) -> None:
 
 
 def test_parts_outside_the_screen_are_cut_off(tmp_path: Path) -> None:
-    """However far away they are placed, no more memory is taken than the screen has."""
+    """However far outside parts are placed, they take no more memory than the canvas."""
     cues = [Cue(Fraction(0), pgs_packet(CANVAS, [(100, 90, bars(60, 20)), (60_000, 60_000, bars(20, 20))]))]
     found, _ = showings(tmp_path, "pgssub", cues)
     for each in found:
@@ -102,7 +102,7 @@ def test_parts_outside_the_screen_are_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_huge_screen_is_refused(tmp_path: Path) -> None:
-    """Sixteen bits a side are 4 gigasamples: they are never allocated."""
+    """Sides of 16 bits would give 4 gigasamples, which are never allocated."""
     cues = [Cue(Fraction(0), pgs_packet((65_535, 65_535), [(0, 0, bars(20, 20))]))]
     try:
         found, failed = showings(tmp_path, "pgssub", cues)

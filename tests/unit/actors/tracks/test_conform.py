@@ -1,4 +1,4 @@
-"""One sound out of frames of many shapes: every sample at its time, and nothing that was not checked."""
+"""Frames of many shapes become continuous audio, with every sample at its time, and every frame checked."""
 
 from fractions import Fraction
 
@@ -17,7 +17,7 @@ SHAPES = [("fltp", "stereo", 48_000), ("fltp", "5.1", 48_000), ("s16", "mono", 4
 
 
 def frame(shape: tuple[str, str, int], samples: int, level: float = 0.5) -> AudioFrame:
-    """Return a frame of one level in all channels."""
+    """Return a frame with one level in all channels."""
     sample_format, layout, rate = shape
     packed = np.full((1, samples * len(speakers(layout))), level)
     made = AudioFrame.from_ndarray(packed, format="dbl", layout=layout)
@@ -33,7 +33,7 @@ def frame(shape: tuple[str, str, int], samples: int, level: float = 0.5) -> Audi
 def test_time_is_kept_over_every_change(
     frames: list[tuple[tuple[str, str, int], int]], wanted: tuple[str, str, int]
 ) -> None:
-    """The output has one shape and the duration of the input, to the sample where it changes."""
+    """The output has one shape and exactly the duration of the input, through all changes of shape."""
     conformer = Conformer(*wanted)
     found = [each for shape, samples in frames for each in conformer.take(frame(shape, samples))]
     found += conformer.finish()
@@ -41,12 +41,12 @@ def test_time_is_kept_over_every_change(
     assert {shape_of(each) for each in found} <= {wanted}
     due = sum(Fraction(samples, shape[2]) for shape, samples in frames) * wanted[2]
     changes = len({shape[1:] for shape, _ in frames}) > 1
-    # FFmpeg's resampler keeps the last few samples of what it had no more than.
+    # FFmpeg's resampler keeps the last few samples, if it had no more input than that
     assert abs(sum(each.samples for each in found) - due) <= (Fraction(1, 2) if changes else 40)
 
 
 def test_a_mono_frame_after_stereo_is_both_sides() -> None:
-    """Where stereo needs no conversion, PyAV would hand a mono frame on, and its buffer read a channel that is none."""
+    """If stereo needs no conversion, PyAV would pass a mono frame on, and its buffer would read a missing channel."""
     conformer = Conformer("fltp", "stereo", 48_000)
     shapes = [("fltp", "stereo", 48_000), ("fltp", "mono", 48_000), ("fltp", "5.1", 48_000)]
     left, right = np.concatenate(
@@ -59,7 +59,7 @@ def test_a_mono_frame_after_stereo_is_both_sides() -> None:
 
 
 def test_a_line_of_samples_goes_on_at_another_rate() -> None:
-    """Silence fills a gap in the rate of what follows; nothing of a second rate is dropped."""
+    """Silence fills a gap at the rate of the next frame; no frame of another rate is dropped."""
     line, found = SampleLine(None, None), []
     for at_s, rate in ((Fraction(0), 48_000), (Fraction(1), 44_100), (Fraction(3), 48_000)):
         part = frame(("flt", "stereo", rate), rate)

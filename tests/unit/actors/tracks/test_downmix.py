@@ -1,4 +1,4 @@
-"""Mixing channels: BS.775's coefficients, nothing clipped, any format and layout of the source."""
+"""Mixing channels: BS.775's coefficients, no clipping, any format and layout of the source."""
 
 from math import sqrt
 
@@ -28,7 +28,7 @@ def target(channels: int) -> tuple[str, ...]:
 
 
 def test_five_channels_are_mixed_by_bs_775() -> None:
-    """L, C and Ls go to the left in the ratio 1 : 0.7071 : 0.7071; to one channel L and R too have 0.7071, Ls 0.5."""
+    """For stereo, L, C and Ls are mixed to the left as 1 : 0.7071 : 0.7071; for mono, L and R count 0.7071, Ls 0.5."""
     left, right = mix_matrix(names("5.1(side)"), STEREO)
     whole = 1 + sqrt(2)
     assert left == pytest.approx([1 / whole, 0, sqrt(0.5) / whole, 0, sqrt(0.5) / whole, 0])
@@ -49,13 +49,13 @@ def test_five_channels_are_mixed_by_bs_775() -> None:
     ],
 )
 def test_other_layouts(layout: str, channels: int, wanted: list[list[float]]) -> None:
-    """As docs/containers.md says, to four digits."""
+    """Coefficients are those of docs/containers.md, to four digits."""
     assert np.round(mix_matrix(names(layout), target(channels)), 4) == pytest.approx(np.array(wanted), abs=2e-4)
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=8, unique=True), st.sampled_from([1, 2]))
 def test_the_largest_sum_is_one(channel_names: list[str], channels: int) -> None:
-    """Full scale on all channels is full scale at most, and something is as loud as it can be."""
+    """Full scale on all channels becomes at most full scale, and reaches it on one channel."""
     if channel_names == ["LFE"]:
         return
     sums = [sum(row) for row in mix_matrix(channel_names, target(channels))]
@@ -65,7 +65,7 @@ def test_the_largest_sum_is_one(channel_names: list[str], channels: int) -> None
 
 @pytest.mark.parametrize("channel_names", [["LFE"], ["FL", "FR", "ACN0"]])
 def test_what_has_no_place_is_refused(channel_names: list[str]) -> None:
-    """Low-frequency effects alone, and channels that name none of the speakers."""
+    """Low-frequency effects alone are refused, and channels that are not speakers."""
     with pytest.raises(Unsupported, match="cannot be mixed to stereo"):
         mix_matrix(channel_names, STEREO)
 
@@ -81,7 +81,7 @@ def constant(layout: str, sample_format: str, levels: list[float], samples: int 
 
 @pytest.mark.parametrize("sample_format", ["u8", "s16", "s16p", "s32", "flt", "fltp", "dblp"])
 def test_every_sample_format_is_mixed(sample_format: str) -> None:
-    """The levels of six channels add up as the coefficients say, as exactly as the format holds them."""
+    """The levels of six channels are added with the coefficients, as exactly as the format allows."""
     levels = [0.5, -0.25, 0.25, 0.9, 0.125, 0.5]
     mixed = Mixer("stereo").mix(constant("5.1", sample_format, levels)).to_ndarray().reshape(-1, 2)
     wanted = [np.dot(row, levels) for row in mix_matrix(names("5.1"), STEREO)]
@@ -90,7 +90,7 @@ def test_every_sample_format_is_mixed(sample_format: str) -> None:
 
 
 def test_layouts_may_change_and_need_no_names() -> None:
-    """Each frame is mixed by its own layout; one without speakers is the usual one of its size."""
+    """Each frame is mixed by its own layout; a layout without speakers counts as the usual one of its size."""
     mixer = Mixer("mono")
     assert mixer.mix(constant("stereo", "s16", [0.5, 0.25])).to_ndarray()[0, -1] == pytest.approx(0.375)
     levels = [0.5, 0.5, 0.25, 0.0, 0.0, 0.0]
@@ -100,7 +100,7 @@ def test_layouts_may_change_and_need_no_names() -> None:
 
 
 def test_bounds_of_bitrates() -> None:
-    """AAC's follow the sample rate that is encoded, Opus's do not."""
+    """Bounds for AAC depend on the encoded sample rate, bounds for Opus do not."""
     assert bit_rates("aac", 2, 48_000) == (32_000, 576_000)
     assert bit_rates("aac", 1, 44_100) == (16_000, 264_600)
     assert bit_rates("aac", 1, 40_000) == (16_000, 264_600)

@@ -1,4 +1,4 @@
-"""EBU R 128: what is measured, the one gain that follows, and its limit."""
+"""EBU R 128: the measured loudness, the resulting gain, and the limit of the gain."""
 
 from fractions import Fraction
 
@@ -14,7 +14,7 @@ RATE = 48_000
 
 
 def sine(level_db: float, length_s: float, *, sample_format: str = "flt", channels: int = 2) -> list[av.AudioFrame]:
-    """Return a tone of 1 kHz whose peak is at that level in each channel."""
+    """Return a tone of 1 kHz with this peak level in each channel."""
     moments = np.arange(int(length_s * RATE)) / RATE
     wave = 10 ** (level_db / 20) * np.sin(2 * np.pi * 1000 * moments)
     frames = []
@@ -29,7 +29,7 @@ def sine(level_db: float, length_s: float, *, sample_format: str = "flt", channe
 
 
 def measured(frames: list[av.AudioFrame], target_lufs: Fraction = Fraction(-23), layout: str = "stereo") -> Loudness:
-    """Return what a meter says of frames."""
+    """Return a meter's result for frames."""
     meter = LoudnessMeter(layout, RATE)
     for frame in frames:
         meter.push(frame)
@@ -39,7 +39,7 @@ def measured(frames: list[av.AudioFrame], target_lufs: Fraction = Fraction(-23),
 @pytest.mark.parametrize("level_db", [-23, -33])
 @pytest.mark.parametrize("sample_format", ["flt", "s16"])
 def test_a_tone_measures_what_ebu_says(level_db: int, sample_format: str) -> None:
-    """EBU Tech 3341, cases 1 and 2: a tone in both channels has its level in LUFS, within 0.1."""
+    """EBU Tech 3341, cases 1 and 2: a tone in both channels measures its level in LUFS, within 0.1."""
     found = measured(sine(level_db, 4, sample_format=sample_format))
     assert found.integrated_lufs == pytest.approx(level_db, abs=0.1)
     assert found.true_peak_db == pytest.approx(level_db, abs=0.2)
@@ -47,21 +47,21 @@ def test_a_tone_measures_what_ebu_says(level_db: int, sample_format: str) -> Non
 
 
 def test_quiet_passages_do_not_count() -> None:
-    """EBU Tech 3341, case 3: what is 10 LU below the rest is gated."""
+    """EBU Tech 3341, case 3: passages 10 LU below the rest do not count."""
     found = measured([*sine(-36, 3), *sine(-23, 20), *sine(-36, 3)])
     assert found.integrated_lufs == pytest.approx(-23, abs=0.1)
 
 
 @pytest.mark.parametrize("frames", [sine(-120, 2), sine(-23, 0.1)], ids=["silence", "too short"])
 def test_what_cannot_be_measured_stays_as_it_is(frames: list[av.AudioFrame]) -> None:
-    """No block passes the absolute gate, or there is none."""
+    """There is no block, or none passes the absolute gate."""
     found = measured(frames)
     assert (found.integrated_lufs, found.gain_db, found.limited) == (None, 0, False)
 
 
 @given(st.fractions(-36, -5), st.fractions(-60, 3), st.floats(0.001, 2))
 def test_the_gain_reaches_the_target_or_the_peak(target: Fraction, lufs: Fraction, peak: float) -> None:
-    """The target exactly, unless the true peak would pass -1 dBTP: then as near as that allows, and it says so."""
+    """The target is reached exactly, unless the true peak would exceed -1 dBTP; then the result states the limit."""
     found = settled(target, lufs, peak)
     if found.limited:
         assert lufs + found.gain_db < target
@@ -74,7 +74,7 @@ def test_the_gain_reaches_the_target_or_the_peak(target: Fraction, lufs: Fractio
 @pytest.mark.parametrize("sample_format", ["flt", "s16"])
 @pytest.mark.parametrize("channels", [1, 2])
 def test_a_gain_multiplies_each_sample(sample_format: str, channels: int) -> None:
-    """In doubles, whatever the format, and without losing a sample."""
+    """Samples are multiplied in doubles, in any format, and none is lost."""
     frames = sine(-20, 0.1, sample_format=sample_format, channels=channels)
     gain = Gain(Fraction(-6))
     louder = np.concatenate([gain.apply(frame).to_ndarray()[0] for frame in frames])

@@ -1,4 +1,4 @@
-"""Text as bitmaps: where its letters lie, how lines are broken, and what is refused before any work."""
+"""Text as bitmaps: the position of letters, line breaks, and refusals before any work."""
 
 import sys
 
@@ -13,12 +13,12 @@ CANVAS = (640, 360)
 
 
 def renderer(canvas: tuple[int, int] = CANVAS) -> TextRenderer:
-    """Return what sets text in Pillow's own font."""
+    """Return a renderer with Pillow's own font."""
     return TextRenderer(a_font(), "font.ttf", canvas)
 
 
 def test_letters_are_white_with_a_black_edge_at_the_bottom() -> None:
-    """Centred, a line above the canvas's end; the same each time."""
+    """Lines are centred, one line above the canvas's end, and the same each time."""
     found, again = renderer().bitmap(("Hello, World",)), renderer().bitmap(("Hello, World",))
     assert found is not None
     assert again is not None
@@ -34,7 +34,7 @@ def test_letters_are_white_with_a_black_edge_at_the_bottom() -> None:
 
 
 def test_long_lines_are_broken() -> None:
-    """Lines break at spaces, or within a word wider than the screen; all text stays on it."""
+    """Lines break at spaces, or within a word wider than the canvas; all text stays on the canvas."""
     one = renderer().bitmap(("word",))
     assert one is not None
     for text, least in (("many words " * 12, 2), ("w" * 200, 3)):
@@ -46,7 +46,7 @@ def test_long_lines_are_broken() -> None:
 
 
 def test_more_than_fits_is_cut_off() -> None:
-    """The first lines stay, whatever the size of the screen."""
+    """The first lines are kept, for any canvas size."""
     for canvas in (CANVAS, (16, 8), (9, 1000), (1, 1)):
         found = renderer(canvas).bitmap(("line",) * 500)
         assert found is not None
@@ -54,14 +54,14 @@ def test_more_than_fits_is_cut_off() -> None:
 
 
 def test_blank_lines_show_nothing() -> None:
-    """No bitmap, so that none is laid."""
+    """Blank lines give no bitmap, so nothing is burnt."""
     assert renderer().bitmap(()) is None
     assert plain_lines(" \n\t\n\u200b\ufeff") == ()
     assert plain_lines("a\u0308  b\nc\0") == ("\u00e4 b", "c")
 
 
 def test_missing_letters_are_named() -> None:
-    """Each is named once, with its number, before anything is drawn."""
+    """Each missing letter is named once, with its number, before anything is rendered."""
     renderer().check(["Hello, World"])
     with pytest.raises(Unsupported, match=r"font.ttf lacks .*U\+4E2D.*U\+6587"):
         renderer().check(["a \u4e2d\u6587\u4e2d"])
@@ -74,19 +74,19 @@ def test_missing_letters_are_named() -> None:
     "text", ["\u0645\u0631\u062d\u0628\u0627", "\u05e9\u05dc\u05d5\u05dd", "\u0915\u093f", "x\u0329"]
 )
 def test_letters_that_must_be_shaped_are_refused(text: str) -> None:
-    """Arabic, Hebrew, Devanagari, loose marks: set one by one they would be wrong."""
+    """Arabic, Hebrew, Devanagari and combining marks would be wrong if rendered letter by letter."""
     with pytest.raises(Unsupported, match="need shaping"):
         renderer().check(plain_lines(text))
 
 
 def test_what_is_not_a_font_is_refused() -> None:
-    """In one line, as is a machine without Pillow."""
+    """A file that is not a font, or a missing Pillow, is reported in one line."""
     with pytest.raises(InputUnreadable, match="not a font"):
         TextRenderer(b"no font", "x.ttf", CANVAS)
 
 
 def test_without_pillow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an extra: nothing else needs it."""
+    """Pillow is an optional dependency, which nothing else needs."""
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(Unsupported, match="not installed") as caught:
         TextRenderer(b"", "x.ttf", CANVAS)

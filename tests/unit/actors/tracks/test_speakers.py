@@ -1,4 +1,4 @@
-"""In which layout sound is encoded, and which speakers are mixed then."""
+"""The layout in which audio is encoded, and the speakers that are then mixed."""
 
 from itertools import product
 
@@ -36,7 +36,7 @@ LAYOUTS = (
     ],
 )
 def test_the_layout_keeps_most_speakers(layouts: list[str], aac: str, opus: str) -> None:
-    """The smallest that keeps all, else the one that keeps most; one channel fits into any."""
+    """The smallest layout that keeps all speakers, or else most of them, is chosen; mono fits any layout."""
     assert encoded_layout(layouts, STATED["aac"]) == aac
     assert encoded_layout(layouts, STATED["opus"]) == opus
 
@@ -46,14 +46,14 @@ def test_the_layout_keeps_most_speakers(layouts: list[str], aac: str, opus: str)
     [("4.1", ("BC",)), ("6.1", ("BC",)), ("7.1(wide)", ("FLC", "FRC")), ("7.1.2", ("TFL", "TFR")), ("2.1", ())],
 )
 def test_mixed_speakers_are_named(layout: str, mixed: tuple[str, ...]) -> None:
-    """Rather a speaker is mixed into others than low-frequency effects are left out."""
+    """Mixing one more speaker is preferred to leaving out low-frequency effects."""
     target = encoded_layout([layout], STATED["aac"])
     assert mixed_speakers(speakers(layout), speakers(target)) == mixed
 
 
 @pytest.mark.parametrize(("layout", "codec"), [*product(LAYOUTS, STATED)])
 def test_every_layout_is_mixed(layout: str, codec: str) -> None:
-    """Each speaker but LFE is heard, none is clipped, and those that are kept are alone in one channel."""
+    """Each speaker except LFE is heard, none is clipped, and a kept speaker is alone in one channel."""
     target = encoded_layout([layout], STATED[codec])
     matrix = np.array(mix_matrix(speakers(layout), speakers(target)))
     mixed = mixed_speakers(speakers(layout), speakers(target))
@@ -67,12 +67,12 @@ def test_every_layout_is_mixed(layout: str, codec: str) -> None:
 
 @given(st.lists(st.sampled_from(LAYOUTS), min_size=1, max_size=4), st.sampled_from(sorted(STATED)))
 def test_the_order_of_formats_does_not_matter(layouts: list[str], codec: str) -> None:
-    """Nor how often each one comes."""
+    """Neither the order of layouts nor repetitions matter."""
     assert encoded_layout(layouts, STATED[codec]) == encoded_layout([*reversed(layouts), *layouts], STATED[codec])
 
 
 def test_nameless_channels_have_the_usual_names() -> None:
-    """FFmpeg's usual layout of that many channels, where there is one."""
+    """Channels without names count as FFmpeg's usual layout of that size, if there is one."""
     assert usual_layout("6 channels") == "5.1"
     assert usual_layout("11 channels") == "11 channels"
     assert speakers("11 channels") == ("FC",) * 11
@@ -80,7 +80,7 @@ def test_nameless_channels_have_the_usual_names() -> None:
 
 
 def test_surrounds_at_the_side_and_the_back_are_one_pair() -> None:
-    """Unless a layout has both."""
+    """Surrounds at the side and at the back are the same pair, unless a layout has both."""
     assert is_same_room("5.1(side)", "5.1", speakers("5.1"))
     assert is_same_room("7.1", "7.1", speakers("7.1"))
     assert not is_same_room("6.1", "7.0", speakers("7.0"))

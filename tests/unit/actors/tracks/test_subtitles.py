@@ -24,7 +24,7 @@ from codecfleet.actors.tracks.subtitles import plain_cue, read_cue, write_cue
     ],
 )
 def test_words_and_lines_survive(codec: str, payload: bytes, text: str) -> None:
-    """Each codec's words, line breaks and emphasis are read; its styles are not."""
+    """Each codec's words, line breaks and emphasis are read, but not its styles."""
     assert write_cue("subrip", read_cue(codec, payload)).decode() == text
 
 
@@ -52,14 +52,14 @@ def test_words_and_lines_survive(codec: str, payload: bytes, text: str) -> None:
 def test_what_each_format_names_is_a_tag_and_all_else_is_words(
     codec: str, written: str, words: str, target: str
 ) -> None:
-    """The table of the formats' tags: tags are never shown as words, and no word is taken for a tag."""
+    """Tags of the formats' table are never shown as words, and words never count as tags."""
     payload = write_cue(target, read_cue(codec, written.encode()))
 
     assert plain_cue(read_cue(target, payload)) == words
 
 
 def test_each_target_is_written_in_its_own_way() -> None:
-    """mov_text is counted and plain, SubRip keeps emphasis and separates brackets from words, WebVTT escapes."""
+    """mov_text is plain with a length, SubRip keeps emphasis and separates brackets from words, WebVTT escapes."""
     text = read_cue("subrip", b"<i>A</i> & B <3")
     assert write_cue("mov_text", text) == b"\x00\x08A & B <3"
     assert write_cue("subrip", text) == b"<i>A</i> & B <3"
@@ -68,7 +68,7 @@ def test_each_target_is_written_in_its_own_way() -> None:
 
 
 def test_a_cue_of_more_bytes_than_mov_text_counts_ends_with_a_whole_letter() -> None:
-    """A mov_text packet counts 65,535 bytes."""
+    """A mov_text packet holds at most 65,535 bytes."""
     payload = write_cue("mov_text", "\u20ac" * 30_000)
     assert read_cue("mov_text", payload) == "\u20ac" * (65_535 // 3)
 
@@ -88,7 +88,7 @@ LINE = st.lists(MARKUP | LETTER, min_size=1, max_size=12).map("".join).map(str.s
 @pytest.mark.parametrize("source", ["mov_text", "text", "webvtt", "ass", "subrip"])
 @pytest.mark.parametrize("target", ["mov_text", "subrip", "webvtt"])
 def test_text_comes_back_as_it_was_written(source: str, target: str, lines: list[str]) -> None:
-    """Words that look like any format's markup pass every conversion, letter by letter, in any script."""
+    """Words that look like markup pass every conversion unchanged, in any script."""
     text = "\n".join(lines)
     written = {"text": str.encode, "ass": _ass_event}.get(source, partial(write_cue, source))(text)
 
@@ -96,7 +96,7 @@ def test_text_comes_back_as_it_was_written(source: str, target: str, lines: list
 
 
 def _ass_event(text: str) -> bytes:
-    """Return an event that shows this text: an unseen letter follows a backslash that would begin an escape."""
+    """Return an event that shows this text; an invisible letter follows each backslash that would begin an escape."""
     parted = re.sub(r"\\(?=[Nnh{}]|$)", "\\\\\u2060", text, flags=re.MULTILINE)
     return b"0,0,Default,,0,0,0,," + re.sub("[{}]", r"\\\g<0>", parted).replace("\n", "\\N").encode()
 
@@ -104,7 +104,7 @@ def _ass_event(text: str) -> bytes:
 @given(parts=st.lists(st.tuples(st.sampled_from(["", "i", "b", "u"]), LETTER.filter(str.isalnum)), min_size=1))
 @pytest.mark.parametrize("target", ["subrip", "webvtt"])
 def test_emphasis_survives(target: str, parts: list[tuple[str, str]]) -> None:
-    """Italic, bold and underline come back from the formats that have them."""
+    """Italic, bold and underline survive in the formats that have them."""
     subrip = "".join(f"<{tag}>{letter}</{tag}>" if tag else letter for tag, letter in parts)
 
     text = read_cue("subrip", subrip.encode())
@@ -115,11 +115,11 @@ def test_emphasis_survives(target: str, parts: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize("codec", ["subrip", "webvtt", "ass"])
 @pytest.mark.parametrize("piece", ["<b ", "{\\t()", "{\\fn ", "<b a=b ", "<v ", "{", "<", "\\t(()", "<i.a"])
 def test_hostile_text_is_read_in_time_that_grows_with_its_length(codec: str, piece: str) -> None:
-    """No payload makes a reader try its tags over and over: this would take longer than any test may."""
+    """No payload makes a reader try its tags again and again, which would take longer than any test may."""
     assert read_cue(codec, (piece * 20_000).encode()) or codec == "ass"
 
 
 @given(payload=st.binary(max_size=60), codec=st.sampled_from(["mov_text", "subrip", "webvtt", "ass", "text"]))
 def test_no_payload_breaks_a_reader(payload: bytes, codec: str) -> None:
-    """Damaged subtitles give odd text, never an error."""
+    """Damaged subtitles may give strange text, but never an error."""
     assert isinstance(read_cue(codec, payload), str)

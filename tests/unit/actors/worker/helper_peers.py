@@ -1,4 +1,4 @@
-"""A worker's helper in a thread of this process, and one whose other end the test holds."""
+"""A worker's helper in a thread of this process, and a helper whose other end is played by the test."""
 
 import asyncio
 import queue
@@ -25,7 +25,7 @@ PATIENCE_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsendable(Work[object]):
-    """Returns a value that does not pickle."""
+    """Returns a value that cannot be pickled."""
 
     def run(self, context: WorkContext) -> object:
         """Return it."""
@@ -34,26 +34,26 @@ class Unsendable(Work[object]):
 
 
 def packed(work: Work[Any]) -> bytes:
-    """Return work as a client sends it."""
+    """Return work packed as a client packs it."""
     return BlobCache(bytes).pack(work)[0]
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait for another thread, which sends no event."""
+    """Wait until a condition holds, which another thread changes without an event."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.005)
 
 
 class _OpenGpu(Gpu):
-    """A GPU that is open, and that is not in use."""
+    """A GPU that is open and idle."""
 
     def opened(self) -> Any:
-        """Return nothing that anybody needs."""
+        """Return a value that nobody uses."""
 
 
 class Threaded:
-    """A helper in a thread, which reports when ``ticks`` are released. Made in an event loop."""
+    """A helper in a thread, which reports when ``ticks`` are released. Create it in an event loop."""
 
     def __init__(self, gpu: Gpu | None = None) -> None:
         self._gpu = gpu or _OpenGpu()
@@ -66,7 +66,7 @@ class Threaded:
         core = WorkerCore(slots, self._gpu)
 
         async def pause(_: float) -> None:
-            while not self.ticks.acquire(blocking=False):  # noqa: ASYNC110 - a thread releases it
+            while not self.ticks.acquire(blocking=False):  # noqa: ASYNC110 - another thread releases the ticks
                 await asyncio.sleep(0.005)
 
         def run() -> None:
@@ -77,19 +77,19 @@ class Threaded:
         return StartedProcess(ours, lambda: None, lambda: "it ended")
 
     async def ready(self) -> Helper:
-        """Return it when it takes work."""
+        """Wait until the helper takes work; return the helper."""
         await self.helper.is_up.wait()
         assert self.helper.is_ready
         return self.helper
 
     async def outcome(self, work: Work[Any], run: str = "run") -> Any:
-        """Run work there and return its outcome."""
+        """Run work in the helper, and return its outcome."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.helper.run(run, packed(work), ())
 
 
 class Peer:
-    """The other end of a helper's channel. Made in an event loop."""
+    """The other end of a helper's channel. Create it in an event loop."""
 
     def __init__(self) -> None:
         self._ours, self._end = socket.socketpair()
@@ -100,7 +100,7 @@ class Peer:
         self.helper = Helper(self._spawn, 4, self.ended.put)
 
     async def ready(self) -> Helper:
-        """Let it be ready, and return it."""
+        """Report that the helper is ready, and return the helper."""
         self.theirs.send(HelperReport(None))
         await self.helper.is_up.wait()
         return self.helper

@@ -1,4 +1,4 @@
-"""What a worker's heartbeats say about its speed, and when its process is replaced."""
+"""A worker's heartbeats: its speed, and when its process is replaced."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ from codecfleet.errors import Cancelled, CodecfleetError, Retry
 
 
 def heartbeat(frames: int, running: int, decoding: int = 0, job: str = "j") -> Heartbeat:
-    """Return what a worker says that runs that many segments of a job."""
+    """Return the heartbeat of a worker that runs this many segments of a job."""
     return Heartbeat(frames, tuple((job, f"segment {number}") for number in range(running)), decoding)
 
 
@@ -34,7 +34,7 @@ def heartbeat(frames: int, running: int, decoding: int = 0, job: str = "j") -> H
     ],
 )
 def test_who_decodes(running: int, decoding: int, expected: Decoding) -> None:
-    """With nearly all sessions decoding it is the device, with none software, else both."""
+    """A worker decodes on the device if nearly all its sessions do, in software if none does, otherwise on both."""
     assert heartbeat(0, running, decoding).decoded_by is expected
 
 
@@ -46,7 +46,7 @@ def test_who_decodes(running: int, decoding: int, expected: Decoding) -> None:
 def test_only_what_was_alike_throughout_tells_a_rate(
     before: tuple[int, int], after: tuple[int, int], *, same_job: bool
 ) -> None:
-    """Only with one job, one number of sessions and one kind of decoder is the speed a rate."""
+    """The speed is a rate only with one job, one number of sessions and one kind of decoder throughout."""
     first, second = heartbeat(100, *before), heartbeat(300, *after, "j" if same_job else "k")
     speed = speed_between(first, second, 2.0)
     assert speed.fps == 100.0
@@ -58,7 +58,7 @@ def test_only_what_was_alike_throughout_tells_a_rate(
 
 
 def test_sound_tells_no_rate() -> None:
-    """Work that is not a segment counts other frames."""
+    """Work other than segments counts other frames, so there is no rate."""
     sound = Heartbeat(0, (("j", "audio 1"),))
     assert speed_between(sound, Heartbeat(10, sound.running), 1.0).job == ""
 
@@ -68,7 +68,7 @@ def test_sound_tells_no_rate() -> None:
     [(Retry.NEVER, Ending.FAILED), (Retry.ANYWHERE, Ending.RETRY), (Retry.ELSEWHERE, Ending.RETRY_ELSEWHERE)],
 )
 def test_failed_work_counts_by_where_another_try_may_succeed(retry: Retry, ending: Ending) -> None:
-    """Work ends as its error says; what was cancelled did not fail."""
+    """The ending of a piece of work follows from its error; cancelled work did not fail."""
     error = type("Broken", (CodecfleetError,), {"retry": retry})("it failed")
     assert ending_of(error) is ending
     assert ending_of(Cancelled("enough")) is Ending.CANCELLED
@@ -77,7 +77,7 @@ def test_failed_work_counts_by_where_another_try_may_succeed(retry: Retry, endin
 
 @given(age_s=st.floats(0, 10 * RECYCLE_S), sessions=st.integers(0, 10 * SESSIONS_MAX))
 def test_age_and_use_each_suffice(age_s: float, sessions: int) -> None:
-    """A reason is there exactly if one of the two bounds is reached, and names it."""
+    """There is a reason exactly if one of the two bounds is reached; the reason names that bound."""
     reason = recycle(age_s, sessions)
     assert bool(reason) == (age_s >= RECYCLE_S or sessions >= SESSIONS_MAX)
     if reason:

@@ -1,4 +1,4 @@
-"""A worker's helper: what it runs and reports; one that ends, hangs, lies, or cannot be started."""
+"""A worker's helper: its work and reports, and helpers that end, hang, lie, or cannot start."""
 
 import asyncio
 import time
@@ -29,12 +29,12 @@ def count(frames: int) -> works.Count:
 
 
 def dwell(label: str) -> works.Dwell:
-    """Return work that goes on until it is cancelled."""
+    """Return work that runs until it is cancelled."""
     return works.Dwell(job="j", label=label, seconds=3600)
 
 
 async def test_it_reports_and_work_is_cancelled_there() -> None:
-    """It says now and then what it runs; one run ends, and the others go on."""
+    """The helper reports its runs regularly; one run is cancelled, and the others continue."""
     threaded = Threaded()
     helper = await threaded.ready()
     first, second = (asyncio.create_task(threaded.outcome(dwell(label), f"me:{label}")) for label in "ab")
@@ -51,7 +51,7 @@ async def test_it_reports_and_work_is_cancelled_there() -> None:
 
 
 async def test_the_state_at_the_end_is_there_with_the_outcome() -> None:
-    """A worker that counts frames when work has ended counts all of them, and never fewer later."""
+    """The report at the end of work has all its frames, and later counts are never lower."""
     threaded = Threaded()
     helper = await threaded.ready()
     for frames in (7, 12):
@@ -68,7 +68,7 @@ async def test_the_state_at_the_end_is_there_with_the_outcome() -> None:
     [(ALONE_FPS, ALONE_MAX + 1, True), (ALONE_FPS - 1, 64, False), (9999, ALONE_MAX, False), (0, 0, False)],
 )
 def test_help_is_for_who_is_fast_and_has_much_to_do(fps: float, running: int, *, wants: bool) -> None:
-    """Both: much work at processors' speed needs no second interpreter, nor do few fast sessions."""
+    """A second process needs both speed and much work: neither slow work nor a few fast sessions suffice."""
     pace = Pace(100.0)
     assert pace.wants_help(100.0 + 2 * PACE_S, int(fps * 2 * PACE_S), running) is wants
     assert pace.wants_help(100.0 + 2.5 * PACE_S, 0, running) is wants, "that is too soon for another figure"
@@ -79,7 +79,7 @@ def _no_gpu() -> OpenedGpu:
 
 
 async def test_one_that_cannot_open_its_gpu_is_never_ready() -> None:
-    """The worker learns why, and continues alone."""
+    """The worker gets the reason, and continues without a helper."""
     threaded = Threaded(Gpu(_no_gpu))
     await threaded.helper.is_up.wait()
     assert (threaded.helper.is_ready, threaded.helper.has_been_ready) == (False, False)
@@ -87,7 +87,7 @@ async def test_one_that_cannot_open_its_gpu_is_never_ready() -> None:
 
 
 async def test_one_that_ends_is_lost() -> None:
-    """Its worker gets the reason, and so does what waits for its work."""
+    """The worker and all callers that wait for the helper's work get the reason."""
     peer = Peer()
     helper = await peer.ready()
     peer.close()
@@ -101,7 +101,7 @@ async def test_one_that_ends_is_lost() -> None:
 
 
 async def test_one_that_does_not_listen_delays_no_caller() -> None:
-    """A worker's event loop sends to it, and answers for the whole worker; what was sent arrives in order."""
+    """A worker's event loop serves the whole worker, so sending must not block; messages arrive in order."""
     peer = Peer()
     helper = await peer.ready()
     running = asyncio.create_task(helper.run("run", bytes(8 << 20), ()))
@@ -118,7 +118,7 @@ async def test_one_that_does_not_listen_delays_no_caller() -> None:
 
 @pytest.mark.parametrize(("is_up", "limit_s"), [(True, QUIET_S), (False, STARTING_S)])
 async def test_one_that_is_silent_is_ended(*, is_up: bool, limit_s: float) -> None:
-    """Its interpreter hangs, or its GPU does not open: it is killed, and the worker learns why."""
+    """A helper whose interpreter hangs, or whose GPU does not open, is killed, and the worker gets the reason."""
     peer = Peer()
     await (peer.ready() if is_up else asyncio.sleep(0))
     peer.helper.look(100.0)

@@ -1,4 +1,4 @@
-"""A worker's host: whom it obeys, whose work it ends, and how it ends itself."""
+"""A worker's host: the supervisor that it obeys, the work that it cancels, and how it ends itself."""
 
 import asyncio
 import subprocess
@@ -47,7 +47,7 @@ asyncio.run(main())
     ],
 )
 def test_it_ends_once_its_answer_has_arrived(then: str, answer_s: float, code: int) -> None:
-    """A death without an answer could have any cause: the work that broke it would run beside other work again."""
+    """If a process died before its answer arrives, the work that broke it would be submitted again."""
     program = PROGRAM.format(then=then, answer_s=answer_s)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == ("DeviceLost\n", code), done.stderr
@@ -55,7 +55,7 @@ def test_it_ends_once_its_answer_has_arrived(then: str, answer_s: float, code: i
 
 @pytest.mark.parametrize("alone", [False, True])
 async def test_work_of_clients_that_are_gone_is_cancelled(*, alone: bool) -> None:
-    """Whether it runs, or waits for a thread or a process; other clients' work goes on."""
+    """Work is cancelled whether it runs or waits for a thread or a process; other clients' work continues."""
     host = host_in_process(2)
     dwell = packed(works.Dwell(job="j", label="a", seconds=3600))
     tasks = {
@@ -75,7 +75,7 @@ async def test_work_of_clients_that_are_gone_is_cancelled(*, alone: bool) -> Non
 
 
 async def test_the_newest_supervisor_is_obeyed() -> None:
-    """An older one gets an error, and cancels nothing; a client's heartbeat is no order."""
+    """An older supervisor gets an error and cancels nothing; a client's heartbeat is not an order."""
     host = host_in_process(1)
     running = asyncio.create_task(
         host.run("me:1", packed(works.Dwell(job="j", label="a", seconds=3600)), UNCONSTRAINED)
@@ -92,7 +92,7 @@ async def test_the_newest_supervisor_is_obeyed() -> None:
 
 
 async def test_work_that_was_cancelled_before_there_was_a_second_process_is_not_begun_there() -> None:
-    """An order to cancel overtakes work whose blobs are still in flight."""
+    """An order to cancel may overtake work whose blobs are still being sent."""
     host, threaded = host_in_process(4), Threaded()
     host.cancel("run")
     host._second, host._here = await threaded.ready(), 1

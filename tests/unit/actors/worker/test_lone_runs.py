@@ -1,4 +1,4 @@
-"""Processes in which work runs alone, here in threads."""
+"""Processes in which work runs alone; in these tests they are threads."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ DWELL = works.Dwell(job="j", label="a", seconds=3600)
 
 
 class Bench:
-    """Lone runs whose processes are threads; ``started`` are those, newest last."""
+    """Lone runs whose processes are threads; ``started`` has the processes, newest last."""
 
     def __init__(self, device: str = "", *, for_memory: bool = False) -> None:
         self.started: list[StartedProcess] = []
@@ -57,7 +57,7 @@ def count(label: str = "a", frames: int = 7) -> works.Count:
 
 
 async def test_a_sound_process_serves_the_next() -> None:
-    """One process is enough for work that comes one after the other, also when it fails by itself."""
+    """One process serves work that comes one after another, even if the work fails by itself."""
     bench = Bench()
     assert (await bench.run(count())).result == 7
     failed = await bench.run(works.RaiseError(job="j", label="a", error=CodecfleetError("no")))
@@ -80,7 +80,7 @@ async def test_a_sound_process_serves_the_next() -> None:
 async def test_a_death_is_charged_to_what_was_alone(
     device: str, constraints: Constraints, error: type[CodecfleetError], *, for_memory: bool
 ) -> None:
-    """The device is blamed where it was in use and the kernel did not kill for memory, else the work."""
+    """A death is blamed on the device in use, unless the kernel killed for memory; otherwise on the work."""
     bench = Bench(device, for_memory=for_memory)
     died = await bench.killed(constraints)
     assert (type(died), "OOM-killed" in died.message) == (error, for_memory)
@@ -89,7 +89,7 @@ async def test_a_death_is_charged_to_what_was_alone(
 
 @pytest.mark.parametrize("error", [OSError("no more processes"), TypeError("a path that is none")])
 async def test_a_process_that_does_not_start_is_a_lost_worker(error: Exception) -> None:
-    """The work is not to blame, and may try elsewhere."""
+    """The work is not blamed, and may run elsewhere."""
 
     def refuses(_: int) -> StartedProcess:
         raise error
@@ -102,14 +102,14 @@ async def test_a_process_that_does_not_start_is_a_lost_worker(error: Exception) 
 
 
 async def test_work_that_was_cancelled_early_does_not_begin() -> None:
-    """An order to cancel may come before the process is up."""
+    """An order to cancel may come before the process has started."""
     bench = Bench()
     bench.cancelled.add("run")
     assert isinstance((await bench.run(count())).error, Cancelled)
 
 
 async def test_only_a_few_run_at_once() -> None:
-    """More wait for their turn: each process takes memory of the device."""
+    """Further work waits, because each process takes memory of the device."""
     bench = Bench()
     done = await asyncio.gather(*(bench.run(count(f"{number}"), f"{number}") for number in range(3 * LONE_MAX)))
     assert [outcome.result for outcome in done] == [7] * (3 * LONE_MAX)
@@ -117,7 +117,7 @@ async def test_only_a_few_run_at_once() -> None:
 
 
 async def test_work_is_cancelled_while_it_runs_or_waits() -> None:
-    """What waits does not wait for room first: a worker whose cancelled work does not end counts as hung."""
+    """Cancelled work does not wait for room first: a worker with cancelled work that does not end counts as hung."""
     bench = Bench()
     runs = [f"client:{number}" for number in range(LONE_MAX + 2)]
     tasks = [asyncio.create_task(bench.run(DWELL, run)) for run in runs]
@@ -134,7 +134,7 @@ async def test_work_is_cancelled_while_it_runs_or_waits() -> None:
 
 
 async def test_an_idle_process_goes_after_a_while() -> None:
-    """It is kept for what may come next, and not for long."""
+    """An idle process is kept for later work, but not for long."""
     bench = Bench()
     await bench.run(count())
     for now_s in (100.0, 100.0 + IDLE_S / 2):

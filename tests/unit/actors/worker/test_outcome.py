@@ -5,7 +5,7 @@ from codecfleet.errors import InputDamaged, InputNotFound
 
 
 def test_a_missing_input_is_missing_somewhere() -> None:
-    """The job's own process has read it: the error names the node and the process that cannot."""
+    """The job's own process could read the input, so the error names the node and process that cannot."""
     error = located(
         failed(InputNotFound("there is no file /in/a.mkv", "Check the path.")), "process 7 on node gpu-3"
     ).error

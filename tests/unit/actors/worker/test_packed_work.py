@@ -1,4 +1,4 @@
-"""Work as bytes, and the blobs that travel beside it."""
+"""Pickled work, and the blobs that are sent beside it."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ SMALL = Blob.of(b"another")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weigh(Work[int]):
-    """Says how much its blobs hold."""
+    """Returns the size of its blobs."""
 
     blobs: tuple[Blob, ...]
     spare: object = None
@@ -32,7 +32,7 @@ class Weigh(Work[int]):
 
 
 def test_each_blob_is_sent_once() -> None:
-    """However much work has it, and in whichever order: later work only says where it lies."""
+    """A blob is sent once for any number of work items in any order; later items only refer to it."""
     sent: list[bytes] = []
 
     def send(content: bytes) -> str:
@@ -48,7 +48,7 @@ def test_each_blob_is_sent_once() -> None:
 
 
 def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
-    """Unpacked work has its blobs; what is pickled does not grow with them, however often they occur."""
+    """Unpacked work has its blobs; pickled work does not grow with the blobs, however often they occur."""
     work = Weigh(job="j", label="one", blobs=(LARGE, SMALL, LARGE))
     packed, contents = BlobCache(bytes).pack(work)
     assert len(packed) < 1000
@@ -59,14 +59,14 @@ def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
 
 
 def test_blobs_are_told_apart_by_their_contents() -> None:
-    """The same bytes are the same blob, wherever they were read."""
+    """Equal bytes are the same blob, wherever they were read."""
     assert Blob.of(b"another") == SMALL
     assert Blob.of(b"an other") != SMALL
     assert "another" not in repr(SMALL)
 
 
 def test_packed_work_runs_as_the_work_would() -> None:
-    """With its blobs; a pool sees the same job, label and file."""
+    """Packed work runs with its blobs; a pool sees the same job, label and file."""
     work = Weigh(job="j", label="a", blobs=(SMALL,))
     packed, blobs = BlobCache(Blob.of).pack(work)
     passed_on = packed_work(base_fields(work), packed, blobs)
@@ -75,7 +75,7 @@ def test_packed_work_runs_as_the_work_would() -> None:
 
 
 def test_work_that_does_not_pickle_or_unpickle_is_refused() -> None:
-    """Both are the caller's errors."""
+    """Both errors are the caller's fault."""
     with pytest.raises(UsageError, match="one cannot be pickled"):
         BlobCache(bytes).pack(Weigh(job="j", label="one", blobs=(), spare=lambda: None))
     work = works.Count(job="j", label="a")

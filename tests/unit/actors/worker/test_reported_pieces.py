@@ -11,7 +11,7 @@ from .helper_peers import packed
 
 
 async def test_work_of_all_processes_is_told_with_its_age() -> None:
-    """Work in the worker and alone beside it is reported by run and label, in seconds before the heartbeat."""
+    """Work in the worker and in lone processes is reported by run and label, in seconds before the heartbeat."""
     host = host_in_process(2)
     await host.run("c:1", packed(Count(job="j", label="segment 1", frames=3)), UNCONSTRAINED)
     await host.run("c:2", packed(Count(job="j", label="segment 2", frames=3)), Constraints(alone=True))
@@ -24,7 +24,7 @@ async def test_work_of_all_processes_is_told_with_its_age() -> None:
 
 
 def test_what_has_just_ended_is_told_for_a_few_seconds() -> None:
-    """Its end is reported, though its process has just reported it as running."""
+    """An end is reported, although the process had just reported the work as running."""
     kept = KeptPieces()
     kept.note([ended(1, 10.0)])
     runs = [Piece("c:1", "j", "segment 1", 9.0)]
@@ -34,12 +34,12 @@ def test_what_has_just_ended_is_told_for_a_few_seconds() -> None:
 
 
 def ended(run: int, ended_s: float) -> Piece:
-    """Return a piece that ended then, after a second."""
+    """Return a piece of one second that ended at this time."""
     return Piece(f"c:{run}", "j", f"segment {run}", ended_s - 1, ended_s, Ending.DONE)
 
 
 def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
-    """Its first heartbeats have all kept pieces, later ones only new ones."""
+    """The first heartbeats to a new supervisor have all kept pieces, later heartbeats only new pieces."""
     kept, runs = KeptPieces(), Piece("c:3", "j", "segment 3", 40.0)
     kept.note([ended(1, 10.0)])
     kept.note([ended(2, 20.0)])
@@ -55,7 +55,7 @@ def test_a_supervisor_that_takes_over_is_told_all_that_is_kept() -> None:
 
 
 def test_what_is_kept_for_a_successor_is_bounded() -> None:
-    """The newest pieces are kept; those that a supervisor would have dropped are not reported."""
+    """The newest pieces are kept; pieces that a supervisor would have dropped are not reported."""
     kept = KeptPieces()
     for number in range(2 * ENDED_KEPT):
         kept.note([ended(number, float(number))])
@@ -65,7 +65,7 @@ def test_what_is_kept_for_a_successor_is_bounded() -> None:
 
 
 async def test_a_worker_tells_a_new_supervisor_what_it_ran_before() -> None:
-    """The first heartbeats of a term report earlier work again; later ones are small."""
+    """The first heartbeats of a term report earlier work again; later heartbeats are small."""
     host = host_in_process(1)
     await host.run("c:1", packed(Count(job="j", label="segment 1", frames=3)), UNCONSTRAINED)
     host._kept.note([ended(2, time.monotonic() - 60.0)])

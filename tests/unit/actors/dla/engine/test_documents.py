@@ -1,4 +1,4 @@
-"""docs/dla.md against the code, and docs/nvidia/tegra.md against the functions that it calls."""
+"""Compares docs/dla.md with the code, and docs/nvidia/tegra.md with the functions that the code calls."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ ENGINE = "".join(path.read_text(encoding="utf-8") for path in Path(str(session._
 
 
 def rows(title: str) -> list[list[str]]:
-    """Return the cells of a chapter's table, without its head."""
+    """Return the cells of the table in a chapter, without its head."""
     match = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert match is not None, title
     lines = [line for line in match[1].splitlines() if line.startswith("| ")]
@@ -25,19 +25,19 @@ def rows(title: str) -> list[list[str]]:
 
 
 def codes(cell: str) -> list[str]:
-    """Return what a cell has in code."""
+    """Return the parts of a cell that are marked as code."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 def test_every_function_that_is_called_has_a_row() -> None:
-    """The functions of cuDLA that our code calls are items of docs/nvidia/tegra.md."""
+    """docs/nvidia/tegra.md lists each function of cuDLA that our code calls."""
     called = set(re.findall(r'"(cudla[A-Z]\w+)"', ENGINE))
     assert {"cudlaSubmitTask", "cudlaImportExternalMemory"} <= called
     assert called - {"cudlaDeviceGetAttribute", "cudlaSetTaskTimeoutInMs"} <= set(re.findall(r"\w+", TEGRA))
 
 
 def test_every_setting_is_described() -> None:
-    """Every field and member that can be set is in the table, and nothing that cannot."""
+    """The table has every field and member that can be set, and no others."""
     described = [name for row in rows("Settings") for name in codes(row[0])]
     wanted = {f"TimeLimits.{name}" for name in TimeLimits.__dataclass_fields__}
     for flags in (LoadOption, SubmitOption, Access):

@@ -1,4 +1,4 @@
-"""Hosts, sessions and networks on fake DLAs that go wrong."""
+"""Hosts, sessions and networks on fake DLAs that fail."""
 
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,7 +31,7 @@ __all__ = ["machine"]
 
 
 def test_errors_are_isolated_before_cuda_starts(machine: Machine) -> None:
-    """Opening a host keeps a DLA's errors from CUDA, and never sets the bit that ends the order of streams."""
+    """Opening a host isolates a DLA's errors from CUDA, and never sets the bit that removes the order of streams."""
     machine.host()
     assert machine.environment == {EXECUTION_MODE: "2"}
     given = {EXECUTION_MODE: "3"}
@@ -40,13 +40,13 @@ def test_errors_are_isolated_before_cuda_starts(machine: Machine) -> None:
 
 
 def test_a_machine_without_dlas_says_so() -> None:
-    """A missing binding, library or device is Unsupported, exit code 4, with its own message."""
+    """A missing binding, library or device is ``Unsupported`` (exit code 4), each with its own message."""
 
     def missing(name: str) -> object:
         raise ImportError(name)
 
     class NoLibrary:
-        """What the binding does where libcudla is missing."""
+        """A binding without libcudla."""
 
         CudlaError = ValueError
 
@@ -65,7 +65,7 @@ def test_a_machine_without_dlas_says_so() -> None:
 
 
 def test_a_host_knows_its_machine(machine: Machine) -> None:
-    """It knows its count and version, and refuses a missing DLA by number."""
+    """A host knows the number of DLAs and cuDLA's version, and refuses a DLA that does not exist."""
     host = machine.host()
     assert (host.count, host.version()) == (3, (1, 2, 1))
     with pytest.raises(Unsupported, match="no DLA 3: this machine has 3"):
@@ -77,7 +77,7 @@ def machine_without_limits(machine: Machine) -> Machine:
     """A machine whose libcudla lacks ``cudlaSetTaskTimeoutInMs``, as CUDA for Tegra describes it."""
 
     class FunctionNotFoundError(RuntimeError):
-        """As the binding raises it."""
+        """The error that the binding raises for a missing function."""
 
     def absent(*_: object) -> None:
         raise FunctionNotFoundError
@@ -87,7 +87,7 @@ def machine_without_limits(machine: Machine) -> Machine:
 
 
 def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: Machine) -> None:
-    """A libcudla without the function still takes a limit; a task that exceeds it is hung."""
+    """A limit also works if libcudla lacks the function: a task that exceeds the limit counts as hung."""
     session = machine_without_limits.host().open(0)
     session.set_task_limit(2)
     machine_without_limits.fake.fault("cuStreamSynchronize", 1, HANG)
@@ -97,7 +97,7 @@ def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: 
 
 
 def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> None:
-    """After an illegal address in CUDA the session has failed."""
+    """After an illegal address in CUDA, the session has failed."""
     session = machine.host().open(0)
     machine.fake.fault("cuMemAlloc", 1, 700)
     with pytest.raises(DeviceLost, match="cuMemAlloc failed with CUDA error 700"):
@@ -106,7 +106,7 @@ def test_errors_of_cuda_that_no_dla_explains_are_final_too(machine: Machine) -> 
 
 
 def test_closing_tells_of_late_errors(machine: Machine) -> None:
-    """A task that failed unseen is not forgotten by closing its session: the error comes out, nothing is destroyed."""
+    """Closing a session raises the error of a task that failed unnoticed, and destroys nothing."""
     machine.fake.isolated = True
     session = machine.host().open(0)
     machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_INVALID_INPUT)
@@ -118,7 +118,7 @@ def test_closing_tells_of_late_errors(machine: Machine) -> None:
 
 
 def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
-    """Closing waits no longer for tasks than the watchdog allows."""
+    """Closing waits for tasks no longer than the watchdog allows."""
     session = machine.host().open(0)
     session.submit([prepared(session)])
     machine.fake.fault("cuStreamSynchronize", 1, HANG)
@@ -128,7 +128,7 @@ def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
 
 
 def test_every_stream_with_tasks_is_waited_for(machine: Machine) -> None:
-    """A session waits for the streams that its tasks are in, its own or others, and for each of them once."""
+    """A session waits once for each stream with its tasks, whether the stream is its own or another."""
     session = machine.host().open(0)
     task = prepared(session)
     session.synchronize()
@@ -143,7 +143,7 @@ def test_every_stream_with_tasks_is_waited_for(machine: Machine) -> None:
 
 
 def test_nothing_piles_up_from_round_to_round(machine: Machine) -> None:
-    """Each round of tasks is waited for as long as the first; what is done is forgotten, and so are closed sessions."""
+    """The wait does not grow from round to round, since finished tasks and closed sessions are forgotten."""
     waits: list[float] = []
 
     def patience(future: Future[Any], seconds: float) -> bool:
@@ -163,7 +163,7 @@ def test_nothing_piles_up_from_round_to_round(machine: Machine) -> None:
 
 
 def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Machine) -> None:
-    """The host raises the first error, abandons every session, and keeps the context that open handles need."""
+    """The host raises the first error, abandons every session, and keeps the context, which open handles need."""
     host = machine.host()
     sessions = [host.open(number) for number in range(3)]
     machine.fake.fault("cudlaDestroyDevice", 2, CudlaStatus.OS)
@@ -175,7 +175,7 @@ def test_a_session_that_fails_while_closing_takes_the_others_with_it(machine: Ma
 
 
 def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
-    """A missing or empty file is an input error with the file's name."""
+    """A missing or empty loadable is an input error with the file's name."""
     with pytest.raises(InputNotFound, match=r"nothing\.dla"):
         read_loadable(str(tmp_path / "nothing.dla"))
     (tmp_path / "empty.dla").touch()
@@ -186,7 +186,7 @@ def test_loadables_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
-    """Beside an attached GPU that comes first, the Tegra's own gets the context, whose threads block while waiting."""
+    """Even if a discrete GPU comes first, the context is that of the integrated GPU; its threads block in waits."""
     machine.fake.integrated = (False, True)
     session = machine.host().open(0)
     assert session.state is DlaSessionState.IDLE
@@ -196,13 +196,13 @@ def test_a_dla_is_coupled_with_the_integrated_gpu(machine: Machine) -> None:
 
 @pytest.mark.parametrize("waiting", Waiting)
 def test_a_thread_waits_as_it_is_asked_to(machine: Machine, waiting: Waiting) -> None:
-    """Blocking, spinning, or CUDA's own choice for the platform: the flag reaches the context before it is made."""
+    """The flag for blocking, spinning or CUDA's own choice is set before the context is made."""
     machine.host(Timing(waiting=waiting)).open(0)
     assert set(machine.fake.context_flags.values()) == {waiting.value}
 
 
 def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
-    """A driver before CUDA 11 refuses new flags for a context that is there; any other refusal counts."""
+    """That drivers before CUDA 11 refuse flags for an existing context is ignored; any other refusal is an error."""
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, CONTEXT_ACTIVE)
     assert machine.host().open(0).state is DlaSessionState.IDLE
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)
@@ -211,7 +211,7 @@ def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
 
 
 def test_a_stream_under_capture_is_refused(machine: Machine) -> None:
-    """Nothing is queued while a stream is captured, since cuDLA does not support CUDA graphs; later tasks run."""
+    """Nothing is queued during a stream's capture, since cuDLA does not support CUDA graphs; later tasks run."""
     host = machine.host()
     session = host.open(0)
     task = prepared(session)

@@ -1,4 +1,4 @@
-"""How tensors and tasks lie in memory."""
+"""The layout of tensors and tasks in memory."""
 
 import ctypes
 from typing import Any
@@ -44,7 +44,7 @@ def descriptor(**changes: Any) -> TensorDescriptor:
 
 @st.composite
 def described(draw: st.DrawFn) -> TensorDescriptor:
-    """A tensor of any shape, type and order, with or without strides of its own."""
+    """Draw a tensor of any shape, type and order, with or without its own strides."""
     n, c, h, w = (draw(st.integers(1, most)) for most in (3, 40, 6, 6))
     data_format = draw(st.sampled_from([DataFormat.NCHW, DataFormat.NHWC, DataFormat.NCxHWx]))
     data_type = draw(st.sampled_from(TYPES))
@@ -57,7 +57,7 @@ def described(draw: st.DrawFn) -> TensorDescriptor:
 
 @given(described(), st.integers(0, 2**32 - 1))
 def test_what_is_packed_is_unpacked(tensor: TensorDescriptor, seed: int) -> None:
-    """Every element comes back, in every order and with any padding."""
+    """Every element is unpacked as it was packed, in every order and with any padding."""
     values = np.random.default_rng(seed).integers(0, 100, tensor.shape).astype(tensor.data_type.dtype)
     memory = pack(tensor, values)
     assert memory.nbytes == tensor.size_bytes
@@ -65,7 +65,7 @@ def test_what_is_packed_is_unpacked(tensor: TensorDescriptor, seed: int) -> None
 
 
 def test_the_orders_are_those_of_their_names() -> None:
-    """NCHW goes plane by plane, NHWC pixel by pixel, NCxHWx in planes of 32 bytes a pixel."""
+    """NCHW is stored plane by plane, NHWC pixel by pixel, NCxHWx in planes with 32 bytes per pixel."""
     values = np.arange(2 * 1 * 2, dtype=np.uint8).reshape(1, 2, 1, 2)
     small = {"c": 2, "h": 1, "w": 2, "data_type": DataType.UINT8}
     orders = {order: pack(descriptor(**small, data_format=order), values) for order in list(DataFormat)[1:]}
@@ -83,7 +83,7 @@ def test_the_orders_are_those_of_their_names() -> None:
     ],
 )
 def test_strides_are_followed(data_format: DataFormat, strides: tuple[int, ...], places: list[int]) -> None:
-    """Elements lie where the loadable's strides say, pictures as far apart as the fourth does."""
+    """Elements are placed by the loadable's strides; the fourth stride is the distance of pictures."""
     tensor = descriptor(
         n=2, c=2, h=2, w=2, data_type=DataType.UINT8, data_format=data_format, strides_bytes=(*strides, 0, 0, 0, 0)
     )
@@ -104,13 +104,13 @@ def test_strides_are_followed(data_format: DataFormat, strides: tuple[int, ...],
     ],
 )
 def test_what_cannot_be_laid_out_is_refused(changes: dict[str, Any]) -> None:
-    """Block-linear, unknown or too large tensors end in Unsupported, never in a write beyond the memory."""
+    """Block-linear, unknown or too large tensors are ``Unsupported``; nothing is written outside the memory."""
     with pytest.raises(Unsupported):
         unpack(descriptor(**changes), np.zeros(1 << 20, dtype=np.uint8))
 
 
 def test_descriptors_survive_the_way_through_memory() -> None:
-    """What cuDLA would write is read back as it was; numbers of a newer cuDLA become UNKNOWN."""
+    """A descriptor that cuDLA would write is read back unchanged; numbers of a newer cuDLA become UNKNOWN."""
     tensor = descriptor(name="a tensor", strides_bytes=(1, 2, 3, 4, 5, 6, 7, 8))
     record = np.frombuffer(tensor.to_bytes(), dtype=TENSOR_DESCRIPTOR).copy()
     assert TensorDescriptor.from_record(record[0]) == tensor
@@ -123,7 +123,7 @@ def test_descriptors_survive_the_way_through_memory() -> None:
 
 
 def test_structures_lie_as_in_nvidia_s_binding() -> None:
-    """Sizes and offsets are those of cuda.bindings.cudla, where that is installed."""
+    """Sizes and offsets are those of cuda.bindings.cudla, if it is installed."""
     cudla = pytest.importorskip("cuda.bindings.cudla")
     for ours, theirs in (
         (TASK, cudla.task_dtype),
@@ -136,7 +136,7 @@ def test_structures_lie_as_in_nvidia_s_binding() -> None:
 
 
 def test_statuses_are_those_of_nvidia_s_binding() -> None:
-    """Our names for cuDLA's status codes cover all of the binding's, number by number."""
+    """Our names of cuDLA's status codes cover all codes of the binding, with the same numbers."""
     cudla = pytest.importorskip("cuda.bindings.cudla")
     from codecfleet.actors.dla.engine.statuses import CudlaStatus
 
@@ -144,7 +144,7 @@ def test_statuses_are_those_of_nvidia_s_binding() -> None:
 
 
 def test_a_task_holds_all_that_it_points_to() -> None:
-    """Read back as C would: tensors, statistics behind the outputs, and no events."""
+    """C would read the tensors, the statistics after the outputs, and no events."""
     tensor = descriptor()
     module = DlaModule(7, (tensor,), (tensor,), (tensor,))
     places = [Registration(memory=1, size_bytes=1, dla_address=address) for address in (11, 22, 33)]

@@ -1,4 +1,4 @@
-"""The session's state machine, and what becomes of cuDLA's status codes."""
+"""The session's state machine, and the errors for cuDLA's status codes."""
 
 import pickle
 
@@ -15,7 +15,7 @@ NOT_SUCCESS = [status for status in CudlaStatus if status is not CudlaStatus.SUC
 
 @given(st.lists(st.sampled_from(list(DlaEvent))))
 def test_no_way_leads_back_from_what_broke(happenings: list[DlaEvent]) -> None:
-    """A session that failed, hung or was closed never takes work again."""
+    """A session that failed, hung or was closed never accepts work again."""
     state, over = DlaSessionState.IDLE, False
     for happening in happenings:
         if (state, happening) not in EDGES:
@@ -37,7 +37,7 @@ def test_failure_can_come_at_any_time() -> None:
 
 @pytest.mark.parametrize("status", NOT_SUCCESS)
 def test_every_status_becomes_an_error_of_ours(status: CudlaStatus) -> None:
-    """An error names call, meaning and code, and pickles; a device's errors are retried elsewhere, others nowhere."""
+    """An error names call, meaning and code, and can be pickled; only a device's errors are retried elsewhere."""
     error = error_of("cudlaSubmitTask", status, 2)
     for part in ("DLA 2", "cudlaSubmitTask", status.meaning, status.name):
         assert part in error.message
@@ -50,13 +50,13 @@ def test_every_status_becomes_an_error_of_ours(status: CudlaStatus) -> None:
 
 
 def test_a_loadable_that_the_runtime_refuses_is_to_be_built_again() -> None:
-    """The DLA's runtime tells a damaged loadable by the same code as its own failures."""
+    """The DLA's runtime reports a damaged loadable by the same code as its own failures."""
     assert error_of("cudlaModuleLoadFromMemory", CudlaStatus.UMD, 0).next_step.startswith("Build the loadable again")
     assert error_of("cudlaSubmitTask", CudlaStatus.UMD, 0).next_step.startswith("Restart the process")
 
 
 def test_the_engine_s_errors_are_told_apart() -> None:
-    """A time-out of the engine is a hang, its other errors are failures, and those of the library neither."""
+    """A time-out of the engine is a hang, and its other errors are failures; errors of the library are neither."""
     kinds = {status: type(error_of("cudlaTask", status, 0)) for status in NOT_SUCCESS}
     assert [status for status, kind in kinds.items() if kind is EngineHung] == [CudlaStatus.DLA_ENGINE_TIMEOUT]
     assert {status.name[:4] for status, kind in kinds.items() if kind is EngineFailed} == {"DLA_"}
@@ -64,6 +64,6 @@ def test_the_engine_s_errors_are_told_apart() -> None:
 
 @given(st.integers(min_value=-(2**31), max_value=2**31 - 1))
 def test_unknown_codes_are_unknown_errors(code: int) -> None:
-    """Whatever number a newer library returns, it is a status with a meaning."""
+    """Any number that a newer library returns becomes a status with a meaning."""
     assert CudlaStatus.of(code).meaning
     assert CudlaStatus.of(code) in (code, CudlaStatus.UNKNOWN)

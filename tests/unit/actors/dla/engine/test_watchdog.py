@@ -1,4 +1,4 @@
-"""Deadlines of tasks. Time passes only when a test says so."""
+"""Deadlines of tasks. Time passes only when a test advances it."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ LIMITS = TimeLimits(task_s=2, grace_s=1, call_s=10)
 
 
 def test_tasks_run_one_after_the_other_so_their_times_add_up() -> None:
-    """Three tasks have three limits; what time has passed is gone; nothing left means the grace alone."""
+    """The limits of queued tasks add up, elapsed time is subtracted, and the grace is the minimum."""
     deadlines = Deadlines(LIMITS)
     assert deadlines.patience_s(100) == 1
     deadlines.submitted(100, 2)
@@ -25,7 +25,7 @@ def test_tasks_run_one_after_the_other_so_their_times_add_up() -> None:
 def test_patience_is_never_shorter_than_the_last_submission_needs(
     steps: list[tuple[float, int]], late_s: float
 ) -> None:
-    """For any sequence of submissions each task gets its limit, and all get no more than the sum of the limits."""
+    """For any sequence of submissions each task has its full limit, and all together at most the sum of the limits."""
     deadlines, now_s, tasks = Deadlines(LIMITS), 0.0, 0
     for pause_s, count in steps:
         now_s += pause_s
@@ -37,7 +37,7 @@ def test_patience_is_never_shorter_than_the_last_submission_needs(
 
 
 def test_limits_make_sense() -> None:
-    """A limit of zero is refused; cuDLA gets whole milliseconds, at least one."""
+    """A limit of zero is refused; cuDLA gets whole milliseconds, at least 1."""
     with pytest.raises(ValueError, match="above 0"):
         TimeLimits(task_s=0)
     assert TimeLimits(task_s=0.0001).task_ms == 1

@@ -1,4 +1,4 @@
-"""Tensors filled on a GPU are those of the host, byte for byte: the kernel's own source, compiled for the processor."""
+"""Tensors filled on a GPU equal the host's tensors; the kernel's source is compiled for the processor."""
 
 import ctypes
 import shutil
@@ -47,14 +47,14 @@ extern "C" void fill_%d(void **a, int columns, int rows)
 
 @dataclass
 class HostLaunch:
-    """A launch that runs at once, on the processor."""
+    """A launch that runs at once on the processor."""
 
     function: Any
     size: tuple[int, int]
     values: tuple[Any, ...]
 
     def begin(self, stream: object) -> None:
-        """Run it, over more threads than there are pixels, as blocks do."""
+        """Run the kernel with more threads than pixels, as blocks of threads do."""
         del stream
         pointers = (ctypes.c_void_p * len(self.values))(*map(ctypes.addressof, self.values))
         self.function(pointers, self.size[0] + 3, self.size[1] + 1)
@@ -65,7 +65,7 @@ Launching = Callable[[int, tuple[int, int], tuple[Any, ...]], Any]
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Launching:
-    """The kernel, compiled by the system's compiler."""
+    """Return the kernel, compiled by the system's compiler."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("there is no g++")
@@ -97,7 +97,7 @@ def filled(kernel: Launching, case: TensorCase, pictures: list[VideoFrame], colo
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_gpu_fills_what_the_host_packs(kernel: Launching, case: TensorCase, colour: Colour) -> None:
-    """Every layout, type and number of channels; several pictures of a batch; each range and matrix."""
+    """Tensors are equal for every layout, type, number of channels, range and matrix, and for batches."""
     pictures = case.pictures((24, 16))
     scaler = ExactScaler(case.descriptor, colour)
     wanted = input_memory(case.descriptor, [scaler.scaled(each) for each in pictures], case.rule)
@@ -107,7 +107,7 @@ def test_a_gpu_fills_what_the_host_packs(kernel: Launching, case: TensorCase, co
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_a_gpu_without_room_for_the_tables_keeps_nothing(good: int) -> None:
-    """Whichever allocation fails, the error is DeviceMemory, and nothing is left on the device."""
+    """Whichever allocation fails, the error is ``DeviceMemory``, and nothing stays allocated on the device."""
     driver = FakeCudaDriver()
     driver.faults["cuMemAlloc"], driver.fails_after["cuMemAlloc"] = 2, good
     with pytest.raises(DeviceMemory):
@@ -123,7 +123,7 @@ def test_a_gpu_without_room_for_the_tables_keeps_nothing(good: int) -> None:
 
 
 def test_exact_scaling_is_near_to_ffmpeg_s() -> None:
-    """The two ways to a picture's samples differ in the last bits alone, where nothing is scaled."""
+    """Without scaling, the samples of both ways differ only in the last bits."""
     descriptor = fake_tensor("x", (1, 3, 16, 24))
     picture = VideoFrame(24, 16, "yuv444p")
     for number, samples in enumerate(plane_samples(picture, surface_format("yuv444p"))):  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def test_exact_scaling_is_near_to_ffmpeg_s() -> None:
     height=st.sampled_from([576, 1080]),
 )
 def test_colours_are_h_273_s(*, y: int, cb: int, cr: int, matrix: int, range_: int, height: int) -> None:
-    """Within one of the exact value of H.273's equations, whatever the samples are."""
+    """Any sample differs by at most one from the exact value of H.273's equations."""
     weights = {1: (0.2126, 0.0722), 6: (0.299, 0.114), 9: (0.2627, 0.0593)}
     red, blue = weights[matrix if matrix != 2 else (1 if height >= 720 else 6)]
     light, blues, reds = (

@@ -1,4 +1,4 @@
-"""Networks that are loaded once and kept between pieces of work."""
+"""Networks that are loaded once and kept for later work."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ __all__ = ["machine"]
 
 
 class Warm:
-    """Networks on a fake machine, and a loadable in a file."""
+    """Networks on a fake machine, and a file with a loadable."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self.networks = WarmNetworks(machine.host)
@@ -42,7 +42,7 @@ def warm(machine: Machine, tmp_path: Path) -> Warm:
 
 
 def test_a_network_is_loaded_once_and_kept(warm: Warm, machine: Machine) -> None:
-    """Ten turns on two DLAs load two networks; two at the same time on one DLA are two."""
+    """Ten turns on two DLAs load two networks; two simultaneous turns on one DLA need two networks."""
     for turn in range(10):
         with warm.networks.acquire(warm.settings, [turn % 2]) as network:
             (found,) = network.run([pack(network.source, np.full(SHAPE, 3, dtype=np.float32))])
@@ -73,7 +73,7 @@ def test_a_new_loadable_takes_the_place_of_the_old(warm: Warm, machine: Machine)
 
 
 def test_work_goes_to_the_dla_that_has_least_to_do(warm: Warm) -> None:
-    """Of those that are allowed, the one with the fewest networks in use; a process with a DLA of its own uses that."""
+    """The allowed DLA with the fewest networks in use is chosen; a process that owns one DLA uses only this DLA."""
     networks, settings = warm.networks, warm.settings
     with (
         networks.acquire(settings) as one,
@@ -89,7 +89,7 @@ def test_work_goes_to_the_dla_that_has_least_to_do(warm: Warm) -> None:
 
 
 def test_a_failed_process_lends_nothing_more(warm: Warm, machine: Machine) -> None:
-    """After an error of the engine every network of the process is refused, whichever DLA it is on."""
+    """After an error of an engine, the process lends no network of any DLA."""
     machine.fake.fault("cudlaTask", 1, CudlaStatus.DLA_INVALID_INPUT)
     with pytest.raises(EngineFailed), warm.networks.acquire(warm.settings, [0]) as network:
         network.run([np.zeros(network.source.size_bytes, dtype=np.uint8)])
@@ -99,7 +99,7 @@ def test_a_failed_process_lends_nothing_more(warm: Warm, machine: Machine) -> No
 
 
 def test_results_outlive_the_staging_memory(warm: Warm, machine: Machine) -> None:
-    """What a run returned stays as it was when the next one uses the same page-locked buffers; close frees them."""
+    """The result of a run does not change when the next run uses the same page-locked buffers; ``close`` frees them."""
     with warm.networks.acquire(warm.settings) as network:
         first, second = (
             network.run([pack(network.source, np.full(SHAPE, value, dtype=np.float32))])[0][0] for value in (3, 5)

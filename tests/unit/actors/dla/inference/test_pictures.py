@@ -1,4 +1,4 @@
-"""From pictures to an input tensor's numbers."""
+"""Conversion of pictures to the numbers of an input tensor."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def flat(pix_fmt: str, *levels: int, width: int = 32, height: int = 16) -> Video
 
 
 def test_colour_is_converted_by_the_picture_s_own_matrix_and_range() -> None:
-    """Limited-range black and white become 0 and 255; red depends on the matrix, which small pictures need not name."""
+    """Limited-range black and white become 0 and 255; red depends on the matrix, which small pictures may omit."""
     scaler = PictureScaler(fake_tensor("x", (1, 3, 8, 16)))
     black = scaler.scaled(flat("yuv420p", 16, 128, 128))
     white = scaler.scaled(flat("yuv420p", 235, 128, 128))
@@ -48,7 +48,7 @@ def test_grey_inputs_take_grey() -> None:
 
 
 def test_a_change_of_size_in_the_middle_is_followed() -> None:
-    """Every picture becomes the tensor's size, whatever came before it."""
+    """Every picture is scaled to the tensor's size, whatever the size of the previous picture."""
     scaler = PictureScaler(fake_tensor("x", (1, 3, 8, 8)))
     for width, height in ((32, 16), (64, 64), (32, 16), (8, 8)):
         assert scaler.scaled(flat("yuv420p", 100, 128, 128, width=width, height=height)).shape == (8, 8, 3)
@@ -60,7 +60,7 @@ def test_a_change_of_size_in_the_middle_is_followed() -> None:
     st.sampled_from(["rgb", "bgr"]),
 )
 def test_normalisation_is_per_channel_of_the_network(mean: list[float], scale: list[float], order: Any) -> None:
-    """(sample - mean) x scale, where mean and scale count in the order that the network's channels have."""
+    """The formula is (sample - mean) x scale; means and scales are in the order of the network's channels."""
     picture = np.arange(2 * 2 * 3, dtype=np.uint8).reshape(1, 2, 2, 3) * 20
     found = PixelRule(tuple(mean), tuple(scale), order).applied(picture, np.dtype(np.float32))
     ordered = picture if order == "rgb" else picture[..., ::-1]
@@ -78,7 +78,7 @@ def test_integers_are_rounded_and_kept_in_their_range(kind: DataType, scale: flo
 
 
 def test_a_last_batch_is_filled_up_and_a_spare_channel_is_nothing() -> None:
-    """Pictures that lack in a batch are copies of the last; the fourth channel of a pixel is 0."""
+    """A batch is padded with copies of its last picture; the fourth channel of a pixel is 0."""
     tensor = fake_tensor("x", (3, 4, 2, 2), DataType.UINT8, DataFormat.NHWC)
     pictures = [np.full((2, 2, 3), level, dtype=np.uint8) for level in (5, 9)]
     values = unpack(tensor, input_memory(tensor, pictures, PixelRule()))
@@ -87,7 +87,7 @@ def test_a_last_batch_is_filled_up_and_a_spare_channel_is_nothing() -> None:
 
 
 def test_wrong_numbers_of_means_are_refused() -> None:
-    """Two means are refused for one channel and for three."""
+    """Two means are refused for an input of one channel, and of three channels."""
     with pytest.raises(UsageError, match="2 means or scales"):
         PixelRule(mean=(1.0, 2.0)).applied(np.zeros((1, 2, 2, 3), dtype=np.uint8), np.dtype(np.float32))
 
@@ -102,7 +102,7 @@ def test_wrong_numbers_of_means_are_refused() -> None:
     ],
 )
 def test_inputs_that_are_no_pictures_are_refused(changes: dict[str, Any]) -> None:
-    """A network whose input no RGB or grey picture can fill is refused by name."""
+    """A network is refused by name if no RGB or grey picture fits its input."""
     with pytest.raises(Unsupported, match="which no picture has"):
         check_input(descriptor(**changes))
     check_input(descriptor(c=4, data_category=DataCategory.IMAGE, pixel_format=PixelFormat.A8R8G8B8))

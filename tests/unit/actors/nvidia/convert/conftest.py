@@ -1,4 +1,4 @@
-"""A device that runs the real kernels, on the processor."""
+"""Provides a device that runs the real kernels on the processor."""
 
 import pytest
 
@@ -21,5 +21,5 @@ def core() -> HostCudaCore:
 
 @pytest.fixture
 def machine(core: HostCudaCore) -> KernelMachine:
-    """A device that runs them."""
+    """Return a device that runs the kernels on the processor."""
     return KernelMachine(core=core)

@@ -1,4 +1,4 @@
-"""Conversion by kernels: the same bits as the reference, and memory that is counted and given back."""
+"""Conversion by kernels: the same bits as the reference, and all memory is counted and returned."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ ROOM_BYTES = 1 << 20
 
 @pytest.fixture
 def bench(machine: KernelMachine) -> Iterator[Bench]:
-    """That device, its converter, and room for pictures; all memory and streams must have come back in the end."""
+    """Provide the device, its converter, and memory for pictures; at the end no memory and no stream may be left."""
     cuda = Cuda(machine)
     bench = Bench(cuda, Converter(machine.core, cuda), ROOM_BYTES)
     yield bench
@@ -38,16 +38,16 @@ def bench(machine: KernelMachine) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("source", FORMATS)
 def test_kernels_are_the_reference(bench: Bench, source: str) -> None:
-    """From every format to every format, with every filter, up, down and by odd ratios: the same bytes."""
+    """The bytes are those of the reference between all formats, with every filter, up, down and by odd ratios."""
     for number, filter_ in enumerate(ScaleFilter):
         for seed, conversion in enumerate(conversions(FORMATS[source], filter_)):
-            if (seed + number) % 3 == 0:  # the GPU does all of them
+            if (seed + number) % 3 == 0:  # the GPU tests run all of them
                 bench.check(conversion, seed // 3)
 
 
 @pytest.mark.parametrize("fault", ["cuMemHostAlloc", "cuMemcpyHtoDAsync", "cuStreamCreate"])
 def test_what_fails_leaves_no_memory_behind(machine: KernelMachine, fault: str) -> None:
-    """A conversion that cannot be prepared has given its memory back when that is told."""
+    """A conversion that cannot be prepared has returned its memory when the error is raised."""
     cuda = Cuda(machine)
     converter = Converter(machine.core, cuda)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
@@ -60,7 +60,7 @@ def test_what_fails_leaves_no_memory_behind(machine: KernelMachine, fault: str) 
 @pytest.mark.parametrize("target", [NV12, P016])
 @pytest.mark.parametrize("is_reference", [False, True])
 def test_results_may_go_elsewhere(machine: KernelMachine, target: SurfaceFormat, *, is_reference: bool) -> None:
-    """One prepared conversion serves a ring of targets; the one it was prepared for is not touched then."""
+    """One prepared conversion can write to a ring of targets; then its default target is not written."""
     cuda = Cuda(machine)
     stream = cuda.stream()
     conversion = Conversion(source=NV12, source_size=(32, 16), target=target, target_size=(32, 16))
@@ -85,7 +85,7 @@ def test_results_may_go_elsewhere(machine: KernelMachine, target: SurfaceFormat,
 
 @pytest.mark.parametrize("good_streams", [0, 1])
 def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachine, good_streams: int) -> None:
-    """Neither its own stream is there, nor the memory that its kernels work in."""
+    """Neither the converter's stream nor the memory of its kernels is left."""
     cuda, budget = Cuda(machine), MemoryBudget(None)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
     converter = Converter(machine.core, cuda)
@@ -99,7 +99,7 @@ def test_a_conversion_that_cannot_be_opened_leaves_nothing(machine: KernelMachin
 
 
 def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
-    """Its weights and what lies between its passes are the budget's as long as it is open; idle things give way."""
+    """The conversion's weights and scratch memory count in the budget while it is open, and replace idle memory."""
     cuda = Cuda(machine)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(16, 16))
     converter = Converter(machine.core, cuda)
@@ -125,7 +125,7 @@ def test_what_converting_takes_is_counted(machine: KernelMachine) -> None:
 
 
 class HalfRefused(SurfaceConversion, SurfaceConverter):
-    """Begins to write to its target, and is refused what would come after that."""
+    """Begins to write to its target, and then fails."""
 
     def __init__(self, driver: FakeCudaDriver) -> None:
         self._driver = driver
@@ -136,7 +136,7 @@ class HalfRefused(SurfaceConversion, SurfaceConverter):
         return self
 
     def begin(self, surface_address: int, stream: Stream, target_address: int | None = None) -> None:
-        """Begin to copy, and fail."""
+        """Begin to copy, then fail."""
         assert target_address is not None
         self._driver.cuMemcpyDtoDAsync(target_address, surface_address, 16, stream.number)
         message = "there is no memory for the second kernel's code"
@@ -147,7 +147,7 @@ class HalfRefused(SurfaceConversion, SurfaceConverter):
 
 
 def test_nothing_is_under_way_to_memory_that_goes_back() -> None:
-    """A conversion that is refused halfway waits for what it began, which writes to the picture that is let go."""
+    """A conversion that fails halfway waits for its started work, which writes to the released picture."""
     driver = FakeCudaDriver()
     cuda, converter = Cuda(driver), HalfRefused(driver)
     memory = PicturePool(cuda)
@@ -160,7 +160,7 @@ def test_nothing_is_under_way_to_memory_that_goes_back() -> None:
 
 
 def test_a_driver_that_fails_says_so(machine: KernelMachine) -> None:
-    """A launch that the driver refuses is an error of the device."""
+    """A launch that the driver refuses is a ``DeviceError``."""
     cuda = Cuda(machine)
     conversion = Conversion(source=NV12, source_size=(32, 16), target=P016, target_size=(32, 16))
     converting = Converter(machine.core, cuda).prepare(conversion, 0)
@@ -170,7 +170,7 @@ def test_a_driver_that_fails_says_so(machine: KernelMachine) -> None:
 
 
 def test_without_a_compiler_the_reason_is_told() -> None:
-    """Where ``cuda.core`` cannot compile, there is no converter, and one line says why."""
+    """If ``cuda.core`` cannot compile, there is no converter, and one line states the reason."""
     converter, reason = compiled(Converter, Cuda(FakeCudaDriver()))
     assert converter is None
     assert reason.startswith("kernels cannot be compiled here: ")

@@ -1,4 +1,4 @@
-"""Conversion of surfaces: the reference against plain arithmetic and against swscale, the kernels against it."""
+"""Conversion of surfaces: the reference compared with plain arithmetic and with swscale."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ NV12, P016 = FORMATS["yuv420p"], FORMATS["yuv420p10le"]
 
 
 def weight(filter_: ScaleFilter, distance: Fraction) -> Fraction:
-    """Return a filter's value, as its textbook has it."""
+    """Return a filter's value by its textbook formula."""
     x, a = abs(distance), Fraction(-3, 5)
     if filter_ is ScaleFilter.BILINEAR:
         return max(Fraction(0), 1 - x)
@@ -39,7 +39,7 @@ def weight(filter_: ScaleFilter, distance: Fraction) -> Fraction:
 
 @dataclass(frozen=True)
 class Position:
-    """A target sample's place among the source's, which go on as they end."""
+    """The position of a target sample among the source's samples, whose last sample repeats at each end."""
 
     weights: dict[int, Fraction]
 
@@ -62,7 +62,7 @@ class Position:
 def positions(
     sizes: tuple[int, int], steps: tuple[int, int], firsts: tuple[Fraction, Fraction], filter_: ScaleFilter
 ) -> list[Position]:
-    """Return where an axis's target samples lie; pairs are (of the source, of the target)."""
+    """Return the positions of an axis's target samples; pairs are (of the source, of the target)."""
     found = []
     widening = max(Fraction(1), Fraction(sizes[0] * steps[1], sizes[1] * steps[0]))
     for number in range(sizes[1] // steps[1]):
@@ -73,7 +73,7 @@ def positions(
 
 
 def plainly(plane: NDArray[np.int64], conversion: Conversion, *, is_chroma: bool) -> list[list[Fraction]]:
-    """Return a plane's target samples in the source's levels, sample by sample, as definitions have them."""
+    """Return a plane's target samples in the source's levels, computed one by one from the definitions."""
     source, target = conversion.source, conversion.target
     here, there = conversion.source_location, conversion.target_location
     (wide, high), (wider, higher) = conversion.source_size, conversion.target_size
@@ -102,7 +102,7 @@ def _row(location: ChromaLocation) -> Fraction:
 
 @st.composite
 def tiny_conversions(draw: st.DrawFn) -> Conversion:
-    """Return a conversion of a handful of samples."""
+    """Draw a conversion of a few samples."""
     sides = st.integers(1, 4).map(lambda half: 2 * half)
     return Conversion(
         source=draw(st.sampled_from([*FORMATS.values()])),
@@ -118,7 +118,7 @@ def tiny_conversions(draw: st.DrawFn) -> Conversion:
 @settings(max_examples=60)
 @given(conversion=tiny_conversions(), seed=st.integers(0, 1 << 32))
 def test_the_reference_is_plain_arithmetic_rounded(conversion: Conversion, seed: int) -> None:
-    """Each sample is what definitions give, to within what rounding to the target's bits and to weights costs."""
+    """Each sample follows the definitions, except for the rounding of weights and of the target's bits."""
     surface = random_surface(conversion, seed)
     before = planes_of(surface, conversion.source, conversion.source_size)
     after = planes_of(converted(conversion, surface), conversion.target, conversion.target_size)
@@ -135,7 +135,7 @@ def test_the_reference_is_plain_arithmetic_rounded(conversion: Conversion, seed:
 
 @pytest.mark.parametrize("source", FORMATS)
 def test_other_bits_alone(source: str) -> None:
-    """More bits are exact, fewer are rounded with halves up and end at the largest; what lies below counts nowhere."""
+    """More bits are exact; fewer bits are rounded half up and limited; padding bits do not count."""
     for target in (each for each in FORMATS.values() if each.chroma == FORMATS[source].chroma):
         conversion = Conversion(source=FORMATS[source], source_size=(16, 8), target=target, target_size=(16, 8))
         surface = random_surface(conversion, target.bits)
@@ -148,7 +148,7 @@ def test_other_bits_alone(source: str) -> None:
 
 
 def test_an_identity_is_a_copy() -> None:
-    """Where format, size and places stay, bytes stay, even those that count for nothing; it takes no memory."""
+    """If format, size and chroma positions stay the same, so do all bytes, padding bits included, without memory."""
     conversion = Conversion(
         source=P016, source_size=(8, 4), target=P016, target_size=(8, 4), filter=ScaleFilter.LANCZOS
     )
@@ -161,7 +161,7 @@ def test_an_identity_is_a_copy() -> None:
 
 
 def test_moving_chroma_is_no_identity() -> None:
-    """The same format and size with chroma elsewhere is a conversion; where chroma is whole it lies nowhere else."""
+    """Moving chroma is a conversion, even with the same format and size; chroma at full resolution has one position."""
     moved = Conversion(
         source=NV12, source_size=(8, 4), target=NV12, target_size=(8, 4), target_location=ChromaLocation.TOP_LEFT
     )
@@ -173,7 +173,7 @@ def test_moving_chroma_is_no_identity() -> None:
 
 
 def test_a_name_tells_all_that_decides_a_bit() -> None:
-    """It is part of the encoder kind: version, filter, and both sides' sizes, layouts, bits and places of chroma."""
+    """The name in the encoder kind has version, filter, and size, layout, bits and chroma position of both sides."""
     conversion = Conversion(
         source=P016,
         source_size=(1920, 1080),
@@ -187,7 +187,7 @@ def test_a_name_tells_all_that_decides_a_bit() -> None:
 
 @pytest.mark.parametrize("size", [(0, 2), (2, -2), (3, 2), (2, 3)])
 def test_sizes_that_no_surface_has_are_refused(size: tuple[int, int]) -> None:
-    """4:2:0 has even sides, at both ends."""
+    """Both sizes of a conversion of 4:2:0 must be even."""
     with pytest.raises(Unsupported, match="no NV12 surface can be"):
         Conversion(source=NV12, source_size=size, target=NV12, target_size=(2, 2))
     with pytest.raises(Unsupported, match="no NV12 surface can be"):

@@ -1,4 +1,4 @@
-"""Packing by kernels: the bytes that the host gives, from any channels."""
+"""Packing by kernels gives the bytes of the host, for any channels."""
 
 import ctypes
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Pack = Callable[[StridedPicture], NDArray[np.uint8]]
 
 @pytest.fixture(params=["reference", "kernels"])
 def pack(request: pytest.FixtureRequest, core: HostCudaCore) -> Pack:
-    """Packs by the reference, or by the product's kernels on a device that runs them."""
+    """Return a packer: the reference, or the product's kernels on a device that runs them."""
     if request.param == "reference":
         return packed
     cuda = Cuda(KernelMachine(core=core))
@@ -44,7 +44,7 @@ def pack(request: pytest.FixtureRequest, core: HostCudaCore) -> Pack:
 
 
 def strided(channels: list[NDArray[Any]], pix_fmt: str, matrix: int | None = None, shift: int = 0) -> StridedPicture:
-    """Return a picture of three views."""
+    """Return a picture whose channels are three views."""
     height, width = channels[0].shape
     format_ = surface_format(pix_fmt)
     assert isinstance(format_, SurfaceFormat)
@@ -64,7 +64,7 @@ def strided(channels: list[NDArray[Any]], pix_fmt: str, matrix: int | None = Non
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("size", SIZES)
 def test_rgb_is_what_ffmpeg_makes_of_it(pack: Pack, size: tuple[int, int], matrix: int) -> None:
-    """Random and extreme pixels of every size and matrix give swscale's NV12, byte by byte."""
+    """Random and extreme pixels of every size and matrix become the bytes of swscale's NV12."""
     width, height = size
     for kind in ("noise", "extremes"):
         pixels = np.random.default_rng(matrix).integers(0, 256, (height, width, 4), dtype=np.uint8)
@@ -80,7 +80,7 @@ def test_rgb_is_what_ffmpeg_makes_of_it(pack: Pack, size: tuple[int, int], matri
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p", "yuv420p10le"])
 def test_samples_are_gathered_from_anywhere(pack: Pack, pix_fmt: str) -> None:
-    """With any distances, also backwards, a surface has the samples, and nothing else."""
+    """For any steps, also negative ones, a surface gets exactly the samples."""
     format_ = surface_format(pix_fmt)
     assert isinstance(format_, SurfaceFormat)
     wide, most = np.dtype(f"u{format_.sample_bytes}"), 1 << format_.bits
@@ -100,7 +100,7 @@ def test_samples_are_gathered_from_anywhere(pack: Pack, pix_fmt: str) -> None:
 
 @pytest.mark.parametrize("height", [16, 18, 480, 1080, 2160])
 def test_rows_of_chroma_keep_a_constant(height: int) -> None:
-    """The weights of each row sum to one, and no row lies outside the picture."""
+    """The weights of each row sum to one, and no row is outside the picture."""
     rows = chroma_rows(height)
     assert len(rows.firsts) == height // 2
     assert {sum(weights) for weights in rows.weights} == {1 << 12}

@@ -1,4 +1,4 @@
-"""Tensors by kernels: what the host makes, to the last bit, in new memory and in the caller's."""
+"""Tensors by kernels equal those of the host bit for bit, in new memory and in the caller's memory."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ CASE = BatchCase("yuv420p", (32, 24), Colour(), TensorFormat(size=(10, 6)))
 
 @pytest.fixture(params=["kernels", "reference"])
 def bench(machine: KernelMachine, request: pytest.FixtureRequest) -> Iterator[TensorBench]:
-    """That device with its kernels, or with the host's arithmetic; all memory and streams must come back."""
+    """Provide the device with its kernels, or the host's arithmetic; at the end no memory and no stream may be left."""
     cuda = Cuda(machine)
     reference = ReferenceTensors(lambda stream, work: machine.put(stream.number, work))
     bench = TensorBench(cuda, CompiledTensors(machine.core, cuda) if request.param == "kernels" else reference)
@@ -35,7 +35,7 @@ def bench(machine: KernelMachine, request: pytest.FixtureRequest) -> Iterator[Te
 
 
 def test_kernels_are_the_host(bench: TensorBench) -> None:
-    """Every format, type, layout and colour; cropped, scaled up and down: the same bits."""
+    """The bits are the same for every format, type, layout and colour, for crops, and scaled up and down."""
     for case in cases():
         bench.check(case)
 
@@ -50,13 +50,13 @@ def test_kernels_are_the_host(bench: TensorBench) -> None:
     ids=lambda case: case.pix_fmt,
 )
 def test_larger_pictures_are_the_hosts_too(bench: TensorBench, case: BatchCase) -> None:
-    """Which the host makes in many strips and blocks."""
+    """The bits are the same for pictures that the host processes in many strips and blocks."""
     bench.check(case)
 
 
 @pytest.mark.parametrize("way", ["array", "dlpack"])
 def test_the_callers_memory_is_filled(bench: TensorBench, way: str) -> None:
-    """It gets the tensor and is returned; its producer's stream is waited for."""
+    """The caller's memory gets the tensor and is returned; the stream of its producer is waited for."""
     wanted = bits_of(to_tensor(CASE.frames(), CASE.format))
     address = bench.put(np.zeros_like(wanted))
 
@@ -83,7 +83,7 @@ def test_the_callers_memory_is_filled(bench: TensorBench, way: str) -> None:
 def test_memory_that_does_not_fit_is_refused(
     bench: TensorBench, shape: tuple[int, ...], typestr: str, words: str
 ) -> None:
-    """Of another shape or type, on another device, or on the host."""
+    """Memory is refused if it has another shape or type, or is on another device or the host."""
     frames = bench.frames(CASE)
     with pytest.raises(UsageError, match=words):
         bench.maker.make(frames, CASE.format, CudaArray(4096, shape, typestr))
@@ -94,7 +94,7 @@ def test_memory_that_does_not_fit_is_refused(
 
 
 def test_bfloat16_goes_out_by_dlpack_only(bench: TensorBench) -> None:
-    """With its own type code; the CUDA array interface has none."""
+    """DLPack has a type code for bfloat16; the CUDA array interface has none."""
     case = BatchCase("yuv420p", (32, 24), Colour(), TensorFormat(size=(10, 6), dtype="bfloat16"))
     tensor = bench.maker.make(bench.frames(case), case.format)
     assert isinstance(tensor, DeviceArray)
@@ -104,7 +104,7 @@ def test_bfloat16_goes_out_by_dlpack_only(bench: TensorBench) -> None:
 
 
 def test_weights_of_few_formats_are_kept(bench: TensorBench) -> None:
-    """As in a training run with random crops."""
+    """Random crops, as in training, do not fill the memory with weights."""
     frames = bench.frames(CASE)
     for left in range(20):
         bench.maker.make(frames, TensorFormat(crop=(left, 0, 9, 9), size=(4, 4)))
@@ -112,7 +112,7 @@ def test_weights_of_few_formats_are_kept(bench: TensorBench) -> None:
 
 
 def test_a_refusal_leaves_nothing_behind(machine: KernelMachine, bench: TensorBench) -> None:
-    """Neither weights nor the tensor."""
+    """After a refusal, neither weights nor the tensor stay in memory."""
     frames = bench.frames(CASE)
     machine.faults["cuMemcpyHtoDAsync"] = 2
     with pytest.raises(DeviceMemory):

@@ -1,4 +1,4 @@
-"""CUDA's driver API at its edge: calls that answer codes, errors that say what to do."""
+"""Calls of CUDA's driver API: codes become errors with a next step."""
 
 import pickle
 
@@ -13,15 +13,15 @@ from codecfleet.testing.nvidia.fake_cuda import CONTEXT, FakeCudaDriver
 
 @given(code=st.integers(1, 2000))
 def test_every_code_is_an_error_of_ours(code: int) -> None:
-    """Any code becomes an error that names it and pickles."""
+    """Any code becomes an error that names the code and can be pickled."""
     with pytest.raises(DeviceError, match=f"CUDA error {code}") as caught:
         check_cuda(code, "cuThing")
-    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made a line ago
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - pickled one line above
     assert (type(again), again.message) == (type(caught.value), caught.value.message)
 
 
 class _NoDriver:
-    """Stands for a binding that finds no driver."""
+    """A binding that finds no driver."""
 
     def cuInit(self, flags: int) -> tuple[int]:  # noqa: N802 - the binding's own name
         """Refuse."""
@@ -30,14 +30,14 @@ class _NoDriver:
 
 
 def test_a_machine_without_a_driver_says_so() -> None:
-    """Where the binding finds no driver, the first line of what it says is the reason why no engine can be used."""
+    """If the binding finds no driver, the first line of its error is the reason why no engine can be used."""
     with pytest.raises(EngineUnfit, match=r"CUDA cannot be used here: .* via system search") as caught:
         Cuda(_NoDriver())
     assert "\n" not in caught.value.message
 
 
 def test_the_context_is_the_devices_primary_one_and_is_left_again() -> None:
-    """The primary context is used, and the thread's own context is current again after every call."""
+    """The primary context is used, and after every call the thread's own context is current again."""
     driver = FakeCudaDriver()
     cuda = Cuda(driver)
     assert cuda.context == CONTEXT

@@ -1,4 +1,4 @@
-"""What CUDA's results mean: one table, held against the driver API's own documentation."""
+"""The table of CUDA's results, compared with the driver API's documentation."""
 
 import re
 
@@ -14,7 +14,7 @@ TOLD_APART = {2: DeviceMemory, 801: EngineUnfit, 702: EngineHung}
 
 
 def test_names_are_those_of_the_driver_api() -> None:
-    """Each listed code is one of cuda.h's, under its name there, and has its reason."""
+    """Each listed code is in cuda.h under the same name, and has a reason."""
     assert {code: f"CUDA_ERROR_{result.name}" for code, result in FATAL_RESULTS.items()} == {
         code: RESULTS[code].name for code in FATAL_RESULTS
     }
@@ -22,7 +22,7 @@ def test_names_are_those_of_the_driver_api() -> None:
 
 
 def test_what_the_documentation_calls_the_end_of_a_process_is_listed() -> None:
-    """Every code of which cuda.h says that the process must be terminated, or that the context cannot be used."""
+    """The table has every code after which the process must end or the context cannot be used, as cuda.h says."""
     final = re.compile(r"process must be terminated|context cannot be used anymore|destroyed using")
     documented = {code for code, result in RESULTS.items() if final.search(" ".join((result.__doc__ or "").split()))}
     assert len(documented) >= 12, "the binding carries no documentation any more"

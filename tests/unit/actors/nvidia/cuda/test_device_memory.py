@@ -1,4 +1,4 @@
-"""Device memory that consumers read on streams of their own: it is written to when they are done, without a wait."""
+"""Device memory that consumers read on their own streams is overwritten only after they finish, without a wait."""
 
 import ctypes
 import threading
@@ -19,9 +19,9 @@ SIZE = 16
 
 
 class Bench:
-    """A pool on a device that does nothing before it is waited for, one writer, and consumers that copy what they see.
+    """A pool on a device that defers all work until a wait, one writer, and consumers that copy the buffers they read.
 
-    ``seen`` are (what a consumer should have seen, where it put what it saw).
+    ``seen`` has pairs: the expected bytes, and the place of a consumer's copy.
     """
 
     def __init__(self, driver: FakeCudaDriver | None = None, *, pools: bool = True, idle_bytes: int = 1 << 20) -> None:
@@ -33,7 +33,7 @@ class Bench:
         self._written = 0
 
     def written(self, *, wait: bool = True) -> PooledDeviceBuffer:
-        """Return a buffer with bytes of its own, complete as a decoder's pictures are."""
+        """Return a buffer with unique bytes, complete like a decoder's picture."""
         self._written += 1
         content = bytes([self._written % 251] * SIZE)
         with self.cuda.entered:
@@ -46,7 +46,7 @@ class Bench:
         return buffer
 
     def read(self, buffer: PooledDeviceBuffer, stream: Stream, said: int | None) -> None:
-        """Begin to copy a buffer in a stream, and say that it is the stream ``said``."""
+        """Begin to copy a buffer in a stream, and name the stream ``said`` as its reader."""
         expected = ctypes.string_at(buffer.address, SIZE)
         copy = self.cuda.allocate(SIZE)
         buffer.used_by(said)
@@ -54,7 +54,7 @@ class Bench:
         self.seen.append((expected, copy))
 
     def wrong(self) -> int:
-        """Wait for everything; return how many consumers saw something else than what they were given."""
+        """Wait for everything; return how many consumers read other bytes than expected."""
         self.cuda.wait_for_all()
         return sum(ctypes.string_at(copy, SIZE) != expected for expected, copy in self.seen)
 
@@ -62,7 +62,7 @@ class Bench:
 @pytest.mark.parametrize("pools", [True, False])
 @given(steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["named", "unknown", "both"])), max_size=12))
 def test_no_consumer_sees_what_is_written_later(*, pools: bool, steps: list[tuple[int, str]]) -> None:
-    """Whichever streams read buffers that are dropped at once, none sees the bytes of a later one."""
+    """Buffers are dropped at once; whichever streams read them, no consumer reads the bytes of a later buffer."""
     bench = Bench(pools=pools)
     streams = [bench.cuda.stream() for _ in range(3)]
     for number, kind in steps:
@@ -77,14 +77,14 @@ def test_no_consumer_sees_what_is_written_later(*, pools: bool, steps: list[tupl
 
 
 def test_a_return_waits_for_nothing_and_a_writer_for_the_event_alone() -> None:
-    """Dropping a buffer and taking it again runs no work of the consumer's; only writing it does."""
+    """Dropping and taking a buffer runs no work of its consumer; only writing to the buffer does."""
     bench = Bench()
     consumer = bench.cuda.stream()
     buffer = bench.written()
     bench.read(buffer, consumer, consumer.number)
     del buffer
     again = bench.written(wait=False)
-    assert len(bench.driver.streams[consumer.number]) == 2  # its copy, and the event
+    assert len(bench.driver.streams[consumer.number]) == 2  # the consumer's copy and the event
     assert "cuCtxSynchronize" not in bench.driver.calls
     del again
     assert bench.wrong() == 0
@@ -101,7 +101,7 @@ def test_buffers_are_reused_in_the_order_of_their_return() -> None:
 
 
 def test_events_are_used_again() -> None:
-    """A consumer of a thousand pictures costs the driver as many events as there are buffers."""
+    """A consumer of a thousand pictures needs only as many events as there are buffers."""
     bench = Bench()
     consumer = bench.cuda.stream()
     for _ in range(20):
@@ -113,7 +113,7 @@ def test_events_are_used_again() -> None:
 
 
 def test_events_of_freed_memory_are_used_again() -> None:
-    """Without memory pools too, where freeing waits for the device: it does not lose the events."""
+    """Without memory pools, where freeing waits for the device, events are reused too."""
     bench = Bench(pools=False, idle_bytes=0)
     consumer = bench.cuda.stream()
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_events_of_freed_memory_are_used_again() -> None:
 
 
 def test_one_wait_serves_all_whose_consumer_is_unknown() -> None:
-    """Of consumers that name no stream, the first buffer's reuse waits for all of them."""
+    """If consumers name no stream, one wait, when the first buffer is reused, serves all buffers."""
     bench = Bench()
     held = [bench.written() for _ in range(5)]
     for buffer in held:
@@ -138,7 +138,7 @@ def test_one_wait_serves_all_whose_consumer_is_unknown() -> None:
 
 
 class Interrupted(FakeCudaDriver):
-    """A driver that lets others work while somebody waits for everything, once everything is done."""
+    """A driver that runs others' code during a wait for everything, after everything is done."""
 
     meanwhile: list[Callable[[], None]]
 
@@ -151,7 +151,7 @@ class Interrupted(FakeCudaDriver):
 
 
 def test_a_wait_is_for_what_was_there_when_it_began() -> None:
-    """A buffer that returns while two threads wait is waited for itself, though both have waited."""
+    """A buffer that returns while two threads wait still needs a wait of its own."""
     driver = Interrupted()
     driver.meanwhile = []
     bench = Bench(driver)
@@ -164,7 +164,7 @@ def test_a_wait_is_for_what_was_there_when_it_began() -> None:
     held.clear()
 
     def others() -> None:
-        held.append(bench.written())  # waits too, and is done first
+        held.append(bench.written())  # this thread waits too, and finishes first
         nonlocal late
         bench.read(late, consumer, UNKNOWN_STREAM)
         del late
@@ -176,7 +176,7 @@ def test_a_wait_is_for_what_was_there_when_it_began() -> None:
 
 
 def test_a_thread_s_default_stream_is_known_in_that_thread_alone() -> None:
-    """A buffer that another thread drops is reused behind everything: the number 2 means another stream there."""
+    """A buffer dropped by another thread waits for everything, because stream 2 is another stream in that thread."""
     for there, waits in ((False, 0), (True, 1)):
         bench = Bench()
         held = [bench.written()]
@@ -192,7 +192,7 @@ def test_a_thread_s_default_stream_is_known_in_that_thread_alone() -> None:
 
 @pytest.fixture
 def refusing() -> Iterator[Bench]:
-    """A bench whose driver records no event, as of a stream that is gone."""
+    """Provide a bench whose driver records no event, as for a closed stream."""
     bench = Bench()
     bench.driver.faults["cuEventRecord"] = 400
     yield bench
@@ -200,7 +200,7 @@ def refusing() -> Iterator[Bench]:
 
 
 def test_a_stream_that_is_gone_makes_the_consumer_unknown(refusing: Bench) -> None:
-    """Where no event can be had, the buffer is reused behind everything, and dropping it raises nothing."""
+    """Without an event, the buffer is reused after all work of the device; dropping the buffer raises nothing."""
     buffer = refusing.written()
     refusing.read(buffer, refusing.cuda.stream(), 12345)
     del buffer
@@ -210,7 +210,7 @@ def test_a_stream_that_is_gone_makes_the_consumer_unknown(refusing: Bench) -> No
 
 
 def test_a_failed_wait_loses_no_buffer_and_no_consumer() -> None:
-    """The caller gets the driver's error; the next one waits for everything."""
+    """The caller gets the driver's error; the next caller waits for everything."""
     bench = Bench()
     consumer = bench.cuda.stream()
     buffer = bench.written()
@@ -228,7 +228,7 @@ def test_a_failed_wait_loses_no_buffer_and_no_consumer() -> None:
 
 @pytest.mark.parametrize("pools", [True, False])
 def test_what_is_freed_is_freed_behind_its_consumers(*, pools: bool) -> None:
-    """Memory beyond what may lie idle goes when its consumers are done: with memory pools, without a wait."""
+    """Idle memory beyond the limit is freed after its consumers finish, with memory pools without a wait."""
     bench = Bench(pools=pools, idle_bytes=0)
     consumer = bench.cuda.stream()
     for _ in range(3):
@@ -242,7 +242,7 @@ def test_what_is_freed_is_freed_behind_its_consumers(*, pools: bool) -> None:
 
 
 def test_memory_that_is_reclaimed_is_free_at_once_and_behind_its_consumer() -> None:
-    """What others shall have instead is freed when the call returns, and not before its consumer has read it."""
+    """Reclaimed memory is free when the call returns, but not before its consumer has read it."""
     bench = Bench()
     consumer = bench.cuda.stream()
     buffer = bench.written()

@@ -1,4 +1,4 @@
-"""A budget of memory: never exceeded, never negative, and all of it comes back."""
+"""A memory budget is never exceeded and never negative, and gets all memory back."""
 
 import gc
 import queue
@@ -21,7 +21,7 @@ from codecfleet.testing.nvidia.fake_device import drop_idle
 
 
 class Memory:
-    """Memory of some size that others use too; it knows what was not given back."""
+    """Memory of a limited size that others use too; it knows which addresses were not freed."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -30,11 +30,11 @@ class Memory:
 
     @property
     def used_bytes(self) -> int:
-        """How much of it is allocated."""
+        """The number of allocated bytes."""
         return sum(self.blocks.values())
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of that many bytes."""
+        """Return the address of this many bytes."""
         if self.used_bytes + size_bytes > self.size_bytes:
             message = "the driver has no more"
             raise DeviceMemory(message)
@@ -56,7 +56,7 @@ class Memory:
 def test_it_is_never_exceeded_and_all_comes_back(
     total: int, real: int, idle_max: int, steps: list[tuple[str, int]]
 ) -> None:
-    """Whatever two keepers borrow and return, what is taken is what is allocated, and in the end nothing."""
+    """Whatever two keepers take and return, the budget counts exactly the allocated bytes, and none at the end."""
     budget, below = MemoryBudget(total), Memory(real)
     keepers = {name: BufferPool(below.allocate, below.free, idle_max, budget) for name in ("first", "second")}
     owners: list[tuple[int, PooledBuffer]] = []
@@ -106,7 +106,7 @@ def test_idle_things_give_way_one_by_one_in_order() -> None:
 
 
 def test_the_drivers_word_counts_too() -> None:
-    """Where the driver has none although the budget has, idle things give way; its error passes if none is left."""
+    """If the driver has no memory although the budget has, idle memory is freed; then the driver's error is raised."""
     budget, below = MemoryBudget(1000), Memory(10)
     keeper = BufferPool(below.allocate, below.free, 1000, budget)
     held = keeper.acquire(4)
@@ -137,14 +137,14 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
     first = keeper.acquire(5)
     assert not late
     late.append(keeper.acquire(8))
-    del first  # 4 and 5 are too much, and freeing one lets go of another
+    del first  # 4 and 5 are too much, and freeing one of them releases another buffer
     assert not late
     drop_idle(keeper)
     assert (budget.taken_bytes, below.used_bytes) == (0, 0)
 
 
 def test_the_longest_idle_buffer_goes_first() -> None:
-    """Beyond what may lie idle, and where room is needed, buffers go in the order in which they came back."""
+    """Above the idle limit, or if room is needed, buffers are freed in the order of their return."""
     budget, below = MemoryBudget(100), Memory(100)
     keeper = BufferPool(below.allocate, below.free, 10, budget)
     owners = [keeper.acquire(size) for size in (4, 5, 3)]
@@ -158,7 +158,7 @@ def test_the_longest_idle_buffer_goes_first() -> None:
 
 
 def test_many_threads_stay_within_it() -> None:
-    """However many take and give back at once, the total is never exceeded and everything comes back."""
+    """With many threads that take and return memory, the total is never exceeded, and everything returns."""
     budget = MemoryBudget(3)
     most: list[int] = []
     failed: list[int] = []
@@ -179,7 +179,7 @@ def test_many_threads_stay_within_it() -> None:
 
 
 def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
-    """Every buffer acquired on one thread and released on another returns once."""
+    """Every buffer taken in one thread and released in another returns once."""
     budget, below = MemoryBudget(None), Memory(10_000)
     keeper = BufferPool(below.allocate, below.free, 40, budget)
     handed: queue.SimpleQueue[PooledBuffer | None] = queue.SimpleQueue()
@@ -202,7 +202,7 @@ def test_buffers_come_back_from_whichever_thread_lets_go_of_them() -> None:
 
 @given(first=st.integers(0, 90), count=st.integers(1, 10))
 def test_page_locked_memory_is_in_use_while_a_view_of_it_exists(first: int, count: int) -> None:
-    """What lies in a buffer stays there while some view of it does, and then it is freed."""
+    """A buffer keeps its content while a view of it exists, and is freed afterwards."""
     driver = FakeCudaDriver()
     memory = PinnedMemory(Cuda(driver), idle_bytes=0)
     samples = np.asarray(memory.acquire(100))
@@ -231,7 +231,7 @@ print("ending")
 
 
 def test_nothing_goes_back_when_the_interpreter_ends() -> None:
-    """A buffer in use then stays as it is, silently: the driver may be gone."""
+    """At exit a buffer in use is left alone without an error, because the driver may be gone."""
     done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, check=True, text=True)
     assert (done.stdout.split(), done.stderr) == (["freed", "ending"], "")
 

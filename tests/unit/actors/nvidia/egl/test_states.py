@@ -1,4 +1,4 @@
-"""The life of a stream's ends, in any order of what may happen."""
+"""The states of a stream's ends, for any order of events."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ OVER = {EndState.CLOSED, EndState.ABANDONED}
 
 @given(st.lists(st.sampled_from(EndEvent)))
 def test_an_end_that_is_over_stays_so(happenings: list[EndEvent]) -> None:
-    """Whatever happens: no connection comes back after its end, and a failure is never closed in order."""
+    """After any events, an ended connection stays ended, and a failed end never closes normally."""
     state, has_ended, has_failed = EndState.UNCONNECTED, False, False
     for happening in happenings:
         try:
@@ -39,14 +39,14 @@ def test_an_end_that_is_over_stays_so(happenings: list[EndEvent]) -> None:
 
 @pytest.mark.parametrize("state", EndState)
 def test_every_state_can_be_closed(state: EndState) -> None:
-    """Closing ends in one of the two last states, and closing again changes nothing."""
+    """Closing always leads to one of the two final states, and closing again changes nothing."""
     closed = next_state(state, EndEvent.CLOSE)
     assert closed in OVER
     assert next_state(closed, EndEvent.CLOSE) is closed
 
 
 def test_the_consumer_connects_first() -> None:
-    """A producer waits while there is no consumer, connects once there is one, and never a second time."""
+    """A producer waits for a consumer, connects once the consumer has, and never connects twice."""
     assert [may_connect_producer(state) for state in (StreamState.CREATED, StreamState.CONNECTING)] == [False, True]
     for state in set(StreamState) - {StreamState.CREATED, StreamState.CONNECTING}:
         with pytest.raises(UsageError, match="had a producer"):
@@ -55,7 +55,7 @@ def test_the_consumer_connects_first() -> None:
 
 @pytest.mark.parametrize("state", [state for state in StreamState if state is not StreamState.CREATED])
 def test_a_stream_has_one_consumer(state: StreamState) -> None:
-    """A second consumer is refused before the driver sees it."""
+    """A second consumer is refused before the driver is called."""
     check_consumer(StreamState.CREATED)
     with pytest.raises(UsageError, match="had a consumer"):
         check_consumer(state)
@@ -63,7 +63,7 @@ def test_a_stream_has_one_consumer(state: StreamState) -> None:
 
 @given(st.integers(0, PRESENTED_MOST), st.data())
 def test_a_producer_never_waits_in_the_driver(fifo_frames: int, data: st.DataObject) -> None:
-    """However its consumer takes frames: at most 64 are out, and no more wait than the FIFO holds."""
+    """However the consumer takes frames, at most 64 frames are out, and no more wait than the FIFO holds."""
     out = unseen = 0
     for takes in data.draw(st.lists(st.booleans(), max_size=200)):
         if takes:

@@ -1,4 +1,4 @@
-"""What tests of NVDEC's pool keep in it: keys, and sessions that know what was done to them."""
+"""Keys and fake sessions for tests of NVDEC's pool."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from codecfleet.actors.surfaces.formats import surface_format
 
 
 def key(codec: str = "h264", width: int = 64) -> SessionKey:
-    """Return what a session may be made for."""
+    """Return the key of a session."""
     surface = surface_format("yuv420p")
     assert surface is not None
     return SessionKey(codec, "yuv420p", surface, width, 64)
@@ -15,7 +15,7 @@ def key(codec: str = "h264", width: int = 64) -> SessionKey:
 
 @dataclass(eq=False)
 class Session:
-    """Stands for a session: it knows what was done to it."""
+    """A fake session that records the calls."""
 
     key: SessionKey
     is_clean: bool = True

@@ -1,4 +1,4 @@
-"""NVDEC as a picture decoder, over a device that is as unhelpful as the real one."""
+"""NVDEC as a picture decoder, on a device with the peculiarities of the real one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,7 +49,7 @@ EditPackets = Callable[[list[tuple[int, Packet]]], list[tuple[int, Packet]]]
 
 @dataclass
 class Bench:
-    """A decoder and the device below it."""
+    """A decoder and its fake device."""
 
     driver: FakeCudaDriver = field(default_factory=FakeCudaDriver)
     has_kernel: bool = False
@@ -71,7 +71,7 @@ class Bench:
 
 @pytest.fixture(params=[False, True], ids=["host", "kernel"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    """A device that takes surfaces apart itself, and one that leaves it to the host."""
+    """Provide a device that splits planes itself, and one that leaves this to the host."""
     return Bench(has_kernel=request.param)
 
 
@@ -96,7 +96,7 @@ def opened(path: Path) -> Iterator[tuple[OpenTrack, list[tuple[int, Packet]]]]:
 def decoded(
     decoder: PictureDecoder[VideoFrame], path: Path, entry: int = 0, edit: EditPackets = lambda packets: packets
 ) -> Iterator[tuple[int | None, PictureHash]]:
-    """Yield (packet, hash) of a clip's pictures, from the ``entry``-th keyframe on, its packets changed by ``edit``."""
+    """Yield (packet, hash) of a clip's pictures from the ``entry``-th keyframe on; ``edit`` changes the packets."""
     with opened(path) as (track, packets):
         keys = [place for place, (_, packet) in enumerate(packets) if packet.is_keyframe]
         for number, picture in decoder.decode(track, iter(edit(packets[keys[entry] :])), DecodeTally()):
@@ -118,7 +118,7 @@ def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
 def test_nothing_is_given_back_that_is_still_written_to(
     bench: Bench, clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing waits for unfinished pictures: their memory may be reused at once."""
+    """Closing waits for unfinished pictures, because their memory may be reused at once."""
     left: list[int] = []
     destroy = bench.driver.cuStreamDestroy
 
@@ -135,7 +135,7 @@ def test_nothing_is_given_back_that_is_still_written_to(
 
 
 def test_pictures_outlive_the_next_call(bench: Bench, clips: dict[str, Path]) -> None:
-    """A picture that somebody keeps does not change when the decoder goes on, or when its session is closed."""
+    """A kept picture does not change when the decoder continues, or when its session is closed."""
     with opened(clips["h264.mkv"]) as (track, packets):
         kept = [picture for _, picture in bench.decoder.decode(track, iter(packets), DecodeTally())]
     bench.pool.close()
@@ -146,8 +146,8 @@ def test_pictures_outlive_the_next_call(bench: Bench, clips: dict[str, Path]) ->
 @pytest.mark.parametrize("picture", [0, 3, 25])
 @pytest.mark.parametrize("name", ["h264.mkv", "vp8.webm"])
 def test_a_picture_left_out_is_missed(bench: Bench, clips: dict[str, Path], name: str, picture: int) -> None:
-    """However the decoder shifts its timestamps, one picture too few is an error before the range ends."""
-    # Picture 0 is what the new session is tried with.
+    """However the decoder shifts timestamps, a missing picture is an error before the range ends."""
+    # picture 0 is the one that a new session decodes first as a trial
     bench.device.left_out = frozenset({picture + 1})
     with pytest.raises(EngineFailed, match="left out 1 pictures"):
         list(decoded(bench.decoder, clips[name]))
@@ -174,7 +174,7 @@ def test_a_failed_copy_is_the_devices_error(bench: Bench, clips: dict[str, Path]
 
 
 def test_what_the_device_cannot_is_its_own_reason(bench: Bench, clips: dict[str, Path]) -> None:
-    """A refusal costs no session."""
+    """A refused track costs no session."""
     bench.refusal = "it has no such engine"
     with pytest.raises(EngineUnfit, match="no such engine"):
         list(decoded(bench.decoder, clips["h264.mkv"]))
@@ -196,7 +196,7 @@ def _untimed(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
 
 
 def _doubled(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
-    # Both are on their way at once: the decoder shows neither before it has seen what follows.
+    # Both pictures are in the decoder, which returns neither before it has the next packets.
     packets[2][1].pts = packets[1][1].pts
     return packets
 
@@ -213,7 +213,7 @@ def _doubled(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
 def test_packets_in_doubt_are_left_to_software(
     bench: Bench, clips: dict[str, Path], edit: EditPackets, kind: type[DeviceError], reason: str
 ) -> None:
-    """Packets that NVDEC could not be trusted with end the range with the reason, and its session."""
+    """A packet that NVDEC might decode wrongly ends the range and its session, with the reason."""
     with pytest.raises(kind, match=reason):
         list(decoded(bench.decoder, clips["h264.mkv"], edit=edit))
     assert list(decoded(bench.decoder, clips["h264.mkv"])) == list(decoded(SOFTWARE, clips["h264.mkv"]))
@@ -230,7 +230,7 @@ def _captioned(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
 
 
 def test_captions_are_never_lost(bench: Bench, clips: dict[str, Path]) -> None:
-    """Software's pictures bring captions to the encoder and NVDEC's do not: who meets them leaves the range alone."""
+    """Software's pictures keep captions but NVDEC's pictures lose them, so NVDEC gives up the range at a caption."""
     with opened(clips["h264.mkv"]) as (track, packets):
         pictures = list(SOFTWARE.decode(track, iter(_captioned(packets)), DecodeTally()))
     assert sum("A53_CC" in frame_side_data(picture) for _, picture in pictures) == 1
@@ -239,7 +239,7 @@ def test_captions_are_never_lost(bench: Bench, clips: dict[str, Path]) -> None:
 
 
 def test_a_lost_packet_is_no_silent_loss(bench: Bench, clips: dict[str, Path]) -> None:
-    """The picture of a packet cut to nothing is missed."""
+    """An empty packet's picture is reported as missing."""
 
     def cut(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
         number, packet = packets[5]
@@ -252,7 +252,7 @@ def test_a_lost_packet_is_no_silent_loss(bench: Bench, clips: dict[str, Path]) -
 
 
 def test_times_only_count_where_order_does_not_tell(bench: Bench, clips: dict[str, Path]) -> None:
-    """VP9 without any times decodes: its pictures come in the order of its packets."""
+    """VP9 without any times is decoded, because its pictures come in the order of the packets."""
     with opened(clips["vp9.webm"]) as (track, packets):
         for _, packet in packets:
             packet.pts = None

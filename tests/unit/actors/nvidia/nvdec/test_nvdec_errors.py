@@ -1,4 +1,4 @@
-"""What PyNvVideoCodec's decoder says, as one of our errors."""
+"""The errors of PyNvVideoCodec's decoder become our errors."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from codecfleet.errors import DeviceError, DeviceLost, DeviceMemory, EngineFaile
 
 
 class PyNvVCExceptionUnsupported(Exception):
-    """As the package names what it cannot do."""
+    """Has the name of the package's exception for unsupported features."""
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ class PyNvVCExceptionUnsupported(Exception):
     ],
 )
 def test_a_fault_is_told_by_its_code_then_by_its_class(error: Exception, kind: type[DeviceError]) -> None:
-    """A known code says what it is; a class of the package's does where there is none; the rest is a failure."""
+    """A known code decides; without a code, the class of the package's exception; any other error is a failure."""
     assert type(mapped(error, "NVDEC cannot open a session")) is kind
 
 
@@ -37,5 +37,5 @@ def test_our_own_errors_pass() -> None:
 
 @given(st.text())
 def test_any_message_is_one_of_ours(text: str) -> None:
-    """Any message of the package becomes an error of ours."""
+    """Any message of the package becomes one of our errors."""
     assert mapped(RuntimeError(text), "NVDEC cannot open a session").next_step

@@ -1,4 +1,4 @@
-"""Sessions that are opened behind everybody's back: who waits for them, who does not, and who gets them."""
+"""Sessions that are opened in the background: which callers wait for them, and which get them."""
 
 import queue
 import threading
@@ -19,11 +19,11 @@ from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
 from .pooled import Session, key
 
 LIMIT_S = 30.0
-"""After which a test has failed; nothing waits so long otherwise."""
+"""The time limit of a wait, which only a failing test reaches."""
 
 
 class Maker:
-    """Makes a session whenever it is told to, or fails as it is told; ``begun`` is what it has been asked for."""
+    """Makes a session when it is told to, or fails as it is told; ``begun`` has the requested keys."""
 
     def __init__(self) -> None:
         self.begun: queue.Queue[SessionKey] = queue.Queue()
@@ -32,7 +32,7 @@ class Maker:
         self.threads: set[threading.Thread] = set()
 
     def __call__(self, wanted: SessionKey) -> Session:
-        """Wait for the order, and follow it."""
+        """Wait for the test's order, and obey the order."""
         self.threads.add(threading.current_thread())
         self.begun.put(wanted)
         error = self._orders.get(timeout=LIMIT_S)
@@ -42,16 +42,16 @@ class Maker:
         return self.made[-1]
 
     def finish(self, error: DeviceError | None = None) -> None:
-        """Let the opening under way end, or the next one that is begun."""
+        """Let the current opening end, or the next one."""
         self._orders.put(error)
 
     def began(self) -> str:
-        """Wait until an opening is under way; return its codec."""
+        """Wait until an opening begins; return its codec."""
         return self.begun.get(timeout=LIMIT_S).codec
 
 
 class Waits(threading.Condition):
-    """A condition that knows who waits on it."""
+    """A condition that knows which threads wait on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,21 +59,21 @@ class Waits(threading.Condition):
         self._waiting: set[str] = set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait, and let others know."""
+        """Wait, and record the waiting thread."""
         with self._names:
             self._waiting.add(threading.current_thread().name)
             self._names.notify_all()
         return super().wait(timeout)
 
     def until(self, name: str) -> None:
-        """Return when a thread of that name waits, or has waited."""
+        """Return once a thread of that name waits, or has waited."""
         with self._names:
             assert self._names.wait_for(lambda: name in self._waiting, LIMIT_S)
 
 
 @dataclass
 class Borrower:
-    """Somebody who holds a session until told to give it back."""
+    """A caller that holds a session until it is told to return it."""
 
     got: "Future[Session]" = field(default_factory=Future)
     done: threading.Event = field(default_factory=threading.Event)
@@ -93,7 +93,7 @@ class Borrower:
 
 
 class Bench:
-    """A pool, its maker, and those who borrow."""
+    """A pool, its maker, and its callers."""
 
     def __init__(self, enough: int | None = None) -> None:
         self.maker = Maker()
@@ -102,7 +102,7 @@ class Bench:
         self._borrowers = 0
 
     def wait_for(self, codec: str = "h264", *, non_blocking: bool = True) -> Borrower:
-        """Have somebody ask who waits; return when that one does."""
+        """Start a caller that waits; return when it waits."""
         borrower = self.ask(codec, SessionRequest() if non_blocking else None)
         assert borrower.thread is not None
         self.waits.until(borrower.thread.name)
@@ -129,7 +129,7 @@ class Bench:
                 borrower.request.is_over = True
 
     def refused(self, codec: str = "h264") -> SessionRequest:
-        """Ask for something that takes too long; return the request, which is not over yet."""
+        """Make a request that would wait too long; return the request, which is not over yet."""
         request = SessionRequest()
         with pytest.raises(EngineBusy, match="still being opened"), self.pool.acquire(key(codec), request=request):
             pass
@@ -145,12 +145,12 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    """A pool whose sessions open when the test says so."""
+    """Provide a pool whose sessions open when the test says so."""
     return Bench()
 
 
 def test_a_session_without_a_waiter_is_opened_all_the_same(bench: Bench) -> None:
-    """As many sessions open as were wanted at once, one by one; callers behind too many openings do without."""
+    """As many sessions open as were wanted at once, one by one; callers behind too many openings go without."""
     waiting = [bench.wait_for() for _ in range(PATIENT_OPENINGS + 1)]
     requests = [bench.refused() for _ in range(4)]
     assert bench.pool.counts.refused == 4
@@ -206,14 +206,14 @@ def test_if_no_session_returns_in_time_another_is_opened(monkeypatch: pytest.Mon
 
 
 def _join_maker(bench: Bench) -> None:
-    """Wait until nothing is to be opened any more."""
+    """Wait until no opening is left."""
     for each in bench.maker.threads:
         each.join(LIMIT_S)
         assert not each.is_alive()
 
 
 def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
-    """While one opening is under way, no other begins; callers without a fallback wait however many are ahead."""
+    """Only one opening runs at a time; callers without a fallback wait, however many openings come first."""
     waiting = [bench.wait_for(non_blocking=False) for _ in range(PATIENT_OPENINGS + 4)]
     assert bench.maker.began() == "h264"
     assert bench.maker.begun.empty()
@@ -227,7 +227,7 @@ def test_only_one_is_opened_at_a_time(bench: Bench) -> None:
 
 
 def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
-    """A session without a waiter is opened when no caller waits."""
+    """A session without a waiter is opened only when no caller waits."""
     waiting = [bench.wait_for() for _ in range(3)]
     bench.refused("vp9")
     late = bench.wait_for("hevc", non_blocking=False)
@@ -242,7 +242,7 @@ def test_those_who_wait_come_before_those_who_do_not(bench: Bench) -> None:
 
 
 def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
-    """No caller waits for an opening while a session of the kind is idle, and unneeded ones are not opened."""
+    """No caller waits for an opening while a matching session is idle, and unneeded sessions are not opened."""
     bench.maker.finish()
     first = bench.wait_for(non_blocking=False)
     session = first.session()
@@ -262,7 +262,7 @@ def test_a_session_that_comes_back_serves_who_waits(bench: Bench) -> None:
 
 
 def test_an_opening_goes_to_the_next_caller(bench: Bench) -> None:
-    """A segment that went without is over: the next one waits for what was begun for it, and no other is begun."""
+    """A session whose caller went without goes to the next caller, and no other session is opened for that caller."""
     blocker = bench.wait_for("vp9", non_blocking=False)
     assert bench.maker.began() == "vp9"
     behind = [bench.wait_for("hevc", non_blocking=False) for _ in range(2)]
@@ -281,7 +281,7 @@ def test_an_opening_goes_to_the_next_caller(bench: Bench) -> None:
 
 
 def test_a_failure_without_a_waiter_is_raised_to_the_next_caller(bench: Bench) -> None:
-    """The next caller gets the error, once; then it is tried again."""
+    """The next caller gets the error once; the call after that tries again."""
     waiting = [bench.wait_for("hevc") for _ in range(3)]
     bench.refused()
     bench.refused()
@@ -300,7 +300,7 @@ def test_a_failure_without_a_waiter_is_raised_to_the_next_caller(bench: Bench) -
 
 
 def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
-    """Closing leaves no thread and no session, and cancels openings that nobody waits for."""
+    """Closing leaves no thread and no session, and cancels openings without a waiter."""
     waiting = [bench.wait_for() for _ in range(3)]
     for _ in range(3):
         bench.refused()
@@ -321,7 +321,7 @@ def test_closing_waits_for_what_is_being_opened(bench: Bench) -> None:
 
 
 class Instant:
-    """Makes sessions at once, and knows the most that were alive of each kind."""
+    """Makes sessions at once, and counts the most that existed of each key."""
 
     def __init__(self) -> None:
         self.alive: dict[SessionKey, int] = {}
@@ -340,7 +340,7 @@ class Instant:
     requiring_device=st.lists(st.booleans(), min_size=6, max_size=6),
 )
 def test_no_more_sessions_than_threads(threads: int, rounds: int, kinds: int, requiring_device: list[bool]) -> None:
-    """However threads ask, wait, go without and return, there is one session per thread and kind at most."""
+    """However threads ask, wait, go without and return, there is at most one session per thread and key."""
     pool = NvdecPool(maker := Instant(), 32)  # type: ignore[arg-type]
     codecs = ("h264", "hevc", "vp9")[:kinds]
 

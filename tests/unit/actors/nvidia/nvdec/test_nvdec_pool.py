@@ -1,4 +1,4 @@
-"""Warm sessions: handed out one at a time, kept while they are clean, closed once."""
+"""Warm sessions are lent to one caller at a time, kept while they are clean, and closed once."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from .pooled import Session, key
 
 @dataclass
 class Maker:
-    """Makes sessions, unless it is told to fail; ``limit`` is how many may be alive."""
+    """Makes sessions, or fails when told to; at most ``limit`` may be open."""
 
     errors: list[DeviceError] = field(default_factory=list)
     limit: int = 1000
@@ -38,22 +38,22 @@ class Maker:
 
     @property
     def alive(self) -> list[Session]:
-        """Those that were not closed."""
+        """The sessions that are not closed."""
         return [session for session in self.made if not session.closed]
 
 
 def pool_of(maker: Callable[[SessionKey], Session], idle_max: int = 4) -> NvdecPool:
-    """Return a pool that makes what ``maker`` makes."""
+    """Return a pool with the sessions of ``maker``."""
     return NvdecPool(maker, idle_max)  # type: ignore[arg-type]
 
 
 def counts_of(pool: NvdecPool) -> tuple[int, int, int]:
-    """Return how many sessions were made, handed out and closed."""
+    """Return the numbers of sessions made, lent and closed."""
     return pool.counts.made, pool.counts.in_use, pool.counts.closed
 
 
 def test_two_at_once_get_two_and_the_last_used_first() -> None:
-    """No two callers share a session; the one returned last is handed out first."""
+    """No two callers share a session; the session returned last is lent first."""
     pool = pool_of(maker := Maker())
     with pool.acquire(key()) as one, pool.acquire(key()) as other:
         assert one is not other
@@ -63,7 +63,7 @@ def test_two_at_once_get_two_and_the_last_used_first() -> None:
 
 
 def test_the_longest_idle_goes_first() -> None:
-    """Beyond the limit of idle sessions the one that was idle longest is closed."""
+    """Above the limit of idle sessions, the session that was idle longest is closed."""
     pool = pool_of(maker := Maker(), idle_max=2)
     for codec in ("h264", "hevc", "vp9"):
         with pool.acquire(key(codec)):
@@ -77,7 +77,7 @@ def test_the_longest_idle_goes_first() -> None:
 
 
 def test_full_memory_takes_the_idle_sessions() -> None:
-    """Where memory does not hold another session, the one that was idle longest is given up for it."""
+    """If there is no memory for another session, the session that was idle longest is closed."""
     pool = pool_of(maker := Maker(limit=2))
     for codec in ("h264", "hevc", "vp9"):
         with pool.acquire(key(codec)):
@@ -97,7 +97,7 @@ def test_other_errors_are_not_tried_again() -> None:
 
 
 def test_a_new_session_is_tried_with_what_comes_first() -> None:
-    """The driver's part of opening comes with the first picture, so that is decoded before anybody has the session."""
+    """The driver opens its decoder at the first picture, so a new session decodes that picture as a trial."""
     pool = pool_of(maker := Maker())
     for _ in range(2):
         with pool.acquire(key(), b"first"):
@@ -106,7 +106,7 @@ def test_a_new_session_is_tried_with_what_comes_first() -> None:
 
 
 def test_a_session_that_fails_at_its_first_picture_is_closed() -> None:
-    """The waiting caller gets the reason, and nothing of the session is left."""
+    """The waiting caller gets the reason, and the failed session is closed."""
 
     class Failing(Session):
         def prime(self, first: bytes) -> None:
@@ -138,7 +138,7 @@ _steps = st.one_of(
     steps=st.lists(_steps, max_size=30), idle_max=st.integers(0, 3), limit=st.integers(1, 6), total=st.integers(1, 6)
 )
 def test_no_session_is_lost_or_shared(steps: list[tuple[str, object]], idle_max: int, limit: int, total: int) -> None:
-    """In any order of calls, each session has one user, is closed at most once, and is accounted for."""
+    """After any calls, each session has one user, is closed at most once, and is counted."""
     budget = MemoryBudget(total * session_bytes(key()))
     pool = NvdecPool(maker := Maker(limit=limit), idle_max, budget)  # type: ignore[arg-type]
     limit = min(limit, total)
@@ -179,7 +179,7 @@ def _acquire(pool: NvdecPool, wanted: SessionKey, in_use: list[tuple[ExitStack, 
 
 
 def test_without_a_thread_to_open_sessions_no_caller_waits() -> None:
-    """Where no thread can be started the caller gets an error, and the next one tries again."""
+    """If no thread can be started, the caller gets an error, and the next caller tries again."""
     pool = pool_of(maker := Maker())
     threading.stack_size(1 << 46)  # more than there is
     try:

@@ -1,4 +1,4 @@
-"""NVDEC and wanted pictures: it feeds, copies and keeps no more than they need, and its session stays warm."""
+"""For wanted pictures, NVDEC feeds, copies and keeps no more than needed, and the session stays warm."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -34,9 +34,9 @@ COUNT = 24
 CLIP = Clip(
     times=constant_times(COUNT), options=(("x264-params", "keyint=24:scenecut=0:bframes=2:b-adapt=0:b-pyramid=none"),)
 )
-"""One group of pictures; two of three are not referred to."""
+"""One group of pictures; no other picture refers to two of every three."""
 PRIMED = 1
-"""A new session decodes its first packet once before."""
+"""How many packets a new session decodes before its range: the first packet, as a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _decode(
 @settings(max_examples=25)
 @given(chosen=st.sets(st.integers(0, COUNT - 1), min_size=1))
 def test_each_wanted_picture_is_copied_once(film: Film, chosen: set[int]) -> None:
-    """On the device and to the host: software's samples, and no copy of another surface."""
+    """Wanted pictures equal those of software, on the device and on the host, and no other surface is copied."""
     device = FakeDevice()
     expected = [film.pictures[number] for number in sorted(chosen)]
     times = frozenset(each.ticks for each in expected)
@@ -98,7 +98,7 @@ def test_each_wanted_picture_is_copied_once(film: Film, chosen: set[int]) -> Non
 
 @pytest.mark.parametrize(("number", "fed"), [(0, 1), (1, 3), (3, 2), (COUNT - 1, 9)])
 def test_nothing_is_fed_that_a_wanted_picture_does_not_need(film: Film, number: int, fed: int) -> None:
-    """Neither a picture that no other refers to, nor a packet after the last wanted picture's."""
+    """A picture to which no other refers is not fed, nor is a packet after that of the last wanted picture."""
     device, tally = FakeDevice(), DecodeTally()
     found = list(_decode(device.gpu.pictures, film.path, frozenset({film.times[number]}), tally=tally))
     assert [picture_hash(each.pts, each) for _, each in found] == [film.pictures[number]]
@@ -107,7 +107,7 @@ def test_nothing_is_fed_that_a_wanted_picture_does_not_need(film: Film, number: 
 
 @pytest.mark.parametrize("by_packet", [True, False])
 def test_a_caller_with_all_its_pictures_may_stop(film: Film, *, by_packet: bool) -> None:
-    """The session was flushed before the last picture came, so that it serves the next range."""
+    """The session is flushed before the last picture comes, so a caller may stop there without losing the session."""
     device = FakeDevice()
     for numbers in ([0], [5], [3, 9, 10], range(16), [COUNT - 1]):
         times = frozenset(film.times[number] for number in numbers)
@@ -118,7 +118,7 @@ def test_a_caller_with_all_its_pictures_may_stop(film: Film, *, by_packet: bool)
 
 @pytest.mark.parametrize("packet", [1, 4])
 def test_a_wrong_picture_is_reported_before_the_last_wanted_one_comes(film: Film, packet: int) -> None:
-    """A caller that stops at its last picture cannot miss that one before it was wrong, even if nobody wants that."""
+    """A wrong picture, even an unwanted one, is reported before a caller can stop at the last wanted picture."""
     device = FakeDevice()
 
     def report(number: int) -> None:
@@ -131,7 +131,7 @@ def test_a_wrong_picture_is_reported_before_the_last_wanted_one_comes(film: Film
 
 
 def test_an_unwanted_picture_that_does_not_come_is_missed(film: Film) -> None:
-    """A wanted picture may refer to it."""
+    """A missing unwanted picture is an error, because a wanted picture may refer to it."""
     device = FakeDevice()
     device.decoder.left_out = frozenset({PRIMED + 1})
     with pytest.raises(EngineFailed, match="left out 1 pictures"):

@@ -1,4 +1,4 @@
-"""Packets on their way to NVDEC's parser, against FFmpeg's own filters and against the rules of H.265."""
+"""Packets for NVDEC's parser, compared with FFmpeg's own filters and with the rules of H.265."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def _units(annex_b: bytes) -> list[bytes]:
 
 
 class _Track:
-    """A clip's packets, their presentation times, and what FFmpeg's filter makes of them."""
+    """A clip's packets, their presentation times, and the result of FFmpeg's filter."""
 
     def __init__(self, path: Path, filter_name: str = "") -> None:
         with av.open(str(path)) as container:
@@ -47,7 +47,7 @@ class _Track:
                 self.filtered = [b"".join(bytes(each) for each in filter_.filter(packet)) for packet in packets]
 
     def fed(self, first: int = 0) -> dict[int, bytes]:
-        """Return what a feeder gives for the packets from ``first`` on, by their numbers."""
+        """Return the feeder's chunks for the packets from ``first`` on, by packet number."""
         feeder = Feeder(self.codec, self.extradata)
         chunks = (feeder.chunk(number, self.packets[number]) for number in range(first, len(self.packets)))
         return {chunk.number: chunk.payload for chunk in chunks if chunk is not None}
@@ -64,7 +64,7 @@ def _track(folder: Path, encoder: str, params: str, suffix: str = ".mp4", *, fil
 @pytest.mark.parametrize("gop", ["open-gop=1", "open-gop=0"])
 @pytest.mark.parametrize(("encoder", "quiet"), [("libx264", ""), ("libx265", QUIET)])
 def test_units_are_those_of_ffmpegs_filter(tmp_path: Path, encoder: str, quiet: str, gop: str, suffix: str) -> None:
-    """Unit by unit it is what FFmpeg's Annex B filter gives, but that parameter sets come once, and first."""
+    """Units equal those of FFmpeg's Annex B filter, except that parameter sets come only once, at the beginning."""
     track = _track(tmp_path, encoder, f"{GOP}:{gop}:{quiet}", suffix, filtered=True)
     fed = track.fed()
     assert list(fed) == list(range(len(track.packets)))
@@ -78,7 +78,7 @@ def test_units_are_those_of_ffmpegs_filter(tmp_path: Path, encoder: str, quiet: 
 
 
 def _without_headers(track: _Track) -> bytes:
-    """Return the first packet as a feeder gives it that has begun before."""
+    """Return the first packet's chunk from a feeder that has already begun."""
     feeder = Feeder(track.codec, track.extradata)
     feeder.chunk(0, track.packets[0])
     again = feeder.chunk(1, track.packets[0])
@@ -87,7 +87,7 @@ def _without_headers(track: _Track) -> bytes:
 
 
 def test_annex_b_stays_as_it_is(tmp_path: Path) -> None:
-    """Packets of a transport stream are Annex B already: nothing but the headers is added."""
+    """Packets of a transport stream are already Annex B: only the parameter sets are added."""
     track = _track(tmp_path, "libx264", GOP, ".ts")
     fed = track.fed()
     assert fed[0].endswith(track.packets[0])
@@ -114,7 +114,7 @@ def _kept(packets: Sequence[Sequence[int]]) -> list[int]:
     )
 )
 def test_leading_pictures_go_with_the_point_they_belong_to(kinds: list[int]) -> None:
-    """A RASL picture is dropped if its IRAP is a broken link, or a CRA that starts a sequence; nothing else is."""
+    """Only RASL pictures are dropped, if their IRAP is a broken link or a CRA that starts a sequence."""
     packets = [[CRA]] + [[kind, kind] for kind in kinds]
     anchors = [0]
     for number, (kind, *_) in enumerate(packets[1:], start=1):
@@ -136,7 +136,7 @@ def test_leading_pictures_go_with_the_point_they_belong_to(kinds: list[int]) -> 
 
 
 def test_an_end_of_sequence_counts_wherever_it_lies() -> None:
-    """It may end one picture's packet or begin the next one's."""
+    """An end of sequence may end one picture's packet or begin the next."""
     assert _kept([[IDR_W_RADL, END_OF_SEQUENCE], [CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 3]
     assert _kept([[IDR_W_RADL], [END_OF_SEQUENCE, CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 3]
     assert _kept([[IDR_W_RADL], [CRA, CRA], [RASL_N], [TRAIL_R]]) == [0, 1, 2, 3]
@@ -144,7 +144,7 @@ def test_an_end_of_sequence_counts_wherever_it_lies() -> None:
 
 @pytest.mark.parametrize("codec", ["vp8", "vp9", "av1", "mpeg2video"])
 def test_other_codecs_are_fed_as_they_are(codec: str) -> None:
-    """Nothing is added to packets that know no parameter sets outside."""
+    """Nothing is added to packets of codecs without separate parameter sets."""
     feeder = Feeder(codec, b"\x01\x02\x03\x04")
     chunks = [feeder.chunk(number, b"\x10\x20\x30") for number in range(2)]
     assert [chunk.payload for chunk in chunks if chunk is not None] == [b"\x10\x20\x30"] * 2
@@ -152,7 +152,7 @@ def test_other_codecs_are_fed_as_they_are(codec: str) -> None:
 
 
 def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
-    """The packets of VP8 show what a software decoder shows, alternate references included."""
+    """The packets of VP8 show as many pictures as a software decoder, with alternate references."""
     options = (("auto-alt-ref", "1"), ("lag-in-frames", "16"), ("deadline", "good"), ("cpu-used", "5"))
     path = make_clip(tmp_path / "clip.webm", Clip(times=constant_times(40), encoder="libvpx", options=options))
     with av.open(str(path)) as container:
@@ -172,7 +172,7 @@ def test_a_hidden_picture_of_vp8_is_not_shown(tmp_path: Path) -> None:
     packets=st.lists(st.lists(st.binary(max_size=12), max_size=4).map(_prefixed) | st.binary(max_size=40), max_size=5),
 )
 def test_a_view_of_a_packet_is_fed_like_its_bytes(codec: str, packets: list[bytes], *, is_prefixed: bool) -> None:
-    """Of whatever comes, the same chunks are made; what they hold is theirs, not the packet's."""
+    """A view of a packet gives the same chunks as bytes, and the chunks do not refer to the packet."""
     extradata_ = EXTRADATA.get(codec, b"") if is_prefixed else b""
     one, other = Feeder(codec, extradata_), Feeder(codec, extradata_)
     for number, data in enumerate(packets):
@@ -194,7 +194,7 @@ SEQUENCES = {
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_new_is_what_was_not_stated_before(tmp_path: Path, name: str) -> None:
-    """A stream that goes on as it began says nothing new; one of another size does, with its first packet."""
+    """Only the first packet of a stream of another size states new parameters; later packets state nothing new."""
     encoder, options = SEQUENCES[name]
     plain = Clip(times=constant_times(18), encoder=encoder, options=options, width=64, height=64)
     track, other = (
@@ -203,14 +203,14 @@ def test_new_is_what_was_not_stated_before(tmp_path: Path, name: str) -> None:
     feeder = Feeder(track.codec, track.extradata, (64, 64), _stated(track))
     again = feeder.chunk(0, track.packets[0])
     assert again is not None
-    # VP8 has no configuration, and SVT-AV1 writes its own before it has settled everything.
+    # VP8 has no configuration, and SVT-AV1 writes its configuration before all values are settled.
     assert again.is_new is (track.codec in ("vp8", "av1"))
     for number, data in enumerate([*track.packets[1:], *track.packets]):
         chunk = feeder.chunk(number, data)
         assert chunk is not None
         assert not chunk.is_new, number
     if name == "h264.mp4":
-        return  # its parameter sets lie beside the packets
+        return  # the parameter sets are outside the packets
     for each, packets in ((other, other.packets), (track, track.packets)):
         news = [chunk for chunk in map(feeder.chunk, range(len(packets)), packets) if chunk and chunk.is_new]
         assert [(chunk.number, chunk.headers.begins) for chunk in news] == [(0, True)], each.codec
@@ -218,12 +218,12 @@ def test_new_is_what_was_not_stated_before(tmp_path: Path, name: str) -> None:
 
 
 def _stated(track: _Track) -> CodedSequence | None:
-    """Return what a decoder knows of VP9 from elsewhere."""
+    """Return the parameters of VP9 that are known from outside the packets."""
     return vp9_headers(track.packets[0], (64, 64)).sequence if track.codec == "vp9" else None
 
 
 def test_a_size_within_a_sequence_is_told(tmp_path: Path) -> None:
-    """A VP9 frame of another size that is not a key frame scales its references: not a new sequence."""
+    """A VP9 frame of another size that is not a key frame scales its references, and begins no sequence."""
     clip = Clip(times=constant_times(3), encoder="libvpx-vp9", options=(("deadline", "realtime"),))
     key, *others = _Track(make_clip(tmp_path / "clip.webm", clip)).packets
     assert not any(vp9_headers(data, (64, 48)).resizes for data in (key, *others))
@@ -236,13 +236,13 @@ def test_a_size_within_a_sequence_is_told(tmp_path: Path) -> None:
 
 
 def _intra_only(width: int, height: int) -> bytes:
-    """Return the beginning of a hidden VP9 frame that refers to no other (profile 0)."""
+    """Return the beginning of a hidden VP9 frame (profile 0) that refers to no other frame."""
     bits = f"10{0:02b}0100{1:01b}00{0x498342:024b}{5:08b}{width - 1:016b}{height - 1:016b}" + "0" * 5
     return int(bits, 2).to_bytes(len(bits) // 8, "big")
 
 
 def test_several_parameter_sets_leave_it_open() -> None:
-    """Where a configuration holds two sets of the decoded layer, a picture chooses; a set of another layer is none."""
+    """With two sets for the decoded layer, the pictures choose between them; a set for another layer does not count."""
     first, second, layered = b"\x42\x01\xaa", b"\x42\x01\xbb", b"\x42\x09\xcc"
     assert len(Feeder("hevc", annex_b([first, second])).sequence) == 2
     assert len(Feeder("hevc", annex_b([first, layered, first])).sequence) == 1
@@ -251,7 +251,7 @@ def test_several_parameter_sets_leave_it_open() -> None:
 
 @given(data=st.binary(max_size=60))
 def test_noise_states_nothing_that_raises(data: bytes) -> None:
-    """The headers of any packet are read without an error."""
+    """The headers of any bytes are read without an error."""
     for headers in (vp8_headers(data), vp9_headers(data, (64, 48)), av1_headers(data)):
         assert headers.shown >= 0
 
@@ -266,7 +266,7 @@ def test_noise_states_nothing_that_raises(data: bytes) -> None:
     ],
 )
 def test_captions_are_known_by_how_they_begin(codec: str, data: bytes, *, expected: bool) -> None:
-    """ATSC's, a DVD's and SCTE 20's captions are told from other user data, in the codecs that have them."""
+    """Captions of ATSC, DVDs and SCTE 20 are distinguished from other user data, in each codec that has them."""
     units = [data, b"\x26\x01\xaf"]
     for extradata_, packet in ((b"", annex_b(units)), (EXTRADATA[codec], _prefixed(units))):
         chunk = Feeder(codec, extradata_).chunk(0, memoryview(packet))
@@ -276,7 +276,7 @@ def test_captions_are_known_by_how_they_begin(codec: str, data: bytes, *, expect
 
 @pytest.mark.parametrize(("codec", "unit"), [("h264", b"\x67\x01GA94"), ("hevc", b"\x42\x01GA94")])
 def test_only_messages_carry_captions(codec: str, unit: bytes) -> None:
-    """A parameter set with a caption's bytes is still a parameter set."""
+    """A parameter set with the bytes of a caption has no captions."""
     data = unit + b"\xb5\x00\x31GA94\x03"
     chunk = Feeder(codec, EXTRADATA[codec]).chunk(0, _prefixed([data]))
     assert chunk is not None

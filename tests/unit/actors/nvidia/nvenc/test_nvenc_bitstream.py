@@ -1,4 +1,4 @@
-"""What is done to NVENC's bitstream: parameter sets out of band, colour and HDR values in it."""
+"""Changes to NVENC's bitstream: parameter sets are moved out of band, colour and HDR values are added."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -29,13 +29,13 @@ from tests.unit.actors.encode.test_encoders import DISPLAY as MASTERING
 
 CODECS = (Codec.H264, Codec.HEVC, Codec.AV1)
 PLAIN = VideoFormat(128, 96, "yuv420p", Fraction(25))
-DISPLAY = replace(MASTERING, min_luminance=Fraction(1, 16))  # which AV1 can state exactly, too
+DISPLAY = replace(MASTERING, min_luminance=Fraction(1, 16))  # AV1 can state this ratio exactly, too
 HDR = HdrStatic(mastering=DISPLAY, light=ContentLight(1000, 400))
 COLOUR = Colour(range=2, primaries=9, transfer=16, matrix=9, chroma_location=3)
 
 
 def plain_stream(codec: Codec) -> tuple[bytes, list[bytes]]:
-    """Return parameter sets and packets that say nothing of colour."""
+    """Return parameter sets and packets that state no colours."""
     settings: EncoderSettings = settle(software_request(codec, preset=1), PLAIN, Fraction(1, 25))
     packets = []
     with SoftwareEncoder(settings) as encoder:
@@ -57,7 +57,7 @@ def decoded(codec: Codec, extradata: bytes, packets: list[bytes]) -> list[av.Vid
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_colour_aspect_and_hdr_arrive_at_a_decoder(codec: Codec) -> None:
-    """A decoder of the finished packets sees every value that the encoder has no setting for, and every picture."""
+    """A decoder sees every picture, and every value for which the encoder has no setting."""
     wanted = VideoFormat(128, 96, "yuv420p", Fraction(25), sample_aspect_ratio=Fraction(4, 3), colour=COLOUR, hdr=HDR)
     sets, packets = plain_stream(codec)
     writer = BitstreamWriter(codec, wanted, sets)
@@ -66,7 +66,7 @@ def test_colour_aspect_and_hdr_arrive_at_a_decoder(codec: Codec) -> None:
     assert len(frames) == 3
     first = frames[0]
     assert (first.color_range, first.color_primaries, first.color_trc, first.colorspace) == (2, 9, 16, 9)
-    if codec is not Codec.AV1:  # whose sequence header has no aspect ratio: the container states it
+    if codec is not Codec.AV1:  # AV1's sequence header has no aspect ratio: the container states the ratio
         context = av.CodecContext.create("libdav1d" if codec is Codec.AV1 else codec.value, "r")
         context.extradata = writer.extradata
         context.decode(av.Packet(finished[0]))
@@ -84,7 +84,7 @@ def test_colour_aspect_and_hdr_arrive_at_a_decoder(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC])
 def test_parameter_sets_leave_the_packets(codec: Codec) -> None:
-    """In-band sets that repeat what is out of band go; the slices stay as they are."""
+    """In-band sets that repeat the out-of-band sets are removed; the slices do not change."""
     sets, packets = plain_stream(codec)
     writer = BitstreamWriter(codec, PLAIN, sets)
     assert writer.extradata == b"".join(b"\x00\x00\x00\x01" + unit for unit in nal_units(sets))
@@ -94,7 +94,7 @@ def test_parameter_sets_leave_the_packets(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC])
 def test_other_parameter_sets_are_an_error_until_a_change_was_asked_for(codec: Codec) -> None:
-    """Segments could not be joined if one had other parameter sets; after a reconfiguration they stay in band."""
+    """Other parameter sets would keep segments from being joined; after a reconfiguration they stay in band."""
     sets, packets = plain_stream(codec)
     other = BitstreamWriter(codec, VideoFormat(128, 96, "yuv420p", Fraction(25), colour=COLOUR), sets).extradata
     writer = BitstreamWriter(codec, PLAIN, sets)
@@ -115,7 +115,7 @@ def test_a_packet_without_a_picture_is_an_error(codec: Codec) -> None:
 
 
 def test_an_av1_packet_that_is_cut_short_is_an_error() -> None:
-    """AV1 states sizes, which expose a missing end."""
+    """AV1 states sizes, so a missing end is noticed."""
     sets, packets = plain_stream(Codec.AV1)
     writer = BitstreamWriter(Codec.AV1, PLAIN, sets)
     with pytest.raises(EngineFailed, match="truncated"):
@@ -130,14 +130,14 @@ def test_an_encoder_without_parameter_sets_is_an_error(codec: Codec) -> None:
 
 
 def test_nothing_to_say_is_no_filter() -> None:
-    """Unspecified values are not written, so nothing unknown is claimed."""
+    """Unspecified values are not written."""
     assert {metadata_filter(codec, PLAIN) for codec in CODECS} == {""}
     assert hdr_units(Codec.HEVC, HdrStatic()) == ()
 
 
 @given(st.integers(0, 65535), st.integers(0, 65535), st.sampled_from([Codec.H264, Codec.HEVC]))
 def test_hdr_messages_never_hold_a_start_code(most: int, average: int, codec: Codec) -> None:
-    """Whatever the values, the message is one NAL unit, and reads back."""
+    """For any values, the message is one NAL unit, and is read back unchanged."""
     (unit,) = hdr_units(codec, HdrStatic(light=ContentLight(most, average)))
     assert all(code not in unit for code in (b"\x00\x00\x00", b"\x00\x00\x01", b"\x00\x00\x02"))
     body = unit[1 if codec is Codec.H264 else 2 :].replace(b"\x00\x00\x03", b"\x00\x00")
@@ -146,7 +146,7 @@ def test_hdr_messages_never_hold_a_start_code(most: int, average: int, codec: Co
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_obus_or_an_error(data: bytes) -> None:
-    """Reading OBUs ends, and gives back every byte it was given, or says that they are none."""
+    """Reading OBUs from any bytes ends, and returns all the bytes or raises an error."""
     try:
         units = list(obus(data))
     except EngineFailed:

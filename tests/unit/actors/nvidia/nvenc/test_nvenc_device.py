@@ -1,4 +1,4 @@
-"""One device's NVENC: capabilities asked once and held against the settings, encoders counted."""
+"""One device's NVENC: its capabilities, queried once and compared with the settings, and its encoders, counted."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +23,7 @@ NV12 = FORMATS["yuv420p"]
 
 
 def test_capabilities_are_asked_once_a_codec() -> None:
-    """Each question makes a whole CUDA context, so it is asked once however many sessions follow."""
+    """Each query makes a CUDA context, so each codec is queried only once, however many sessions follow."""
     package = FakeNvenc()
     device = NvencDevice(package)
     for _ in range(3):
@@ -34,7 +34,7 @@ def test_capabilities_are_asked_once_a_codec() -> None:
 
 
 def test_a_segment_gets_an_encoder_of_its_own() -> None:
-    """Every encoder has its own rate control; those that are closed are gone from the driver."""
+    """Every encoder has its own rate control; the driver has no encoder left after its session is closed."""
     package = FakeNvenc(sessions_max=1)
     device = NvencDevice(package)
     for number in range(3):
@@ -46,7 +46,7 @@ def test_a_segment_gets_an_encoder_of_its_own() -> None:
 
 
 def test_the_encoder_is_made_on_the_visible_device_with_the_workers_handles() -> None:
-    """The one visible GPU is number 0; the worker's context is passed on, and nothing unasked for."""
+    """The encoder gets the one visible GPU (number 0) and the worker's context, and nothing that was not requested."""
     package = FakeNvenc()
     device = NvencDevice(package, cuda=Cuda(FakeCudaDriver()))
     device.open(SETTINGS, FORMATS["yuv420p10le"], *SIZE, from_host=False)
@@ -82,7 +82,7 @@ def test_the_encoder_is_made_on_the_visible_device_with_the_workers_handles() ->
 def test_what_the_device_lacks_is_named_before_an_encoder_is_made(
     lacking: dict[str, int], settings: NvencSettings, surface: SurfaceFormat, named: str
 ) -> None:
-    """Each demand of the settings is held against the driver's answers."""
+    """Each requirement of the settings is compared with the driver's answers."""
     package = FakeNvenc(capabilities={"h264": lacking})
     with pytest.raises(EngineUnfit, match=named):
         NvencDevice(package).open(settings, surface, *SIZE, from_host=True)
@@ -99,7 +99,7 @@ def test_no_encoder_and_no_such_codec_say_so() -> None:
 
 
 def test_what_no_nvenc_does_is_refused_without_asking_the_device() -> None:
-    """Sizes and formats that the package would misread do not reach it."""
+    """The package does not get sizes and formats that it would misread."""
     package = FakeNvenc()
     with pytest.raises(Unsupported, match="65x64"):
         NvencDevice(package).open(SETTINGS, NV12, 65, 64, from_host=True)
@@ -107,7 +107,7 @@ def test_what_no_nvenc_does_is_refused_without_asking_the_device() -> None:
 
 
 def test_a_capability_that_the_package_does_not_name_is_not_there() -> None:
-    """Older builds of the package name fewer capabilities; those are not assumed."""
+    """Older builds of the package report fewer capabilities; missing ones count as absent."""
     silent = EncoderCapabilities(Codec.H264, {"width_max": 4096})
     assert not silent.has("yuv422_encode")
     assert silent.b_frames_max == 0
@@ -115,7 +115,7 @@ def test_a_capability_that_the_package_does_not_name_is_not_there() -> None:
 
 
 def test_encoders_take_of_the_devices_budget() -> None:
-    """What an encoder needs is taken while it is open; beyond the budget none opens, and the driver is not asked."""
+    """An open encoder counts in the budget; above the budget no encoder is opened, and the driver is not asked."""
     package = FakeNvenc()
     budget = MemoryBudget(150 << 20)
     device = NvencDevice(package, budget=budget)
@@ -131,7 +131,7 @@ def test_encoders_take_of_the_devices_budget() -> None:
 
 
 def test_an_encoder_that_the_driver_refuses_takes_nothing() -> None:
-    """A refusal leaves the budget as it was."""
+    """A refusal does not change the budget."""
     budget = MemoryBudget(1 << 30)
     device = NvencDevice(FakeNvenc(sessions_max=0), free_bytes=lambda: 1 << 40, budget=budget)
     with pytest.raises(SessionLimit):

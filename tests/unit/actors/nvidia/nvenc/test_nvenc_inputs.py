@@ -1,4 +1,4 @@
-"""Pictures as the package takes them: sizes checked, samples moved exactly, host told from device."""
+"""Pictures for the package: sizes are checked, samples copied exactly, host and device distinguished."""
 
 from fractions import Fraction
 from typing import Any
@@ -24,7 +24,7 @@ NV12, P010 = SURFACES["yuv420p"], SURFACES["yuv420p10le"]
 
 
 def frame_of(pix_fmt: str, seed: int) -> tuple[VideoFrame, list[np.ndarray[Any, Any]]]:
-    """Return a frame of noise and its planes' samples."""
+    """Return a frame of noise and the samples of its planes."""
     generator = np.random.default_rng(seed)
     frame = VideoFrame(WIDTH, HEIGHT, pix_fmt)
     frame.time_base = Fraction(1, 25)
@@ -41,7 +41,7 @@ def frame_of(pix_fmt: str, seed: int) -> tuple[VideoFrame, list[np.ndarray[Any, 
 @pytest.mark.parametrize("pix_fmt", PIX_FMTS)
 @given(seed=st.integers(0, 2**32))
 def test_software_samples_arrive_exactly(pix_fmt: str, seed: int) -> None:
-    """Every sample is where the surface has it: chroma in pairs, 10 bits in the upper bits, no padding."""
+    """Every sample is at its place in the surface: chroma in pairs, 10 bits in the upper bits, no padding."""
     frame, samples = frame_of(pix_fmt, seed)
     surface = SURFACES[pix_fmt]
     data = host_input(frame, surface, WIDTH, HEIGHT)
@@ -61,13 +61,13 @@ def test_software_samples_arrive_exactly(pix_fmt: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("pix_fmt", "width"), [("yuv420p", WIDTH + 2), ("yuv422p", WIDTH)])
 def test_another_frame_is_refused(pix_fmt: str, width: int) -> None:
-    """A frame of another size or format is not converted but refused."""
+    """A frame of another size or format is refused, not converted."""
     with pytest.raises(EncoderFailed, match=pix_fmt):
         host_input(VideoFrame(width, HEIGHT, pix_fmt), NV12, WIDTH, HEIGHT)
 
 
 def test_what_is_no_picture_is_refused() -> None:
-    """Neither text nor numbers pass, nor what lies elsewhere."""
+    """Text, numbers, and pictures in the other memory are refused."""
     for pixels in ("text", 3, None, device_frame()):
         with pytest.raises(EncoderFailed, match="takes pictures in host memory"):
             host_input(pixels, NV12, 64, 32)
@@ -84,7 +84,7 @@ def device_frame(*, gap_bytes: int = 0, pitch_bytes: int = 64, bits: int = 8) ->
 
 
 def test_a_device_frame_with_gaps_or_another_format_is_refused() -> None:
-    """The package takes planes that are tight and one behind the other alone."""
+    """The package takes only contiguous planes without padding."""
     for frame in (device_frame(gap_bytes=64), device_frame(pitch_bytes=128)):
         with pytest.raises(EncoderFailed, match="gaps"):
             device_input(frame, NV12, 64, 32)
@@ -97,7 +97,7 @@ def test_a_device_frame_with_gaps_or_another_format_is_refused() -> None:
 
 @pytest.mark.parametrize("pix_fmt", PIX_FMTS)
 def test_a_frame_that_lies_upside_down_is_read_from_its_top(pix_fmt: str) -> None:
-    """FFmpeg turns pictures over by negative line sizes alone; what is encoded is what is shown."""
+    """FFmpeg flips pictures by negative line sizes; the encoder gets the displayed order of rows."""
     frame = VideoFrame(WIDTH, HEIGHT, pix_fmt)
     for number, plane in enumerate(frame.planes):
         plane.update(np.random.default_rng(number).bytes(plane.buffer_size))
@@ -109,6 +109,6 @@ def test_a_frame_that_lies_upside_down_is_read_from_its_top(pix_fmt: str) -> Non
     for plane in device_planes(surface, 0, WIDTH, HEIGHT):
         size_bytes = plane.rows * plane.row_bytes
         rows, again = (each[at : at + size_bytes].reshape(-1, plane.row_bytes) for each in (upright, turned))
-        # Of 4:2:2 the package counts both planes of chroma as one, in pairs.
+        # for 4:2:2 the package counts both chroma planes as one plane of pairs
         assert np.array_equal(again, rows[::-1])
         at += size_bytes

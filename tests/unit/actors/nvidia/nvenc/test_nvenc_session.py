@@ -1,4 +1,4 @@
-"""The NVENC session over the fake package: numbers and times, reconfiguring, faults, device input."""
+"""The NVENC session on the fake package: numbers and times, reconfiguration, faults, device input."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -39,7 +39,7 @@ def software(number: int, pts: int | None = None) -> VideoFrame:
 
 
 def session_of(package: FakeNvenc, **options: object) -> NvencSession:
-    """Open a session on the fake."""
+    """Open a session on the fake package."""
     return NvencSession(NvencDevice(package), settled(package), **options)  # type: ignore[arg-type]
 
 
@@ -62,13 +62,13 @@ def test_an_encoder_is_closed_when_the_session_does_not_open() -> None:
 
 @pytest.mark.parametrize(("swallowed", "named"), [(2, "lost 1"), (0, "not a keyframe")])
 def test_a_packet_that_never_comes_is_an_error(swallowed: int, named: str) -> None:
-    """An encoder that swallows a picture makes no short file, nor a segment that begins without a keyframe."""
+    """If the encoder loses a picture, or the first packet is no keyframe, the session raises an error."""
     with session_of(FakeNvenc(swallow=frozenset({swallowed}))) as session, pytest.raises(EngineFailed, match=named):
         encoded(session, 6)
 
 
 def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
-    """Decoding times are made from the bound on reordering, so breaking it would make a file that cannot be played."""
+    """A packet that exceeds the reorder limit is an error, because decoding times are computed from that limit."""
     package = FakeNvenc(swapped=frozenset({4}))
     with NvencSession(NvencDevice(package), settled(package, Codec.AV1)) as session:
         assert session.reorder_frames == 0
@@ -91,7 +91,7 @@ def test_a_picture_that_comes_later_than_the_bound_allows_is_an_error() -> None:
     ],
 )
 def test_changes_obey_the_rules_of_the_settings(change: RateChange, named: str) -> None:
-    """A session refuses changes to settings with which none can open."""
+    """A session refuses a change that leads to settings with which no session can open."""
     package = FakeNvenc()
     with session_of(package) as session:
         with pytest.raises(Unsupported, match=named):
