@@ -87,7 +87,7 @@ class Decision:
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
-        """Return the decided size of a group; a new group has an empty one."""
+        """Return the decided size of a group; for a new group, an empty size."""
         return next((size for size in self.sizes if size.group == group), GroupSize(group=group))
 
 
@@ -97,5 +97,5 @@ class WantedNodes:
 
     group: str
     labels: Mapping[str, str]  # select its nodes
-    resources: Mapping[str, float]  # the resources of one node, so that one bundle fills it
+    resources: Mapping[str, float]  # the resources of one node, so that one bundle fills a node
     count: int
