@@ -91,7 +91,7 @@ class RayWorker:
         threading.Thread(target=self._loop.run_forever, name="codecfleet-host", daemon=True).start()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
-        """Run packed work; ``WorkerHost`` documents this and the methods below."""
+        """Run packed work. ``WorkerHost`` documents this and the following methods."""
         return await self._hosted(self._host.run(run, packed_work, constraints, *blobs))
 
     async def cancel(self, which: str | GoneClients) -> None:
@@ -111,7 +111,7 @@ class RayWorker:
         return VERSION
 
     async def watch(self) -> None:
-        """Never return, so that the caller notices the process's death at once, even while no work runs."""
+        """Never return, so that the caller notices the end of the process at once, even while no work runs."""
         await never()
 
     async def _hosted(self, call: Coroutine[Any, Any, ReplyT]) -> ReplyT:
@@ -119,7 +119,7 @@ class RayWorker:
 
 
 def _begin_log(facts: WorkerFacts) -> LogIds:
-    """Begin the log of a cluster's worker; return its ids."""
+    """Begin the log of a worker on a cluster; return the worker's ids."""
     from ..logs.in_ray import begin_log_in_ray
     from ..probes.report.gpu_identity import on_node
 
