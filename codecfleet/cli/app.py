@@ -1,7 +1,8 @@
 """The ``codecfleet`` program.
 
-typer only turns the command line into a request; the request runs outside typer, which would rewrite output, errors or
-exit codes. A command's module is imported only when the command is named; ``--version`` does not even import typer.
+typer only turns the command line into a request. The request runs outside typer, which would rewrite output, errors or
+exit codes. The module of a command is imported only when the command is named; ``--version`` does not even import
+typer.
 """
 
 import atexit
@@ -55,7 +56,7 @@ SUMMARIES: Final = {
     "cordon": "Give NODE no new work; its workers stay until they have been idle for a while.",
     "uncordon": "Give NODE work again after cordon or drain.",
 }
-"""What each command does; the rest of a command is in its own module."""
+"""A summary of each command; the other help texts are in the command's own module."""
 GROUPS: Final = {
     "node": {
         "start": "Start this machine as a node of a Ray cluster, and offer what its probes find.",
@@ -65,7 +66,7 @@ GROUPS: Final = {
         "env": "Print environment variables for a `ray start` that you run yourself, such as in a pod.",
     }
 }
-"""What each command of a group does."""
+"""A summary of each command in a group."""
 MODULES: Final = {
     "commands.transcode": ("transcode", "resume"),
     "commands.batch": ("batch",),
@@ -92,7 +93,7 @@ def _commands(name: str) -> Commands:
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program; only the commands in ``named`` are loaded, and the others are just listed in the help."""
+    """Return the program. Only the commands in ``named`` are loaded; the help just lists the others."""
     import typer
 
     app = typer.Typer(
@@ -142,7 +143,7 @@ def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[.
 
 
 def _print_version() -> None:
-    """Print the versions of codecfleet and of the packages on which an output's bytes depend."""
+    """Print the versions of codecfleet and of the packages that determine an output's bytes."""
     from platform import python_version
 
     from ..cluster.version import installed
@@ -152,9 +153,9 @@ def _print_version() -> None:
 
 
 def parse(arguments: Sequence[str]) -> CommandRequest | int:
-    """Return the request, or the exit code when nothing is left to do (``--help``, ``--version``).
+    """Return the request, or the exit code if nothing is left to do (``--help``, ``--version``).
 
-    Raises UsageError: the arguments make no sense; ReaderGone: stdout was closed while the help was printed.
+    Raises UsageError: the arguments are invalid; ReaderGone: stdout was closed while the help was printed.
     """
     if list(arguments) == ["--version"]:
         _print_version()
@@ -169,7 +170,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
     except typer.TyperException as error:
         raise _usage_error(error, arguments) from None
     except SystemExit:
-        raise ReaderGone from None  # typer raises this when stdout is closed
+        raise ReaderGone from None  # typer raises this if stdout is closed
     return cast("CommandRequest | int", request or 0)
 
 
@@ -198,7 +199,7 @@ def _unknown_option(
     from ..jobs.request.spellings import MISSING, near_to, ours_for
 
     flags = {flag for parameter in context.command.params for flag in parameter.opts}
-    # typer takes -c:v for -c, and -crf for -c -r -f.
+    # typer would read -c:v as -c, and -crf as -c -r -f.
     theirs, ours = ours_for(arguments, flags)
     if theirs:
         return UsageError(f"no such option: {theirs}", f"Write {ours} instead.")
@@ -209,9 +210,9 @@ def _unknown_option(
 
 
 def run(arguments: Sequence[str], services: Services | None = None) -> int:
-    """Run a command line, without the program's name, and return the exit code; never raises.
+    """Run a command line, given without the program's name, and return the exit code; never raises.
 
-    ``services`` are the calls that commands make; by default the real ones.
+    ``services`` are the calls that commands make; by default, the real calls.
     """
     stdout, stderr = sys.stdout, sys.stderr
     with ExitStack() as configured:
@@ -232,9 +233,9 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
 
 @contextmanager
 def _configured() -> "Iterator[Settings]":
-    """Put the configuration's variables into the environment while a command runs; yield its settings.
+    """Put the configuration's variables into the environment while a command runs; yield the settings.
 
-    Raises UsageError: the configuration makes no sense.
+    Raises UsageError if the configuration is invalid.
     """
     from ..cluster.ray.ray_environment import environment
     from ..jobs.request.config import load_config
@@ -256,11 +257,11 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports create many lasting objects; garbage collection would slow the start by 5 %
-    # NumPy's threads would spin for 0.06 s, in this process and in each child process.
+    # Otherwise NumPy's threads would spin for 0.06 s, in this process and in each child process.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()
-    atexit.register(ending)  # registered first, so that it runs last
+    atexit.register(ending)  # exit functions run in reverse order, so this one runs last
     code = run(sys.argv[1:], Services(confine=confine_command))
     end_at_once_on_signals(code)
     drop_unwritten()

@@ -1,4 +1,4 @@
-"""The command ``jobs``: the jobs of a queue, those of a cluster, and unfinished work."""
+"""The command ``jobs``, for jobs of a queue, jobs of a cluster, and unfinished work."""
 
 from typing import Annotated, Final
 
