@@ -41,10 +41,10 @@ def read_toml(
     """Return the content of a TOML file.
 
     Args:
-        kind: the file's role in errors: "the ``kind`` ``path`` cannot be read".
-        path: its path.
-        missing: the next step if it cannot be read.
-        wrong: the next step if it is not TOML.
+        kind: the role of the file, for messages: "the ``kind`` ``path`` cannot be read".
+        path: the path of the file.
+        missing: the next step if the file cannot be read.
+        wrong: the next step if the file is not TOML.
         parse_float: converts numbers with a decimal point; ``str`` keeps every digit.
         text: the content, if the file is on another machine.
 

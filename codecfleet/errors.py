@@ -16,7 +16,7 @@
 
 ``message`` states the failure and its cause, ``next_step`` is advice for the user, ``retry`` states whether another try
 can help, and ``where`` names the worker on which the error occurred. All arguments are positional and stay in ``args``,
-so every error survives pickling: Ray would change the type of an exception with keyword-only arguments, and callers
+so every error survives pickling. Ray would change the type of an exception with keyword-only arguments, so that callers
 could not catch it.
 """
 
@@ -119,7 +119,8 @@ class CodecfleetError(Exception):
     """Something that codecfleet could not do.
 
     Args:
-        message: one line that states the failure and its cause, with the offending value; addresses are redacted.
+        message: one line that states the failure and its cause, with the wrong value; secrets in addresses are
+            redacted.
         next_step: one line of advice for the user; "" if there is nothing to do.
     """
 

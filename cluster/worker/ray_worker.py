@@ -37,15 +37,15 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """One worker process. Ray calls it in several event loops; its host runs in a separate loop.
+    """A worker process, which Ray calls in several event loops; the worker's host runs in a loop of its own.
 
     Args:
-        slots: how many tasks the process runs at a time.
-        takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
+        slots: how many tasks the process runs at the same time.
+        takes_gpu: whether to use the GPU that Ray assigned to this process, and hide all others.
         part: which slice to use, if the GPU has several.
         counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
-        avoided: the machine's quarantined devices; if the process gets such a device, it does not use the device.
-        dla: the number of this process's DLA; its networks run only there.
+        avoided: the machine's quarantined devices; the process does not use such a device.
+        dla: the number of the DLA on which this process runs networks.
         cores: how many cores are reserved for the process.
         term: the term of the supervisor that starts the process.
         fence_s: after how many seconds without renewal the process ends; None for never.
