@@ -55,7 +55,8 @@ class GroupSize:
     lowered_s: float | None = None  # when ``wanted`` last shrank
     missing_s: float | None = None  # since when requested nodes are missing, counted from the last arrival
     missing_least: int = 0  # the fewest nodes that were missing since ``missing_s``
-    closed_until_s: float | None = None  # no nodes are requested until then, because requested nodes did not arrive
+    # the time until which no nodes are requested, because requested nodes did not arrive
+    closed_until_s: float | None = None
     surplus_since_s: float | None = None  # since when the group has had more nodes than the work can use
 
 

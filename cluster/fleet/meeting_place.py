@@ -73,7 +73,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def peer_of(end: socket.socket) -> tuple[int, int]:
-    """Return the ids of the process and the user on the other side; the process is 0 in another PID namespace."""
+    """Return the ids of the process and the user on the other side; a process in another PID namespace has the id 0."""
     process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return process, user
 

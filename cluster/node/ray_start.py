@@ -109,10 +109,10 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that have the same effect on another program's ``ray start``; its options win.
+    """Return variables with the same effect for another program's ``ray start``; they override its options.
 
     Labels in ``environment``, such as those of a cluster launcher, are kept, except labels that probes decide. Raises
-    UsageError: the labels cannot be read.
+    UsageError if the labels cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {

@@ -1,6 +1,6 @@
 """Reads simulated fleets from TOML files, whose keys are listed in ``configs/fleets/README.md``.
 
-Missing values are those of the model in ``configs/hardware.toml``.
+Values that a file leaves out come from the GPU's model in ``configs/hardware.toml``.
 """
 
 from collections import Counter

@@ -7,7 +7,7 @@ from ...actors.device.interface import WorkerDevice
 
 @cache
 def own_gpu(device: int | str | None = None, context: int | None = None) -> WorkerDevice:
-    """Return a GPU, by default the first one; the arguments are those of ``open_beside``. It may not be open yet."""
+    """Return a GPU, which may not be open yet; the arguments are for ``open_beside``, and default to the first GPU."""
     from ...actors.nvidia.gpu import Gpu, open_beside
 
     return Gpu(partial(open_beside, device, context))

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT on many workers at once, and prove that nothing is missing.",
-    "batch": "Encode many files: folders, lists, patterns, URL prefixes. Run again, it continues where it stopped.",
+    "batch": "Encode many files: folders, lists, patterns or URL prefixes. Run again to continue where it stopped.",
     "resume": "Continue a job that was killed, interrupted or failed, from its finished segments.",
     "jobs": "List, show, cancel and retry submitted jobs, in a queue or on a cluster; find and remove unfinished work.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities.",
     "plan": "Show the segments, what would be lost or changed, and where the job would run and why. Runs nothing.",
     "verify": "Compare OUTPUT with INPUT: frames, times, order, picture similarity, sound, metadata.",
     "stills": "Write thumbnails of INPUT into the folder DIR, at given times or scene changes; single or in sheets.",
-    "presets": "List the named sets of options for --preset, built-in and your own; or show one.",
+    "presets": "List the presets for --preset, built-in and your own, or show one of them.",
     "config": "Show the options that the configuration file and the environment set for all jobs.",
-    "docs": "Show a page of this documentation, which is installed with the program; or list the pages.",
+    "docs": "Show a page of the installed documentation, or list the pages.",
     "infer": "Run a neural network over every frame of INPUT on DLAs, and write its output tensors in order.",
     "submit": "Put a command into this machine's queue, or run it on a Ray cluster. The job outlives this program.",
     "driver": "Run the jobs of a queue on this machine, until Ctrl-C. `submit` starts one in the background.",
@@ -50,7 +50,7 @@ SUMMARIES: Final = {
     "nodes": "List the machines with their cores, memory, driver and devices; identical machines share a row.",
     "devices": "List the devices with their engines, memory and utilization.",
     "status": "Show a cluster's workers, jobs, queue, quarantine, speed and recent events.",
-    "top": "Show a running fleet on one screen, updated every second; what is broken comes first.",
+    "top": "Show a running fleet on one screen, updated every second, with problems first.",
     "dashboard": "Serve a read-only web page about a running fleet: jobs, a timeline, devices, health.",
     "drain": "Give NODE no new work, and stop its workers when they finish.",
     "cordon": "Give NODE no new work; its workers stay until they have been idle for a while.",
@@ -59,7 +59,7 @@ SUMMARIES: Final = {
 """A summary of each command; the other help texts are in the command's own module."""
 GROUPS: Final = {
     "node": {
-        "start": "Start this machine as a node of a Ray cluster, and offer what its probes find.",
+        "start": "Start this machine as a node of a Ray cluster, with the devices that its probes find.",
         "stop": "Stop the nodes that `codecfleet node start` started on this machine, when their work is done.",
         "list": "List the cluster's machines, as `codecfleet nodes` does.",
         "drain": "Give NODE no new work, as `codecfleet drain` does.",
@@ -103,7 +103,7 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="Exit codes: 0 done; 1 verify found a difference, or doctor a problem; 2 usage; 3 input; "
+        epilog="Exit codes: 0 done; 1 verify found a difference, or doctor found a problem; 2 usage; 3 input; "
         "4 request; 5 work failed; 130 interrupted. More: codecfleet docs cli",
     )
 
@@ -257,7 +257,7 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports create many lasting objects; garbage collection would slow the start by 5 %
-    # Otherwise NumPy's threads would spin for 0.06 s, in this process and in each child process.
+    # Without this, NumPy's threads would spin for 0.06 s, in this process and in each child process.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()

@@ -25,7 +25,7 @@ class VerifyRequest(SourceRange):
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,
-        Field(description="Transcode's report: compare only the part it encoded, and accept the losses it declares."),
+        Field(description="A report of transcode: compare only the encoded part, and accept the declared losses."),
         Option("--report", metavar="FILE.json"),
     ] = None
 

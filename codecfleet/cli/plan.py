@@ -150,7 +150,7 @@ def _plan(
     fleet: str | None = named(
         "--fleet",
         "FILE.toml",
-        "Show where the job would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
+        "Show where the job would run on a simulated fleet, given by a file or a built-in name: docs/placement.md.",
         RUN,
     ),
     address: str | None = address_of(

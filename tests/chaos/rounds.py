@@ -207,7 +207,7 @@ class Attack:
     def _damage(self, fault: Fault) -> None:
         """Damage files of the killed driver, as a disk might."""
         output = self._folder / "out" / "out.mp4"
-        # a journal that does not say that the output is done makes the output look like a stranger's
+        # if the journal of a finished output is damaged, the output is refused as a stranger's
         if output.exists():
             return
         files = sorted(path for path in work_folder(str(output)).rglob("*") if path.is_file() and path.stat().st_size)

@@ -136,7 +136,7 @@ class Round:
 def round_of(seed: int) -> Round:
     """Return the round of a seed. Consecutive seeds cycle through the shapes, and through the first faults.
 
-    Every other first fault of a shape is one that not every shape has.
+    Every second round of a shape begins with a fault that not every shape has.
     """
     generator = random.Random(seed)  # noqa: S311 - not a secret
     shape = list(Shape)[seed % len(Shape)]

@@ -123,7 +123,7 @@ async def test_errors_keep_their_type(narrow: Pool, error: CodecfleetError) -> N
 async def test_foreign_exceptions_are_named(
     narrow: Pool, kind: type[BaseException], error: type[CodecfleetError], words: str
 ) -> None:
-    """Other errors are named, and a lack of memory may be tried again; the slot is free afterwards."""
+    """An error that codecfleet does not define is named; after a lack of memory, the work may be tried again."""
     with pytest.raises(error, match=words):
         await narrow.submit(works.Raise(job="j", label="a", error=kind))
     assert await narrow.submit(works.Count(job="j", label="b")) == 1

@@ -29,7 +29,7 @@ _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the wo
 
 
 class KnownWorkers:
-    """Workers by name; ``killed_for_memory`` is that of ``Ground``.
+    """Workers by name; ``Ground`` documents ``killed_for_memory``.
 
     A new process never gets the name of an earlier one.
     """

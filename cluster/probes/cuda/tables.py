@@ -13,7 +13,7 @@ from ..report.tables import read_tables
 def version_numbers(version: str) -> tuple[int, ...]:
     """Return a version as numbers for comparison: (580, 159, 4) for "580.159.04".
 
-    Parts after the first one that is no number are left out.
+    The numbers end before the first part that is not a number.
     """
     numbers: list[int] = []
     for part in version.split("."):

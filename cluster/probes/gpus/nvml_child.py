@@ -43,7 +43,7 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
 
 
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
-    """Query NVML, or a substitute, in this process; ``sleep`` is that of ``probe_nvml``. Never raises."""
+    """Query NVML, or a substitute, in this process; ``probe_nvml`` documents ``sleep``. Never raises."""
     report = probe_nvml(nvml, sleep=sleep)
     return NvmlAnswers(report, *_read_vgpus(nvml, report))
 

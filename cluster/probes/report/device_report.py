@@ -145,7 +145,7 @@ class DeviceReport:
     index: int
     kind: DeviceKind
     uuid: Maybe[str]
-    uuid_is_stable: bool  # False for a vGPU, which is identified by the host and the PCI bus id
+    uuid_is_stable: bool  # whether the UUID is permanent; a vGPU's is not, so host and PCI bus id identify the vGPU
     pci_bus_id: Maybe[str]
     name: str
     architecture: Maybe[str]

@@ -27,7 +27,7 @@ class VgpuHost:
     """A GPU that hosts vGPUs, as the driver describes it."""
 
     node: str  # its machine's name
-    scheduler: Maybe[str]  # "best effort", "equal share", "fixed share"
+    scheduler: Maybe[str]  # one of "best effort", "equal share" and "fixed share"
     vgpus: tuple[VgpuLoad, ...]
 
 
@@ -84,7 +84,7 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
     """Return a vGPU's fraction of the engines when all its neighbours are busy.
 
     A vGPU on a GPU instance has all engines that its guest sees. With best effort and equal share, the running vGPUs
-    divide the engines. With fixed share, as many vGPUs divide them as fit on the GPU.
+    divide the engines. With fixed share, each vGPU has one of as many parts as vGPUs of its type fit on the GPU.
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0

@@ -112,7 +112,7 @@ def _start(
 ) -> Question | KeepNode:
     of_head = {"--port": port, "--dashboard-host": dashboard_host, "--dashboard-port": dashboard_port}
     if unfit := [name for name, value in of_head.items() if value is not None and not head]:
-        raise UsageError(f"{unfit[0]} goes with --head", "Give the head's address as --address host:port.")
+        raise UsageError(f"{unfit[0]} requires --head", "Give the head's address as --address host:port.")
     if not head and not address:
         raise UsageError(
             "neither --address nor --head is given", "Give --address HOST:PORT of a cluster, or --head to begin one."

@@ -296,7 +296,7 @@ def _submit(
     ),
 ) -> Submit | SubmitToQueue:
     if command[0] not in _SUBMITTABLE:
-        raise UsageError(f"{command[0]} cannot be submitted", f"What can: {', '.join(_SUBMITTABLE)}.")
+        raise UsageError(f"{command[0]} cannot be submitted", f"You can submit {', '.join(_SUBMITTABLE)}.")
     place = JobsPlace.of(queue, address)
     of_queue = {"--id": job_id, "--priority": priority, "--due": due, "--tenant": tenant}
     of_cluster = {"--no-wait": no_wait, "--installed": installed, "--python": python}

@@ -26,7 +26,7 @@ def services(server: FakeJobServer) -> Services:
 
 
 def test_a_command_is_submitted_as_it_was_typed_and_ends_as_it_ends(capsys: Captured) -> None:
-    """The submitted command keeps its options, its lines go to their streams, and its exit code is returned."""
+    """The submitted command keeps its options; its output goes to the same streams, and its exit code is returned."""
     end = RayJob("", JobPhase.FAILED, exit_code=3)
     server = FakeJobServer(["codecfleet: error: a.mkv is not there\noutput  none\n"], end)
     assert run(LINE.replace(" --installed", "").split(), services(server)) == 3

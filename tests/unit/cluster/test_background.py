@@ -7,7 +7,7 @@ from codecfleet.testing.fake_clock import all_quiet
 
 
 async def test_each_task_that_fails_is_reported_and_others_go_on() -> None:
-    """Other tasks continue, since they may have to wake callers; ``stop`` cancels all, and none begins afterwards."""
+    """If a task fails, the others continue, since they may have to wake callers; ``stop`` cancels all."""
     told, ended = list[tuple[str, str]](), list[str]()
     tasks = Background(lambda name, error: told.append((name, str(error))))
 

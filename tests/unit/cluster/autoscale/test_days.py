@@ -179,7 +179,7 @@ def test_day_ends_within_the_rules(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_day_on_a_thousand_nodes_costs_little_more_than_the_least(name: str) -> None:
-    """A day on up to 1,000 nodes costs at most 1.6 times the least, except that few jobs pay for whole nodes."""
+    """A day on up to 1,000 nodes costs at most 1.6 times the least, unless only a few jobs arrive."""
     groups = config(
         group("cpu", "1.00", nodes_max=500),
         group("decoder", "1.50", nodes_max=200),

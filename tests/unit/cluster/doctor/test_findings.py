@@ -90,7 +90,7 @@ def mig(**changes: Any) -> NodeReport:
 
 
 def branded(brand: str | Unavailable) -> NodeReport:
-    """Return a machine with an image that requires one brand of GPU and a GPU that NVML gives another brand."""
+    """Return a machine whose image requires a brand of GPU, and whose GPU has this brand in NVML."""
     asked = container(requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla"})
     report = replace(node("rtx-4090"), container=asked, cuda=cuda())
     return with_gpu(report, lambda gpu: replace(gpu, facts={**gpu.facts, "brand": brand}))

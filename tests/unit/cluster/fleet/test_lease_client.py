@@ -138,7 +138,7 @@ def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
 
 
 def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
-    """While the supervisor is out of reach, no grants are passed on; the client looks for it after each failure."""
+    """While the supervisor is out of reach, no grants are passed on; the client tries again after each failure."""
     back = Grants({"j": {"w": 1}}, 5)
     supervisor = Scripted(*[AWAY] * 20, back)
     assert accepted(supervisor, LOST_PATIENCE_S) == [back]

@@ -1,4 +1,4 @@
-"""A pool whose host dies: work is lost, jobs continue, and the pool ends."""
+"""A pool whose host dies: which work is lost, how jobs continue, and when the pool ends."""
 
 import asyncio
 import socket

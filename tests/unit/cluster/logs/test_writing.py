@@ -109,7 +109,7 @@ def test_a_process_of_ray_writes_a_file_that_stays_small(tmp_path: Path, monkeyp
 def test_a_log_that_cannot_be_written_stops_nothing(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a folder for it, no log is written; a log that is off is not even begun."""
+    """If there is no folder for the log, none is written; if the log is off, it is not even begun."""
     monkeypatch.setattr(in_ray, "log_folder", lambda: tmp_path / "none")
     monkeypatch.setenv("CODECFLEET_LOG", asked)
     in_ray.begin_log_in_ray("worker")

@@ -45,7 +45,7 @@ def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
 
 @pytest.mark.parametrize("busy", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
 def test_others_use_shortens_the_curve(busy: float) -> None:
-    """With other users, the curve starts as without them, and ends at what they leave, at least a tenth."""
+    """If other programs use an engine, its curve starts as usual and ends at what they leave, at least a tenth."""
     alone = curve_of(START, gpu("H200", "n"), DECODE)
     beside = curve_of(START, gpu("H200", "n", busy={Engine.NVDEC: busy}), DECODE)
     assert beside[-1][1] == pytest.approx(alone[-1][1] * max(1 - busy, 0.1))

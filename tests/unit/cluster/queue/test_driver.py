@@ -374,7 +374,7 @@ async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> No
 
 
 async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench) -> None:
-    """The output of such a job has the reason, since whoever follows the job sees nothing else."""
+    """If a job cannot be started, its output has the reason, since whoever follows the job sees nothing else."""
     bench.submit("a")
 
     async def start(_command: QueuedCommand, _ends_s: float) -> RunEnd:

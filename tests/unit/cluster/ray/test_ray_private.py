@@ -97,7 +97,7 @@ def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> 
 
 @pytest.mark.parametrize("version", ["2.59.1", "2.61.0", "2.6.0", "3.0.0", "2.600.0"])
 def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace, version: str) -> None:
-    """Another minor version is refused before anything is examined, and nothing in it is replaced."""
+    """A minor version of Ray that was not tested is refused before anything is examined or replaced."""
     ray.package.__version__ = version
     assert why_no_lean_start() == f"codecfleet was not tested with Ray {version}"
     relay = ray.worker.listen_error_messages

@@ -38,5 +38,5 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 @pytest.mark.parametrize("call", ["sigterm_kills", "lambda: RayWorker(1)"])
 def test_it_kills_whatever_python_would_do(call: str) -> None:
-    """On any thread, the call removes a handler of SIGTERM, so the signal ends the process."""
+    """The call removes a handler of SIGTERM, on any thread, so that the signal ends the process."""
     assert subprocess.run([sys.executable, "-c", PROGRAM.format(call=call)], check=False).returncode == -signal.SIGTERM

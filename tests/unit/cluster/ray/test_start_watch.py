@@ -138,6 +138,6 @@ def test_an_agent_that_fails_ends_the_start(tmp_path: Path) -> None:
 
 
 def test_core_time_is_read() -> None:
-    """This process has computed for a while; a process that has ended is left out."""
+    """The core time of this process is positive; a process that has ended is left out."""
     found = start_watch.core_time_of([os.getpid(), 0])
     assert found[str(os.getpid())] > 0

@@ -45,7 +45,7 @@ class Script:
 
 
 def test_one_child_is_enough_when_nothing_dies() -> None:
-    """All answers come from the first child, in order."""
+    """If no case ends its child, all answers come from the first child, in order."""
     script = Script({})
     outcome = script.run()
     assert list(outcome.results) == list(CASES)
@@ -62,7 +62,7 @@ def test_every_case_has_one_answer_whatever_dies(deadly: set[str]) -> None:
 
 
 def test_a_machine_on_which_everything_dies_is_left_alone() -> None:
-    """After this number of dead children, the remaining cases are not tried, for the reason of the last child's end."""
+    """After this many dead children, the remaining cases are not tried; the reason is how the last child ended."""
     script = Script(dict.fromkeys(CASES, ChildEnd.EXITED))
     outcome = script.run()
     assert len(script.limits_s) == CHILDREN_MAX

@@ -123,7 +123,7 @@ def test_a_container_is_given_slices_by_name() -> None:
     count=st.integers(0, 6),
 )
 def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) -> None:
-    """With any value, each device is in exactly one unit, or in none and has a reason."""
+    """With any value, each device is either in exactly one unit or hidden for a reason."""
     found = ShownGpus(GPUS, ",".join(entries)).units(count)
     offered = [name for unit in found.units for name in unit]
     assert len(offered) == len(set(offered))

@@ -52,7 +52,7 @@ def test_another_driver_device_or_package_is_another_key(tmp_path: Path, other: 
 @example(b"\x81\x90\x00")
 @given(st.binary(max_size=400))
 def test_any_file_at_all_is_no_cache_and_no_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    """Any other content of the file counts as an empty cache."""
+    """A file with arbitrary content counts as an empty cache."""
     folder = tmp_path_factory.mktemp("cache")
     (folder / KEY.file_name).write_bytes(content)
     assert load_trials(folder, KEY) is None

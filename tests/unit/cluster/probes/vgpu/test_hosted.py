@@ -78,7 +78,7 @@ def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
 def test_the_scheduler_decides_the_share(
     scheduler: str | Unavailable, changes: dict[str, object], share: float | None
 ) -> None:
-    """The running vGPUs share the engines equally; under a fixed share, as many as fit on the GPU do."""
+    """The running vGPUs share the engines equally; a fixed share is the share on a full GPU."""
     found = hosted_vgpu(UUID, "", [host(scheduler, load(1, **changes), load(2))])
     assert found is not None
     assert found.share == share

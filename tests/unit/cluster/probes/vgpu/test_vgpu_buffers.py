@@ -101,7 +101,7 @@ def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
 
 @pytest.mark.parametrize("pids", [(), (4711,), (1, 2, 3)])
 def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> None:
-    """Without accounted processes the list is empty, and no call fails; NVML returns the maximum."""
+    """If there are no accounted processes, the list is empty, and no call fails."""
     count, found = with_safe_vgpu_calls(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE)
     assert tuple(found[: count.value]) == pids
     assert len(found) == (ACCOUNTED_MAX if pids else 0)

@@ -41,7 +41,7 @@ def test_the_next_pass_comes_after_five_times_the_last_one_s_duration() -> None:
 
 
 def test_a_tick_without_a_change_places_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a tick without a change nor a report that repeats the last one or reports started work places."""
+    """A tick without a change places nothing, and neither does a report without a changed demand."""
     world = _world_of(jobs=2, pieces=4)
     monkeypatch.setattr(Planner, "place", lambda *_, **__: pytest.fail("it placed"))
     world.wait(2)

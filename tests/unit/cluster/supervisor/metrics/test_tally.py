@@ -203,7 +203,7 @@ async def test_an_adopted_workers_past_is_not_told_again(metered: Metered, make_
 
 
 def test_a_sick_gpu_is_told(watched: Watched) -> None:
-    """Devices count by state, and a new quarantine by its cause; one that an earlier supervisor counted does not."""
+    """Devices count by state, and a new quarantine by its cause, unless an earlier supervisor counted it."""
     state = watched.world.core.state
     tally, monitor, restarted = MetricTally(state, watched.world.now_s), Monitor(), Monitor()
     monitor.take(tuple(tally.look({}, watched.world.now_s)))

@@ -158,7 +158,7 @@ async def test_a_deposed_supervisor_orders_nothing(backend: SlowCluster) -> None
 
 
 async def test_the_request_for_nodes_is_withdrawn_at_the_end(backend: SlowCluster) -> None:
-    """Otherwise the request would stay in force for ever. If the cluster cannot be reached, that is only logged."""
+    """At the end, the request for nodes is withdrawn, since it would stay in force for ever."""
     backend.may_resize.set()
     orders = resizing(backend, [])
     await orders.withdraw()

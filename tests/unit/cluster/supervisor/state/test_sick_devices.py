@@ -71,7 +71,7 @@ def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched, xids: tuple[i
 
 
 def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None:
-    """The error of a session ends the session's work; the supervisor only notes such an Xid."""
+    """The error of a session ends the session's work; the supervisor only notes the Xid."""
     before = watched.sessions()
     watched.nvml.raise_xid(watched.raw, 45)
     watched.nvml.raise_xid(watched.raw, 63)

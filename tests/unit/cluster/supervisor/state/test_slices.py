@@ -293,7 +293,7 @@ def test_a_job_that_waits_for_other_jobs_is_not_given_up(machines: dict[str, Sim
 
 
 def test_two_ray_nodes_of_one_host_serve_all_their_slices(machines: dict[str, SimulatedNode]) -> None:
-    """Both nodes list both GPUs, but each was given one; the hidden GPU of the other node takes no station."""
+    """Both nodes list both GPUs, but each node has only one; the GPU of the other node gets no station."""
     world = World()
     report = simulated_report(machines["two cut alike"])
     cores = machines["two cut alike"].cores
