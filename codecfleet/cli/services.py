@@ -281,13 +281,13 @@ class Services:
         return asyncio.run(fleet_status(address))
 
     def watch(self, address: str | None, show: "Callable[[Seen], None]", every_s: float) -> Awaitable[None]:
-        """Show the status of a fleet repeatedly; the address is that of ``status``."""
+        """Show the status of a fleet repeatedly; ``status`` documents the address."""
         from ..cluster.operate.desk import watch_status
 
         return watch_status(address, show, every_s)
 
     def open_desk(self, address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
-        """Open a connection to the status and history of a fleet; the address is that of ``status``."""
+        """Open a connection to the status and history of a fleet; ``status`` documents the address."""
         from ..cluster.operate.desk import fleet_desk
 
         return fleet_desk(address)

@@ -99,7 +99,7 @@ class HostPacking:
 
 
 class ReferenceTensors(TensorKernels):
-    """Makes tensors where device addresses are host addresses; ``put`` is that of ``ReferencePacking``."""
+    """Makes tensors where device addresses are host addresses; ``ReferencePacking`` documents ``put``."""
 
     def __init__(self, put: Put) -> None:
         self._put = put

@@ -51,7 +51,7 @@ def test_the_newest_lost_workers_are_remembered() -> None:
 
 
 def test_one_kill_explains_all_that_a_worker_ran() -> None:
-    """The first lost work asks for the cause, which then counts for all the others; Ray's own report counts too."""
+    """The cause found for the first lost work counts for all work of the worker; a report from Ray counts too."""
     answers = iter([True, False])
     known = KnownWorkers(None, lambda: next(answers))  # type: ignore[arg-type] # no handle is called
     known.ran_out_of_memory("c#0:3")

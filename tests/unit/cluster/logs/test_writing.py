@@ -38,7 +38,7 @@ def record(action: LogAction) -> logging.LogRecord:
 
 
 async def test_a_storm_of_one_level_hides_no_other() -> None:
-    """A summary entry counts those that were left out; errors are still written."""
+    """After a storm, an entry states how many entries were left out; entries of other levels are still written."""
     texts: list[str] = []
     clock = FakeClock()
     handler = EntryHandler(texts.append, LogStyle.TEXT, "supervisor", clock)

@@ -60,7 +60,7 @@ def _learnt(on_device: int = 3, on_node: int = 8) -> KnownCaps:
 
 
 def test_a_cap_that_was_passed_is_gone() -> None:
-    """A cap is lifted if more sessions than the refused number work, but not if just as many do."""
+    """A cap is lifted if more sessions than the cap work, but not if exactly as many work."""
     caps = _learnt()
     assert record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
     passed = record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))

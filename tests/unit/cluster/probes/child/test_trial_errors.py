@@ -25,7 +25,7 @@ H200_ENCODER = (
 
 
 def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
-    """The messages of a real H200 (driver 580.159.04): it has no such engines, so there is nothing to fix."""
+    """A real H200 (driver 580.159.04) has no AV1 decoder and no encoder, so there is nothing to fix."""
     fault = decode_fault(H200_AV1)
     assert (fault.code, fault.fix) == (801, "")
     encoder = encode_fault(H200_ENCODER)

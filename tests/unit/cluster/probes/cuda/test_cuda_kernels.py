@@ -21,7 +21,7 @@ def kernels(**changes: object) -> Diagnosis:
 
 
 def test_a_kernel_that_does_not_load_stops_kernels_of_its_device_alone() -> None:
-    """The driver's code is the reason; NVDEC, NVENC and other devices stay usable."""
+    """If a kernel does not load, the reason has the driver's code; NVDEC, NVENC and other devices stay usable."""
     found = kernels(kernel_code=222)
     assert (found.state, found.stops, found.device) == (Grade.LIMITED, Stops.KERNELS, UUID)
     assert found.because.startswith("loading a kernel returned CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)")

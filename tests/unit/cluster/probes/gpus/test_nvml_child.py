@@ -68,7 +68,7 @@ def _polled(poll: HealthPoll) -> tuple[DeviceHealth, ...]:
 
 
 def test_a_slice_has_no_encoder_sessions_of_its_own() -> None:
-    """The driver counts a GPU's sessions, so sessions on one slice would seem to be others' on all the rest."""
+    """The driver counts the encoder sessions of a whole GPU, so slices report none of their own."""
     nvml = FakeNvml(load_fleet("a100-mig").nodes[0])
     for device in nvml.devices:
         device.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 30, 900)]

@@ -31,7 +31,7 @@ SLICES = ("MIG-1111", "MIG-1122", "MIG-2222")
     ],
 )
 def test_an_identity_lasts(gpu: NamedGpu, identity: str) -> None:
-    """The identity is a permanent UUID; that of a guest is random, so its machine and PCI bus id are used."""
+    """The identity is a permanent UUID; for a guest, whose UUID is random, it is the machine and the PCI bus id."""
     assert on_node("n", gpu.identity) == identity == on_node("n", identity)
 
 
@@ -133,7 +133,7 @@ def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) 
 
 
 def test_what_ray_gave_is_found_by_number_or_name() -> None:
-    """Ray's number is NVML's, unless Ray counts slices, or NVML has no such number."""
+    """Ray's number of a GPU is NVML's, unless Ray counts slices or NVML has no such number."""
     assert [part.identity for part in unit_given("1", GPUS)] == list(SLICES)
     assert [part.identity for part in unit_given("1", GPUS, counts_slices=True)] == ["MIG-1111"]
     assert [part.identity for part in unit_given("4", GPUS)] == ["GPU-cccc-2"]

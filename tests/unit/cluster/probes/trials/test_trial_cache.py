@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
 
 
 def test_only_what_will_not_change_is_worth_keeping() -> None:
-    """A failure that can be fixed is tried again, and so is a device without results."""
+    """Trials with a failure that can be fixed are not cached, and neither are a device's missing results."""
     assert is_lasting((TRIAL, replace(TRIAL, works=False, reason="no")))
     assert not is_lasting((TRIAL, replace(TRIAL, works=False, reason="no", fix="free memory")))
     assert not is_lasting(())

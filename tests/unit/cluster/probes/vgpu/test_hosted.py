@@ -99,5 +99,5 @@ def test_the_scheduler_decides_the_share(
 def test_percentages_are_of_the_whole_engine_but_under_a_fixed_share(
     kind: DeviceKind, scheduler: str | Unavailable, part: float
 ) -> None:
-    """A fifth of the engine is, under best effort, more than a fifth of a vGPU's own quarter (guide 3.2)."""
+    """Under best effort, a fifth of the whole engine is four fifths of a vGPU's quarter (guide 3.2)."""
     assert own_part(kind, 0.25, scheduler) == part
