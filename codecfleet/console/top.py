@@ -75,7 +75,7 @@ class Sums:
 
 
 def sums_of(status: "Status") -> Sums:
-    """Return the sums over a fleet."""
+    """Return the totals of a fleet."""
     return Sums(
         used=sum(worker.used for worker in status.ready),
         slots=sum(worker.slots for worker in status.ready),

@@ -25,7 +25,7 @@ SHAPE = (2, 3, 4, 5)
 
 
 class Network:
-    """A network that takes the mean of each channel, (2, 3, 4, 5) to (2, 3, 1, 1), times two, plus one."""
+    """A network that returns twice the mean of each channel, plus one: (2, 3, 4, 5) becomes (2, 3, 1, 1)."""
 
     def __init__(self, *, simulated: bool) -> None:
         if simulated:

@@ -173,7 +173,7 @@ def test_what_is_kept_outlives_its_writer(asked: Asked) -> None:
 
 
 def test_a_reservation_is_on_its_node_and_found_by_name(asked: Asked) -> None:
-    """An actor starts inside a reservation; a node then has fewer free CPUs if Ray reports them, otherwise all."""
+    """An actor starts inside a reservation; if Ray reports free CPUs, the node then has fewer."""
     assert asked.found["reserved"] == [True, [["a"], True], 1 if asked.is_private else 2, True]
 
 

@@ -17,7 +17,7 @@ VM_ID_BYTES = 128  # the longest id in NVML with its terminator; twice as much m
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:
-    """Return the NVML library with safe versions of these vGPU functions."""
+    """Return the NVML library with safe versions of the vGPU functions for which buffers are wrong."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return nvml if find is None else _SafeVgpuCalls(nvml, find)
 

@@ -32,7 +32,7 @@ JOB_SERVER = named(
     "--address",
     "URL",
     "The job server of a cluster, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
-    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none: a queue.",
+    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none, so that a queue is used.",
 )
 QUEUE = named(
     "--queue",
@@ -224,7 +224,7 @@ class SubmitToQueue:
 
         def put(interrupts: Interrupts) -> int:
             show = f"`codecfleet jobs show {job_id}{self.place.option}`"
-            interrupts.next_step = f"Job {job_id} may be in the queue: {show} tells."
+            interrupts.next_step = f"Job {job_id} may be in the queue: {show} tells whether it is."
             return asyncio.run(self._put(services, job_id, variables, stdout, stderr))
 
         return interruptible(services, stderr, put)
@@ -277,13 +277,13 @@ def _submit(
     *,
     queue: str | None = QUEUE,
     job_id: str | None = named(
-        "--id", "NAME", "The job's id in the queue; submitted again, it is the same job. Default: a new one."
+        "--id", "NAME", "The job's id in the queue; another submission with this id is the same job. Default: a new id."
     ),
-    priority: str | None = valued("--priority", "N", "A whole number; in a queue higher runs first. Default: 0."),
+    priority: str | None = valued("--priority", "N", "A whole number; in a queue, higher runs first. Default: 0."),
     due: str | None = valued(
         "--due",
         "TIME",
-        "When the job should be done, from now: 90s, 1:30:00. In a queue earlier runs first. Default: none.",
+        "Time from now until the job should be done: 90s, 1:30:00. In a queue, earlier runs first. Default: none.",
     ),
     tenant: str | None = named("--tenant", "NAME", "Who submits the job to the queue. Default: this user."),
     address: str | None = JOB_SERVER,

@@ -136,7 +136,7 @@ NOTHING = Services(
 def test_nonsense_is_refused(
     line: str, named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line names the wrong argument."""
+    """The line names the invalid argument."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert run(line.split(), NOTHING) == 2
     said = capsys.readouterr()

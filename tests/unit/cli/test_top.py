@@ -26,7 +26,7 @@ def first_cells(status: Status, table: str) -> list[str]:
 
 
 def test_a_large_fleet_on_a_small_terminal() -> None:
-    """A screen of 80 x 23 has the sums and, of each kind, the broken entries, then the busiest, and their number.
+    """A screen of 80 x 23 has the totals and, in each table, broken entries first, then the busiest, with the count.
 
     The screen is in tests/golden/pages/top.txt, which ``UPDATE_GOLDEN=1`` writes again.
     """

@@ -84,7 +84,7 @@ def test_each_kill_explains_one_death() -> None:
 
 
 def test_shared_memory(tmp_path: Path) -> None:
-    """A place that does not exist has no room; an existing one has some."""
+    """If the folder of shared memory does not exist, there is none; an existing folder has some."""
     assert machine.shared_memory_free_bytes(tmp_path / "nowhere") == 0
     assert machine.shared_memory_free_bytes(tmp_path) > 0
 

@@ -29,7 +29,7 @@ def test_the_cheapest_group_that_finishes_on_time_is_chosen() -> None:
 
 
 def test_a_short_clip_has_a_plain_reason() -> None:
-    """If a node starts longer than the work takes, the reason compares starts; unneeded nodes are reported."""
+    """If a node takes longer to start than the work takes, the reason compares start costs."""
     groups = config(group("a", "1.00"), group("b", "3.00"))
     clip = work(a=50.0, b=1000.0, frames=100, at_once=1)
     found = decide(groups, [clip], [], None, 0.0)

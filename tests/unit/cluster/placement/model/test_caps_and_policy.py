@@ -127,6 +127,6 @@ def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: 
 
 
 def test_a_missing_policy_is_refused(tmp_path: Path) -> None:
-    """A missing file is a usage error that names it."""
+    """If the file is missing, this is a usage error, which names the file."""
     with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
         load_policy(tmp_path / "none.toml")

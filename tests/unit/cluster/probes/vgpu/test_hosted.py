@@ -78,7 +78,7 @@ def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
 def test_the_scheduler_decides_the_share(
     scheduler: str | Unavailable, changes: dict[str, object], share: float | None
 ) -> None:
-    """The running vGPUs share the engines equally; a fixed share is the share on a full GPU."""
+    """The running vGPUs share the engines equally; under a fixed share, each has what it would have on a full GPU."""
     found = hosted_vgpu(UUID, "", [host(scheduler, load(1, **changes), load(2))])
     assert found is not None
     assert found.share == share
@@ -99,5 +99,5 @@ def test_the_scheduler_decides_the_share(
 def test_percentages_are_of_the_whole_engine_but_under_a_fixed_share(
     kind: DeviceKind, scheduler: str | Unavailable, part: float
 ) -> None:
-    """Under best effort, a fifth of the whole engine is four fifths of a vGPU's quarter (guide 3.2)."""
+    """A guest's percentages refer to the whole engine, except under a fixed share (guide 3.2)."""
     assert own_part(kind, 0.25, scheduler) == part

@@ -141,7 +141,7 @@ def test_different_files_convict_a_device(files: int, is_wrong: bool) -> None:  
 
 
 def test_the_identity_outlives_the_nodes_membership() -> None:
-    """A UUID is unique; a vGPU guest's bus id is joined with its host, because Ray's id changes with each start."""
+    """A UUID identifies a device; a vGPU guest is identified by bus id and host, because Ray's node id changes."""
     assert key_of("GPU-a", "4711", "host") == "GPU-a"
     assert key_of("4711/00000000:01:00.0", "4711", "host") == "host/00000000:01:00.0"
 
