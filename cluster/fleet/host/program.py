@@ -16,7 +16,7 @@ from ..pool import ClientName
 def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
     """Start this machine's workers, which load while this process loads.
 
-    Return a function that returns the started workers one by one; None if work has to wait for Ray.
+    Return a function that returns these workers, and then new ones, one per call; None if work has to wait for Ray.
     """
     if dlas or not may_begin_without_ray(address):
         return None

@@ -89,7 +89,7 @@ class FakeNvml:
         answer = self._answer(name)
         if answer is not None:
             call = partial(self._call, name, answer)
-            call.__name__ = name  # type: ignore[attr-defined] # as pynvml's functions have it
+            call.__name__ = name  # type: ignore[attr-defined] # an attribute of pynvml functions
             return call
         is_library_function = name.startswith("nvml") and callable(getattr(pynvml, name, None))
         if name.startswith("_") or is_library_function:
