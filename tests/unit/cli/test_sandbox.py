@@ -85,7 +85,7 @@ def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:
 
 
 def test_a_job_that_sends_traces_is_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that sends traces must connect, so it is not confined; without a collector, it is."""
+    """A job that sends traces must connect, so it is not confined; if no collector is configured, it is confined."""
     files = FileUse(reads=("a.mkv",), starts_workers=True, may_use_gpu=False, may_send_traces=True)
     monkeypatch.setattr("codecfleet.actors.tracing.is_traced", lambda environment: "OTEL" in environment)
     monkeypatch.setenv("OTEL", "1")

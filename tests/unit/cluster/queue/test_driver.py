@@ -183,7 +183,7 @@ async def test_a_cancelled_job_is_stopped(bench: Bench) -> None:
 
 
 async def test_a_guards_deadline_comes_before_the_end_of_the_lease(bench: Bench) -> None:
-    """The deadline is two thirds of the lease after a time just before the renewal, and moves with each renewal."""
+    """Each renewal moves the deadline to two thirds of a lease after the beginning of the renewal."""
     bench.submit("a")
     before_s = clock()
     async with TaskOwner() as owner:
