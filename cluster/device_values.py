@@ -1,4 +1,4 @@
-"""A device's condition as JSON values. An unknown value is None, and is listed with the reason."""
+"""A device's condition as JSON values. An unknown value is None; a separate table has the reason."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +30,7 @@ class Said:
 
 
 def health_values(said: Said, health: Health, xids: tuple[int, ...]) -> dict[str, Any]:
-    """Return a device's health; ``xids`` are those that count against it."""
+    """Return a device's health; ``xids`` are the Xid errors that count against the device."""
     return {
         "lost": health.lost,
         "recovery_action": said.value("recovery_action", health.recovery_action),
@@ -53,11 +53,10 @@ def licence_values(said: Said, licence: Maybe[Licence]) -> dict[str, Any]:
 def device_condition(
     gpu: DeviceReport, report: "NodeReport", judged: tuple[Diagnosis, ...], uuid: str
 ) -> dict[str, Any]:
-    """Return a GPU's condition when its machine was probed; its use is the use by all programs together.
+    """Return the condition of a GPU at the time of its machine's probe; its use includes all programs.
 
-    ``unplaceable`` says why it may get no work, ``no_kernels`` why it cannot scale and convert pictures; "" if there is
-    no such reason. ``judged`` are the verdicts about the devices of its machine; ``uuid`` identifies the GPU or the
-    slice.
+    ``unplaceable`` is why the GPU may get no work, ``no_kernels`` why it cannot scale and convert pictures; both may be
+    "". ``judged`` has the verdicts about the machine's devices; ``uuid`` is that of the GPU or the slice.
     """
     said = Said()
     guest = None if isinstance(gpu.uuid, Unavailable) else report.vgpu_guests.get(gpu.uuid)

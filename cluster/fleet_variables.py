@@ -1,7 +1,7 @@
-"""The settings that a fleet's processes read from the environment, which their child processes inherit.
+"""The settings that a fleet's processes read from the environment; child processes inherit them.
 
-The command line checks the user's configuration (jobs/request/config.py) and sets the variables from it. A Python
-program may set them itself.
+The command line checks the user's configuration (jobs/request/config.py) and sets the variables accordingly. A Python
+program may set the variables itself.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
-FAILURE: Final = "CODECFLEET_FAILURE_FD"  #: The descriptor to which a queue's job writes its failure as JSON
+FAILURE: Final = "CODECFLEET_FAILURE_FD"  #: The descriptor to which the job of a queue writes its failure as JSON
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 
@@ -25,7 +25,7 @@ NO_COMPAT: Final = "never"
 def idle_release_s(environment: Mapping[str, str]) -> float | None:
     """Return how many seconds a cluster's worker may be idle before it is released; None if unset.
 
-    Raises UsageError: the variable is not a number of seconds.
+    Raises UsageError if the variable is not a number of seconds.
     """
     if not (text := environment.get(IDLE, "")):
         return None
@@ -44,7 +44,7 @@ def is_ray_first(environment: Mapping[str, str]) -> bool:
 
 
 def may_use_warm_fleet(environment: Mapping[str, str]) -> bool:
-    """Return whether jobs on this machine use a running warm fleet."""
+    """Return whether jobs on this machine use a warm fleet if one runs."""
     return environment.get(WARM, "") != "never"
 
 

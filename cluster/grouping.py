@@ -18,12 +18,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def tallied(kinds: Iterable[str]) -> list[str]:
-    """Return each kind once, as ``2 x NVIDIA L4``, in order of first appearance."""
+    """Return each kind once, with its count, such as ``2 x NVIDIA L4``; the kinds are in order of first appearance."""
     return [f"{count} x {kind}" for kind, count in Counter(kinds).items()]
 
 
 def equal_groups(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, ...]]:
-    """Return the items grouped by key; groups and members keep the order of the items."""
+    """Return groups of items with equal keys; groups and members keep the order of the items."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -33,7 +33,7 @@ def equal_groups(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple
 def short_names(names: Iterable[str]) -> str:
     """Return names in one line, each once; three or more in sequence become ``gpu-017 ... gpu-024``.
 
-    At most four names or sequences are shown; the rest are only counted.
+    At most four names or sequences are shown; the remaining names are only counted.
     """
     parts = [part for run in _runs(list(dict.fromkeys(names))) for part in _parts(run)]
     if len(parts) <= _PARTS_MOST:
@@ -49,7 +49,7 @@ def named_nodes(names: Sequence[str]) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as text, consecutive numbers as ranges: ``0-3, 7``."""
+    """Return numbers as text; consecutive numbers become ranges: ``0-3, 7``."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][-1] + 1:
@@ -67,7 +67,7 @@ def _parts(run: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _runs(names: list[str]) -> Iterator[list[str]]:
-    """Yield names in runs of consecutive numbers; a name without a number is a run by itself."""
+    """Yield names in runs of consecutive numbers; a name without a number forms its own run."""
     run: list[str] = []
     expected: tuple[str, str, int] | None = None
     for name in sorted(names, key=_natural):

@@ -15,7 +15,7 @@ _LIMIT_OF_VERSION_1 = "memory.limit_in_bytes"
 
 
 def cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use, by its affinity and its CPU quota, which is rounded up."""
+    """Return how many cores this process may use by its affinity and its CPU quota, which is rounded up."""
     allowed = len(os.sched_getaffinity(0))
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit():
@@ -24,13 +24,13 @@ def cores(cgroup: Path = _CGROUP) -> int:
 
 
 def slots_of_processes(cores: int) -> list[int]:
-    """Return a list of the worker processes on a machine with this many cores, each as its number of slots."""
+    """Return the number of slots of each worker process on a machine with this many cores."""
     count = -(-cores // CORES_PER_PROCESS)
     return [cores // count + (number < cores % count) for number in range(count)]
 
 
 def memory_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return the machine's memory, or the lowest limit of this process's cgroups (version 1 or 2) if that is less."""
+    """Return the machine's memory, or the limit of this process's cgroups (version 1 or 2) if that is lower."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = (
         _read(folder / name) for folder in _memory_cgroups(cgroup, proc) for name in ("memory.max", _LIMIT_OF_VERSION_1)
@@ -48,14 +48,14 @@ def shared_memory_free_bytes(directory: Path = Path("/dev/shm")) -> int:  # noqa
 
 
 def oom_kills(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
-    """Return how many processes of this cgroup, or else of the machine, the kernel's OOM killer has killed."""
+    """Return how many processes of this cgroup the kernel's OOM killer has killed; without a cgroup, of the machine."""
     own = next(_memory_cgroups(cgroup, proc))
     sources = (own / "memory.events", own / "memory.oom_control", proc / "vmstat")
     return next((count for source in sources if (count := _counter(source, _OOM_KILL)) is not None), 0)
 
 
 class OomKills:
-    """Decides which deaths the kernel's OOM killer caused: each kill explains one death."""
+    """Decides which deaths the kernel's OOM killer caused; each kill explains one death."""
 
     def __init__(self, count: Callable[[], int] = oom_kills) -> None:
         self._count = count
@@ -63,7 +63,7 @@ class OomKills:
         self._lock = Lock()
 
     def explains_a_death(self) -> bool:
-        """Return whether a kill explains this death and has explained no other. Thread-safe."""
+        """Return whether a kill explains this death and has not explained another. Thread-safe."""
         with self._lock:
             explains = self._count() > self._explained
             self._explained += explains
@@ -71,7 +71,7 @@ class OomKills:
 
 
 def _memory_cgroups(cgroup: Path, proc: Path) -> Iterator[Path]:
-    """Yield this process's cgroup and its ancestors; in a container only the root may be visible."""
+    """Yield this process's cgroup and its ancestors; in a container, perhaps only the root is visible."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         root = cgroup if not controllers else cgroup / "memory"

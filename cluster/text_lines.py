@@ -7,14 +7,14 @@ WIDTH: Final = 80
 
 
 def gigabytes(size_bytes: int) -> str:
-    """Return a size in decimal gigabytes: ``25.3 GB``."""
+    """Return a size in decimal gigabytes, such as ``25.3 GB``."""
     return f"{size_bytes / 1e9:.1f} GB"
 
 
 def wrapped(text: str, first: str, indent: int | None = None) -> list[str]:
     """Return ``text`` after ``first``, in lines of at most ``WIDTH``; later lines are indented by ``indent`` columns.
 
-    Words are never split: a word that is too long gets a separate line.
+    Words are never split; a word that is too long gets a line of its own.
     """
     hanging = " " * (len(first) + 2 if indent is None else indent)
     return textwrap.wrap(

@@ -1,4 +1,4 @@
-"""Reads users' TOML files, with the same errors for all of them."""
+"""Reads TOML files of users, with the same errors for all files."""
 
 import re
 import tomllib
@@ -17,14 +17,14 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """A file's tables, and its text, from which line numbers are found."""
+    """The tables of a file and its text, from which line numbers are found."""
 
     path: Path
     text: str
     tables: dict[str, Any]
 
     def place(self, key: str) -> str:
-        """Return ``file:line`` of a top-level key, or only the file if the line is not found."""
+        """Return ``file:line`` of a top-level key; only the file if the line is not found."""
         found = re.search(rf"""^[ \t]*\[?["']?{re.escape(key)}["']?[ \t]*[.=\]]""", self.text, re.MULTILINE)
         return str(self.path) if found is None else f"{self.path}:{self.text.count(chr(10), 0, found.start()) + 1}"
 
@@ -41,10 +41,10 @@ def read_toml(
     """Return the content of a TOML file.
 
     Args:
-        kind: the file's role in errors: "the ``kind`` ``path`` cannot be read".
-        path: its path.
-        missing: the next step if it cannot be read.
-        wrong: the next step if it is not TOML.
+        kind: the role of the file, for messages: "the ``kind`` ``path`` cannot be read".
+        path: the path of the file.
+        missing: the next step if the file cannot be read.
+        wrong: the next step if the file is not TOML.
         parse_float: converts numbers with a decimal point; ``str`` keeps every digit.
         text: the content, if the file is on another machine.
 
@@ -68,7 +68,7 @@ def load_model(
     wrong: str,
     parse_float: Callable[[str], Any] = float,
 ) -> ModelT:
-    """Return the value of ``model`` that a TOML file describes; the other arguments are those of ``read_toml``.
+    """Return the value of ``model`` that a TOML file describes; the other arguments are for ``read_toml``.
 
     Raises UsageError: the file cannot be read, is not TOML, or has an invalid key or value.
     """
@@ -82,7 +82,7 @@ def load_model(
 
 
 def first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
-    """Return the path of keys (empty for the whole document) and the message of pydantic's first error."""
+    """Return the path of the keys (empty for the whole document) and the message of pydantic's first error."""
     first = error.errors()[0]
     message = str(first["msg"]).removeprefix("Value error, ")
     return tuple(str(part) for part in first["loc"]), f"{message[:1].lower()}{message[1:]}"

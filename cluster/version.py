@@ -1,4 +1,4 @@
-"""Versions that must be equal: that of codecfleet on a whole cluster, and that of PyAV on all workers of a job."""
+"""Versions that must be equal: codecfleet's on a whole cluster, and PyAV's on all workers of a job."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -7,7 +7,7 @@ from ..errors import VersionRefused
 
 
 def installed(package: str) -> str:
-    """Return the version of a package; "" if it is not installed, for example if it is a checkout on the path."""
+    """Return the version of a package; "" if the package is not installed, for example in a checkout."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -20,7 +20,7 @@ PYAV: Final = installed("av")
 
 
 def makes_alike(wanted: str, has: str) -> bool:
-    """Return whether two versions of PyAV make the same bytes; an unknown version counts as equal."""
+    """Return whether two versions of PyAV make the same bytes. An unknown version counts as equal."""
     return wanted == has or not (wanted and has)
 
 
@@ -30,14 +30,14 @@ def named(codecfleet: str) -> str:
 
 
 def refuse_client(client: str, supervisor: str) -> None:
-    """Raise VersionRefused if a client's version is not that of the cluster's supervisor."""
+    """Raise VersionRefused if a client and its cluster's supervisor have different versions."""
     if client != supervisor:
         message = f"this client is {named(client)}, and the cluster's supervisor is {named(supervisor)}"
         raise VersionRefused(message, "Install the cluster's version here, or replace the cluster: docs/nodes.md.")
 
 
 def refuse_worker(worker: str, supervisor: str) -> None:
-    """Raise VersionRefused if a worker's version is not that of its supervisor."""
+    """Raise VersionRefused if a worker and its supervisor have different versions."""
     if worker != supervisor:
         message = f"its node has {named(worker)}, and the supervisor is {named(supervisor)}"
         raise VersionRefused(message, "Install the supervisor's version on that node: docs/nodes.md.")

@@ -1,7 +1,7 @@
-"""The names of nodes, stations and workers: strings whose parts can be read.
+"""The names of nodes, stations and workers. The parts of each name can be read.
 
-A worker is ``NODE/SEAT#NUMBER:EPOCH``. The station of the worker has the same name without the epoch; the seat is that
-of a ``DeviceKind``. Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" means no node,
+A worker is ``NODE/SEAT#NUMBER:EPOCH``. Its station has the same name without the epoch; the seat is that of a
+``DeviceKind``. Stations for the second and later slices of a GPU are ``NODE/gpu#NUMBER.PART``. "" means no node,
 station or worker.
 """
 
@@ -10,13 +10,14 @@ from typing import Final, NamedTuple, NewType
 
 from .probes.report.device_kinds import SEATS, DeviceKind
 
-CONTROL: Final = "control"  #: The concurrency group of all worker calls except work; a thread for them always answers
+#: The concurrency group of all worker calls except work. One thread always answers these calls
+CONTROL: Final = "control"
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
 WORKER: Final = "codecfleet.cluster.worker.program"  #: The program of a worker that is a child process
 
 _DEVICE_SEATS: Final = tuple(kind.seat for kind in DeviceKind if not kind.is_processor)
 
-NodeId = NewType("NodeId", str)  #: Ray's id of a node, or this machine's name if there is no Ray
+NodeId = NewType("NodeId", str)  #: Ray's id of a node; without Ray, the name of this machine
 
 
 class StationId(str):
@@ -26,7 +27,7 @@ class StationId(str):
 
     @classmethod
     def of(cls, node: str, kind: DeviceKind, number: int, part: int = 0) -> "StationId":
-        """Return the name of a station for this kind of device; ``part`` is the slice of a GPU."""
+        """Return the name of a station for devices of this kind; ``part`` is the slice of a GPU."""
         return cls(f"{node}/{kind.seat}#{number}" + (f".{part}" if part else ""))
 
     @property
@@ -36,22 +37,22 @@ class StationId(str):
 
     @property
     def local(self) -> str:
-        """The station's name on its node."""
+        """The name of the station on its node."""
         return self.rpartition("/")[2]
 
     @property
     def kind(self) -> DeviceKind:
-        """The kind of device after which the seat is named. Raises KeyError: the name is empty."""
+        """The kind of device after which the seat is named. Raises KeyError if the name is empty."""
         return _parsed(self).kind
 
     @property
     def has_device(self) -> bool:
-        """Whether the station's process uses a device other than the CPU; False if the name is empty."""
+        """Whether the process of the station uses a device other than the CPU; False if the name is empty."""
         return self.local.startswith(_DEVICE_SEATS)
 
     @property
     def number(self) -> int:
-        """The station's number among the stations of the same seat on its node."""
+        """The number of the station among the stations of the same seat on its node."""
         return _parsed(self).number
 
     @property
@@ -61,7 +62,7 @@ class StationId(str):
 
     @property
     def bundle(self) -> "StationId":
-        """The name of the station's bundle: its own name, or the name of the station for the GPU's first slice."""
+        """The name of the station's bundle: its own name or, for later slices, the station of the GPU's first slice."""
         return StationId(self.removesuffix(f".{self.part}"))
 
 

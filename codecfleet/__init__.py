@@ -204,7 +204,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Import public names on first use, so that a worker or ``--help`` does not import what it never uses."""
+    """Import public names on first use, so that workers and ``--help`` import only what they need."""
     if name == "__version__":
         from .cluster.version import installed
 
@@ -217,5 +217,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, imported yet or not."""
+    """Return all public names, including those that are not imported yet."""
     return sorted(__all__)

@@ -1,7 +1,7 @@
-"""``codecfleet``, and ``python -m codecfleet``. Ctrl-C ends it with one line, even during imports.
+"""Runs ``codecfleet`` and ``python -m codecfleet``. Ctrl-C ends it with one line, even during imports.
 
-Until a command handles signals itself, nothing needs cleaning up. Python's default would raise an exception in the
-middle of an import, and the user would see that import's traceback and exit code.
+Until a command handles signals itself, nothing needs cleaning up. By default, Python would raise an exception in the
+middle of an import, and the user would see a traceback and the wrong exit code.
 """
 
 import os
@@ -14,13 +14,13 @@ _LINE: Final = b"codecfleet: error: interrupted.\n"
 
 
 def end_on_signals() -> None:
-    """End this process at once on Ctrl-C, SIGTERM and a closed terminal; ignored signals stay ignored."""
+    """End this process at once on Ctrl-C, SIGTERM or a closed terminal; ignored signals stay ignored."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - signal's signature
+def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of signal handlers
     try:
         os.write(2, _LINE)
     finally:

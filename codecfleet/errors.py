@@ -16,7 +16,7 @@
 
 ``message`` states the failure and its cause, ``next_step`` is advice for the user, ``retry`` states whether another try
 can help, and ``where`` names the worker on which the error occurred. All arguments are positional and stay in ``args``,
-so every error survives pickling: Ray would change the type of an exception with keyword-only arguments, and callers
+so every error survives pickling. Ray would change the type of an exception with keyword-only arguments, so that callers
 could not catch it.
 """
 
@@ -83,19 +83,19 @@ _SIGNATURE: Final = re.compile(
 
 
 REDACTED: Final = "***"
-"""Replaces a secret in an address."""
+"""The text that replaces a secret in an address."""
 
 
 def redacted(text: str) -> str:
     """Return ``text`` with the secrets in all addresses replaced: passwords, keys, signatures, tokens.
 
-    Requests use whole addresses; messages, events, reports and printed text contain redacted addresses.
+    Only requests use whole addresses; messages, events, reports and printed text contain redacted ones.
     """
     return _ADDRESS.sub(_without_secrets, text) if "://" in text else text
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` redacted, on one line and with control characters escaped: it may come from untrusted files."""
+    """Return ``text`` redacted, on one line and with control characters escaped; it may come from untrusted files."""
     joined = " ".join(redacted(text).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
@@ -105,21 +105,22 @@ def _without_secrets(address: "re.Match[str]") -> str:
 
 
 class Retry(Enum):
-    """Whether, and where, the same work may succeed when tried again."""
+    """Whether, and where, the same work may succeed if it is tried again."""
 
     NEVER = "never"
-    """The same work fails the same way anywhere."""
+    """The same work would fail in the same way anywhere."""
     ANYWHERE = "anywhere"
-    """Another try may succeed, on the same worker too."""
+    """Another try may succeed, even on the same worker."""
     ELSEWHERE = "elsewhere"
-    """Another try may succeed on another worker; this one must not be used again."""
+    """Another try may succeed on another worker; the same worker must not be used again."""
 
 
 class CodecfleetError(Exception):
     """Something that codecfleet could not do.
 
     Args:
-        message: one line that states the failure and its cause, with the offending value; addresses are redacted.
+        message: one line that states the failure and its cause, with the wrong value; secrets in addresses are
+            redacted.
         next_step: one line of advice for the user; "" if there is nothing to do.
     """
 
@@ -131,7 +132,7 @@ class CodecfleetError(Exception):
         self.next_step = redacted(next_step)
         super().__init__(self.message, self.next_step)
         self.where = ""
-        """The worker on which it happened, as its pool names it; "" for none."""
+        """The worker on which the error occurred, under its name in the pool; "" for none."""
 
     def __str__(self) -> str:
         if not self.next_step:
@@ -140,7 +141,7 @@ class CodecfleetError(Exception):
 
 
 class UsageError(CodecfleetError):
-    """The call makes no sense."""
+    """The call or its arguments are invalid."""
 
     exit_code = 2
 
@@ -181,11 +182,11 @@ class InputTooLarge(InputError):
 
 
 class InputDamaged(InputError):
-    """The source is damaged although ``strict`` forbids damage, or no picture of the requested part can be decoded."""
+    """The source is damaged and ``strict`` forbids damage, or no picture of the requested part can be decoded."""
 
 
 class FrameDamaged(InputDamaged):
-    """A requested frame cannot be decoded, or only with damage; ``frame`` is the number of the frame."""
+    """A requested frame cannot be decoded without damage; ``frame`` is the number of the frame."""
 
     def __init__(self, message: str, next_step: str = "", frame: int | None = None) -> None:
         super().__init__(message, next_step)
@@ -210,15 +211,15 @@ class NotEnoughMemory(RequestError):
 
 
 class NotSmaller(RequestError):
-    """The result is not smaller than the source, although ``if_smaller`` requires that."""
+    """The result is not smaller than the source, which ``if_smaller`` requires."""
 
 
 class OutputExists(RequestError):
-    """Something already has the output's name."""
+    """The name of the output is already taken."""
 
 
 class QueueFull(RequestError):
-    """The queue takes no more jobs of this tenant."""
+    """The queue accepts no more jobs from this tenant."""
 
 
 class OutputInUse(RequestError):
@@ -228,7 +229,7 @@ class OutputInUse(RequestError):
 
 
 class JournalRefused(RequestError):
-    """The output's unfinished work has another input, other options or another encoder."""
+    """The unfinished work of the output has another input, other options or another encoder."""
 
 
 class OutputUnwritable(RequestError):
@@ -236,21 +237,21 @@ class OutputUnwritable(RequestError):
 
 
 class Unsupported(RequestError):
-    """Codec, container, pixel format or option do not fit together."""
+    """The codec, container, pixel format or options cannot be combined."""
 
 
 class WouldLose(RequestError):
-    """Part of the source cannot be kept, and ``strict`` forbids the loss."""
+    """Part of the source cannot be kept, and ``strict`` forbids losses."""
 
 
 class WorkError(CodecfleetError):
-    """The work failed, after its retries."""
+    """The work failed, even after retries."""
 
     exit_code = 5
 
 
 class WorkerLost(WorkError):
-    """A worker process or its node died while it held the work."""
+    """A worker process or its node died while the process had the work."""
 
     retry = Retry.ANYWHERE
 
@@ -266,11 +267,11 @@ class DeadlineMissed(WorkError):
 
 
 class WorkerBroken(WorkerLost):
-    """A worker ended itself because its device failed, and any work that it held may have been the cause."""
+    """A worker ended itself because its device failed; any work that it had may have been the cause."""
 
 
 class ProcessKilled(WorkerLost):
-    """A process died while it ran only this work, so the work killed it."""
+    """A process died while it ran only this work, so this work was the cause."""
 
 
 class DeviceError(WorkError):
@@ -290,7 +291,7 @@ class DeviceMemory(DeviceError):
 
 
 class SessionLimit(DeviceError):
-    """The device or its driver opens no more sessions of the requested kind for now."""
+    """For now, the device or its driver opens no more sessions of the requested kind."""
 
     retry = Retry.ANYWHERE
 
@@ -304,7 +305,7 @@ class EngineBusy(DeviceError):
 class EngineUnfit(DeviceError):
     """The device has no engine for this codec, format or source; software or another device may support it."""
 
-    # Nothing broke, so the process continues.
+    # No fault occurred, so the process continues.
     retry = Retry.ANYWHERE
 
 
@@ -317,7 +318,7 @@ class EngineHung(DeviceError):
 
 
 class SegmentFailed(WorkError):
-    """One segment failed on every step of its retry ladder; ``segment`` is its number, or None if it has no number."""
+    """A segment failed on every step of its retry ladder; ``segment`` is its number, or None if it has no number."""
 
     def __init__(self, message: str, next_step: str = "", segment: int | None = None) -> None:
         super().__init__(message, next_step)
@@ -340,7 +341,7 @@ class QueueUnavailable(WorkError):
 
 
 class StorageFailed(WorkError):
-    """The storage failed while it was being read or written."""
+    """The storage failed during a read or a write."""
 
 
 class ObjectStoreFull(StorageFailed):

@@ -1,7 +1,7 @@
 """Finds the cheapest nodes that finish all work on time.
 
-Jobs are served in order of due time, the waiting jobs of batches last. Each job takes capacity where a frame costs
-least: time that earlier jobs leave free on existing nodes, or new nodes (the price includes their start and idle time).
+Jobs are served in order of due time; jobs that still wait in batches come last. Each job takes capacity where a frame
+costs least: free time on existing nodes, or new nodes, whose price includes their start and idle time.
 """
 
 from collections import defaultdict
@@ -14,19 +14,20 @@ from .config import AutoscaleConfig, Group
 from .values import JobWork
 
 AIM: Final = 0.9
-"""The fraction of the remaining time that work on new nodes may take; existing nodes may use all of it. Because of this
-margin, a slight delay does not cause more nodes to be requested."""
+"""The fraction of the remaining time that work on new nodes may take. The margin keeps a slight delay from causing
+requests for more nodes. Work on existing nodes may use all of the time."""
 CATCH_UP_S: Final = 60.0
 """How long a late job may take after its first new node could have finished a segment."""
 COST_RATIO_MAX: Final = 2.0
-"""A job without a promised time gets no new nodes that cost more than this many times the cheapest."""
+"""For a job without a promised time, a group gets no new nodes if it costs more than this many times the cheapest
+group."""
 LEAST_FRAMES: Final = 1e-6
-"""Smaller amounts are rounding errors."""
+"""Amounts below this are rounding errors."""
 
 
 @dataclass(slots=True, kw_only=True)
 class NodePool:
-    """The nodes of a group, while capacity is planned."""
+    """A group's nodes and their use, while capacity is planned."""
 
     group: Group
     there: int  # running nodes
@@ -34,11 +35,11 @@ class NodePool:
     coming_at_s: float
     new_at_s: float
     room: int  # how many more nodes may be requested
-    is_closed: bool = False  # whether requests have stopped because earlier nodes never arrived
+    is_closed: bool = False  # whether requests have stopped because requested nodes did not arrive
     new: int = 0  # nodes that this plan requests, which will take work from ``new_at_s`` on
     used_s: float = 0.0  # node-seconds that jobs have taken
     needed: int = 0  # the fewest nodes that can provide ``used_s``
-    filled: float = 0.0  # how many coming nodes are full with waiting segments of earlier jobs
+    filled: float = 0.0  # how many coming nodes are filled by waiting segments of earlier jobs
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Served:
     """The capacity that one job gets."""
 
     work: JobWork
-    until_s: float  # when the job ends; later than its due time if the job is late
+    until_s: float  # when the job ends: its due time, or later if the job is late
     left_frames: float = 0.0  # frames of the job that have no capacity yet
     shares: defaultdict[str, Share] = field(default_factory=lambda: defaultdict(Share))  # by group
     cost: float = 0.0
@@ -91,7 +92,7 @@ class Budget:
         return max(0, self.nodes if price <= 0 else int(min(self.nodes, self.price_per_hour / price + LEAST_FRAMES)))
 
     def spend(self, group: Group, nodes: int) -> None:
-        """Subtract these nodes from the limits."""
+        """Subtract this many nodes of a group from the limits."""
         self.nodes -= nodes
         self.price_per_hour -= nodes * float(group.price_per_hour)
 
@@ -111,7 +112,7 @@ def _whole(time_s: float, segment_s: float) -> float:
 
 
 def _never(config: AutoscaleConfig) -> frozenset[str]:
-    """Return the groups that may have no node within the limits, even if all other groups are at ``nodes_min``."""
+    """Return the groups for which the limits allow no node, even if all other groups are at ``nodes_min``."""
     most_per_hour = inf if config.price_per_hour_max is None else float(config.price_per_hour_max)
     budget = Budget(config.nodes_max, most_per_hour)
     for group in config.groups:
@@ -123,18 +124,18 @@ def _never(config: AutoscaleConfig) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Planner:
-    """Gives jobs their capacity, one job after the other."""
+    """Gives capacity to one job after the other."""
 
     config: AutoscaleConfig
     pools: Sequence[NodePool]
     budget: Budget
     now_s: float
-    never: frozenset[str]  # groups that may have no node within the limits
+    never: frozenset[str]  # groups for which the limits allow no node
     too_costly: frozenset[str] = frozenset()  # groups that may not grow for the current job
     unplaced: float = 0.0  # waiting segments of the current job that fit on neither coming nor new nodes
 
     def serve(self, work: JobWork) -> Served:
-        """Give a job enough capacity to finish on time, or if that is impossible, soon after."""
+        """Give a job enough capacity to finish on time or, if that is impossible, soon after."""
         pools = [pool for pool in self.pools if work.fps.get(pool.group.name, 0.0) > 0]
         self.too_costly = self._too_costly(work, pools)
         if not pools:
@@ -185,7 +186,7 @@ class _Planner:
         return min(work.nodes_most(pool.group.name) * window_s, self._spare_s(work, pool, work.due_s) + fresh_s)
 
     def _spare_s(self, work: JobWork, pool: NodePool, until_s: float) -> float:
-        """Return the node-seconds that earlier jobs leave free for whole segments of this one."""
+        """Return the node-seconds that earlier jobs leave free for whole segments of this job."""
         name, window_s = pool.group.name, until_s - self.now_s
         there_s = pool.there * window_s - pool.used_s
         most_s = work.nodes_most(name) * window_s
@@ -199,7 +200,10 @@ class _Planner:
 
     @staticmethod
     def _usable(work: JobWork, group: str, window_s: float) -> float:
-        """Return the fraction of ``window_s`` that whole segments fill on busy nodes; waiting takes half a segment."""
+        """Return the fraction of ``window_s`` that whole segments can fill on busy nodes.
+
+        A segment waits for another one to end, on average for half of its time.
+        """
         longest_s = work.longest_s(group)
         if not work.waiting or longest_s <= 0 or window_s <= 0:
             return 1.0
@@ -211,7 +215,7 @@ class _Planner:
         return _whole(max(0.0, aim_s), work.longest_s(pool.group.name))
 
     def _late_s(self, work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Return when a late job should end: late enough for one of the nodes to finish a segment."""
+        """Return when a late job should end: late enough that one of the nodes can finish a segment."""
         may_serve = [pool for pool in pools if pool.there or pool.coming or self._room(pool)]
         soonest_s = min(pool.new_at_s + work.longest_s(pool.group.name) for pool in may_serve or pools)
         grace_s = CATCH_UP_S if work.is_promised else self.config.finish_within_s / 4

@@ -21,7 +21,7 @@ from ..worker_names import NodeId
 _KIND: Final = "autoscaling file"
 _HELP: Final = "docs/autoscaling.md lists the keys of an autoscaling file and their values."
 _FOUND: Final = (ENCODES, DECODES, ARCHITECTURE, DLAS)
-"""Prefixes of the labels that a node's probes determine."""
+"""Prefixes of labels whose values the probes of a node determine."""
 
 Seconds = Annotated[float, Field(ge=0, le=7 * 86_400)]
 Nodes = Annotated[int, Field(ge=0, le=10_000)]
@@ -60,7 +60,7 @@ class Group:
     name: str
     labels: Mapping[str, str]  # select its nodes
     resources: Mapping[str, float]  # the resources of one node, as Ray counts them
-    node: Node  # a machine that stands for every node of the group
+    node: Node  # a machine that represents each node of the group
     nodes_max: int
     price_per_hour: Decimal  # of a node
     nodes_min: int = 0
@@ -79,7 +79,7 @@ class AutoscaleConfig:
 
     groups: tuple[Group, ...]
     finish_within_s: float = 1800.0  # when a job without a due time should be done
-    idle_s: float = 300.0  # how long a node must be idle before it may end
+    idle_s: float = 300.0  # how long a node must be idle before it may be ended
     turn_s: float = 300.0  # the least time between growth and shrinking of a group
     nodes_max: int = 1000
     price_per_hour_max: Decimal | None = None  # None for no limit
@@ -101,9 +101,10 @@ def _numbered(node: Node, name: NodeId) -> Node:
 
 
 def load_autoscale(path: str | Path) -> AutoscaleConfig:
-    """Return an autoscaling file's configuration.
+    """Return the configuration in an autoscaling file.
 
-    Raises UsageError: it cannot be read, a key or value is invalid, or a group's labels are ambiguous or impossible.
+    Raises UsageError: the file cannot be read, a key or value is invalid, or a group's labels are ambiguous or
+    impossible.
     """
     file = load_model(_KIND, path, _Document, missing="Check the path.", wrong=_HELP, parse_float=str)
     tables = load_hardware()
@@ -144,7 +145,7 @@ def _resources(machine: SimulatedNode) -> Iterator[tuple[str, float]]:
 
 
 def _check_labels(labels: Mapping[str, str], node: Node, where: str) -> None:
-    """Refuse labels that Ray does not accept, and codecfleet's labels that the group's nodes would not get."""
+    """Refuse labels that Ray does not accept, and labels of codecfleet that the group's nodes would not get."""
     own = dict(labels_of(node, {device.device for device in node.devices}))
     for key, value in labels.items():
         if not key.startswith(RESERVED):

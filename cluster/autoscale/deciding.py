@@ -1,7 +1,7 @@
 """Decides how many nodes each group should have, by the rules in docs/autoscaling.md.
 
-``capacity.py`` computes the needed nodes. This module adds hysteresis: a group does not grow soon after it shrank, nor
-shrink soon after it grew, and a node ends only after some idle time.
+``capacity.py`` computes how many nodes the work needs. This module adds hysteresis: a group does not grow soon after it
+shrank, nor shrink soon after it grew, and a node ends only after some idle time.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from .reasons import duration, forecast_of, why_more, why_same
 from .values import Decision, GroupSize, JobWork, NodeOrder, NodeSeen
 
 NO_SHOW: Final = 3.0
-"""If requested nodes are missing for longer than this times ``start_s``, plus ``NO_SHOW_S``, their group gets no more
-requests for ``CLOSED_S``."""
+"""A group gets no more requests for ``CLOSED_S`` if requested nodes are missing for longer than ``NO_SHOW`` times
+``start_s``, plus ``NO_SHOW_S``."""
 NO_SHOW_S: Final = 60.0
 CLOSED_S: Final = 600.0
 
@@ -29,7 +29,8 @@ def decide(
 ) -> Decision:
     """Return each group's size, the nodes that get no new work, and the nodes that end, all with reasons.
 
-    ``work`` is each job's remaining work; ``nodes`` are all running nodes of the groups; ``now_s`` is monotonic.
+    ``work`` is the remaining work of each job, ``nodes`` are all running nodes of the groups, and ``now_s`` is
+    monotonic.
     """
     before = last or Decision()
     surplus = frozenset(order.node for order in before.surplus)
@@ -60,20 +61,20 @@ def _useful(group: Group, work: Sequence[JobWork]) -> int:
 
 
 def _passed(at_s: float | None, wait_s: float) -> float:
-    """Return the time ``wait_s`` after ``at_s``; minus infinity for None."""
+    """Return ``at_s`` plus ``wait_s``; minus infinity if ``at_s`` is None."""
     return -inf if at_s is None else at_s + wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupNow:
-    """A group's current state."""
+    """The current state of a group."""
 
     config: AutoscaleConfig
     group: Group
     here: tuple[NodeSeen, ...]  # nodes of the group that take work
     leaving: int  # nodes of the group that are ending
     coming: int  # nodes requested but not yet running
-    before: GroupSize  # the last decision, with later observations
+    before: GroupSize  # the last decision, updated with what was seen since
     surplus: frozenset[str]  # nodes that get no new work
     now_s: float
 
@@ -88,10 +89,7 @@ class _GroupNow:
         *,
         now_s: float,
     ) -> "_GroupNow":
-        """Return a group's state.
-
-        If requested nodes do not arrive, close the group for a while: other groups take over.
-        """
+        """Return the state of a group; the group is closed for a while if requested nodes did not arrive."""
         own = [node for node in nodes if node.group == group.name]
         here = tuple(node for node in own if not node.is_leaving)
         before = replace(before, wanted=max(before.wanted, len(here)))  # other programs may have started the nodes
@@ -116,7 +114,7 @@ class _GroupNow:
 
     @property
     def held(self) -> int:
-        """How many running, ending and requested nodes the group has."""
+        """The number of running, ending and requested nodes of the group."""
         return len(self.here) + self.leaving + self.coming
 
     @property
@@ -124,7 +122,7 @@ class _GroupNow:
         return self.before.closed_until_s is not None and self.now_s < self.before.closed_until_s
 
     def pool(self, budget: Budget) -> NodePool:
-        """Return the group's capacity, with at least ``nodes_min`` nodes; these are subtracted from ``budget``."""
+        """Return the group's capacity, which includes ``nodes_min`` nodes; subtract missing ones from ``budget``."""
         group, before, now_s = self.group, self.before, self.now_s
         room = max(0, group.nodes_max - self.held)
         least = min(max(0, group.nodes_min - len(self.here) - self.coming), room, budget.most(group))
@@ -142,7 +140,8 @@ class _GroupNow:
     def decided(self, pool: NodePool, useful: int, more: str) -> tuple[GroupSize, list[NodeOrder], list[NodeOrder]]:
         """Return the wanted size, the nodes that get no new work, and the nodes that end.
 
-        ``pool`` has the planned nodes, ``more`` says why they are needed; all work together can fill ``useful`` nodes.
+        ``pool`` has the planned nodes, ``more`` is the reason for new nodes, and ``useful`` is how many nodes all work
+        together can fill.
         """
         keep = max(pool.needed, self.group.nodes_min)
         size = self._sized(pool, more)
@@ -162,7 +161,7 @@ class _GroupNow:
         return replace(size, surplus_since_s=since_s), surplus, drain
 
     def _sized(self, pool: NodePool, more: str) -> GroupSize:
-        """Return the wanted size before idle nodes are ended."""
+        """Return the wanted size, before idle nodes are ended."""
         before, turn_s, now_s = self.before, self.config.turn_s, self.now_s
         wanted, reason = pool.there + pool.coming, why_same(self.config, pool, self.here, now_s)
         wait_s = _passed(before.lowered_s, turn_s) - now_s
@@ -187,7 +186,7 @@ class _GroupNow:
         )
 
     def _ended(self, size: GroupSize, keep: int) -> Iterator[NodeOrder]:
-        """Yield the nodes to end: nodes that are not needed, and were idle for ``idle_s``."""
+        """Yield the nodes to end: nodes that are not needed and have been idle for ``idle_s``."""
         if self.now_s < _passed(size.raised_s, self.config.turn_s):
             return
         idle = [
@@ -205,7 +204,7 @@ def with_vgpu_rooms(
 ) -> AutoscaleConfig:
     """Limit groups of machines with vGPUs to the vGPUs that the cluster's hosts can still create.
 
-    ``rooms`` has the number of such vGPUs by type (vGPU Management SDK guide, 2.2); None if no node hosts vGPUs.
+    ``rooms`` is the number of such vGPUs by type (vGPU Management SDK guide, 2.2); None if no node hosts vGPUs.
     Requested nodes are not subtracted, because a machine may get its vGPU before it joins the cluster.
     """
     if rooms is None:

@@ -10,17 +10,17 @@ from ..placement.model.demand import PLAIN_FRAMES, Demand
 class LaterDemand:
     """The demand of a batch's waiting jobs."""
 
-    like: str  # a running or finished job of the same kind
-    segments: int  # how many segments could run at once, besides segments of running jobs
-    frames: int  # of all waiting jobs
+    like: str  # the name of a running or finished job of the same kind
+    segments: int  # how many segments of waiting jobs could run at the same time
+    frames: int  # the number of frames in all waiting jobs
 
 
 class LaterDemands:
-    """The demands of the waiting jobs, by the name of the batch."""
+    """The demands of waiting jobs, by the name of their batch."""
 
     def __init__(self) -> None:
         self._later: dict[str, LaterDemand] = {}
-        self._kinds: dict[str, Demand] = {}  # the last demand of a job of each batch
+        self._kinds: dict[str, Demand] = {}  # the last known demand of a job of each batch
 
     def set(self, batch: str, later: LaterDemand) -> None:
         """Set the demand of a batch's waiting jobs."""
@@ -32,9 +32,9 @@ class LaterDemands:
         self._kinds.pop(batch, None)
 
     def reported(self, demands: Mapping[str, Demand], workers_max: int | None) -> Iterator[Demand]:
-        """Yield the demand of each batch's waiting jobs, once ``demands`` has a job of the batch.
+        """Yield the demand of each batch's waiting jobs, once ``demands`` has contained a job of the batch.
 
-        ``workers_max`` limits the client.
+        ``workers_max`` is the most slots that one job of this client may have.
         """
         for batch, later in self._later.items():
             kind = demands.get(later.like, self._kinds.get(batch))

@@ -1,4 +1,4 @@
-"""One-line reasons for a group's size."""
+"""Explains a group's size in one line."""
 
 from collections.abc import Iterable, Sequence
 from math import isinf
@@ -11,7 +11,7 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""If work takes less than this fraction of a node's start, the reason compares the costs of starting a node."""
+"""If work takes less than this fraction of the time that a node takes to start, the reason compares start costs."""
 
 
 def duration(seconds: float) -> str:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Return why this group gets new nodes rather than another group; "" if it gets none."""
+    """Return why this group, rather than another one, gets new nodes; "" if it gets none."""
     name = pool.group.name
     takers = [each for each in served if each.shares[name].new]
     if not takers:
@@ -47,7 +47,7 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
-    """Yield what a million frames cost in each group, the chosen group first, or why the group cannot do them."""
+    """Yield what a million frames cost in each group, or why the group cannot do them; the chosen group comes first."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
         if fps > 0:

@@ -19,9 +19,9 @@ from .deciding import decide
 from .values import Decision, Forecast, JobWork, NodeSeen
 
 FILLING: Final = 1024
-"""More segments than any one machine has sessions for."""
+"""More segments than any machine can run at the same time."""
 FRESH_S: Final = 60.0
-"""How long a speed is cached: workers measure all the time."""
+"""How long a speed is cached. Speeds change because workers measure all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class NodeSpeed:
 
     fps: float = 0.0  # source frames a second
     sessions: int = 0
-    refusal: str = ""  # why its speed is 0
+    refusal: str = ""  # why the speed is 0
 
 
 class Speeds:
-    """The speed of each group for each kind of demand, kept for ``FRESH_S``."""
+    """The speed of each group for each kind of demand, cached for ``FRESH_S``."""
 
     def __init__(self, config: AutoscaleConfig, place: Place) -> None:
         self._config = config
@@ -44,14 +44,14 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Let a probed node stand for the whole group; driver and kind of NVENC may differ from the file's."""
+        """Take a probed node as typical of its group, since its driver and NVENC may differ from those in the file."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
             self._known = {}
 
     def of(self, demand: Demand, now_s: float) -> dict[str, NodeSpeed]:
-        """Return the speed of one node of each group for a demand whose encoder is chosen."""
+        """Return the speed of one node of each group for a demand with a chosen encoder."""
         key = _filling(demand)
         known = self._known.get(key)
         if known is None or now_s - known[0] >= FRESH_S:
@@ -61,11 +61,11 @@ class Speeds:
         return known[1]
 
     def with_encoder(self, demand: Demand, now_s: float) -> Demand:
-        """Return a demand with the cheapest encoder, if the encoder is still open."""
+        """Return a demand with the cheapest encoder, unless the demand already has an encoder."""
         return min(self.variants(demand), key=lambda each: self._frame_cost(each, now_s))
 
     def variants(self, demand: Demand) -> Iterator[Demand]:
-        """Yield a demand once with each encoder that the groups' nodes have, software first."""
+        """Yield a demand with each encoder that the groups' nodes have, software first."""
         if not demand.chooses_encoder:
             yield demand
             return
@@ -84,7 +84,7 @@ class Speeds:
         return min((group.price_per_s / fps for group, fps in able), default=inf)
 
     def work_of(self, demand: Demand, since_s: float, now_s: float, running: int = 0) -> JobWork:
-        """Return the remaining work of a job first seen at ``since_s``; ``running`` is how many segments run."""
+        """Return the remaining work of a job first seen at ``since_s``, of which ``running`` segments run now."""
         speeds = self.of(demand, now_s)
         promised_s = demand.finish_within_s
         within_s = self._config.finish_within_s if promised_s is None else float(promised_s)
@@ -104,7 +104,7 @@ class Speeds:
         )
 
     def later_work(self, demand: Demand, now_s: float) -> JobWork:
-        """Return the work of a batch's waiting jobs, due ``finish_within_s`` from now; less work needs fewer nodes."""
+        """Return the work of a batch's waiting jobs; it is due ``finish_within_s`` from now."""
         like = self.with_encoder(replace(demand, frames_total=0, workers_max=None, finish_within_s=None), now_s)
         at_once = demand.workers_max or 1
         found = self.work_of(like, now_s, now_s)
@@ -118,7 +118,7 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     if fps > 0:
         return NodeSpeed(fps, sessions)
     gpus = {device.device for device in node.gpus}
-    # Prefer a GPU's reason.
+    # Prefer the reason that a GPU has.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
     return NodeSpeed(refusal=named[0].reason if named else "it has no device for it")
 
@@ -128,7 +128,7 @@ def _kinds(node: Node) -> list[EncoderKind]:
 
 
 def _filling(demand: Demand) -> Demand:
-    """Return a demand of the same kind that fills any node, which serves as the key of the speeds."""
+    """Return a demand of the same kind that fills any node; it is the key under which speeds are cached."""
     return replace(
         demand,
         job="",
@@ -151,7 +151,7 @@ class Choice:
     decision: Decision
 
     def growth(self, last: Decision) -> str:
-        """Return which nodes the decision adds to the last decision, why, and what the job costs."""
+        """Return which nodes are added to those of the ``last`` decision, why, and what the job costs."""
         sizes = (size for size in self.decision.sizes if size.wanted > last.size(size.group).wanted)
         more = [f"{size.group}: {size.reason}" for size in sizes]
         cost = f"about {self.forecast.cost:.2f} for the job, including the nodes' start and final idle time"
@@ -168,7 +168,7 @@ def choose(
     last: Decision | None,
     now_s: float,
 ) -> Choice:
-    """Choose the encoder with the least delay; if equal, with the least cost; if equal, software."""
+    """Choose the encoder with the least delay; among equals the cheapest one, and then software."""
     choices = []
     for variant in speeds.variants(demand):
         decision = decide(config, [*others, speeds.work_of(variant, now_s, now_s)], nodes, last, now_s)

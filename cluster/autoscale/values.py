@@ -13,13 +13,13 @@ class JobWork:
 
     job: str
     frames: int  # frames left; a running segment counts half
-    at_once: int  # segments that may run at a time
-    waiting: int  # waiting segments; more nodes can run only these
+    at_once: int  # segments that may run at the same time
+    waiting: int  # segments that wait; additional nodes can run only these
     longest_frames: int  # of a segment
     due_s: float
     fps: Mapping[str, float]  # source frames a second on an idle node of each group
-    sessions: Mapping[str, int]  # how many segments an idle node of each group runs at a time
-    is_promised: bool = False  # whether the user gave ``due_s``, not the configuration
+    sessions: Mapping[str, int]  # how many segments an idle node of each group can run at the same time
+    is_promised: bool = False  # whether ``due_s`` comes from the user rather than the configuration
     is_later: bool = False  # whether this is the work of a batch's waiting jobs
     refusals: Mapping[str, str] = field(default_factory=dict)  # why other groups cannot run the job
 
@@ -40,7 +40,7 @@ class NodeSeen:
     group: str
     leases: int = 0  # how many segments run or may run on the node
     idle_since_s: float | None = None  # None while the node has leases
-    is_leaving: bool = False  # the node is ending, and takes no more work
+    is_leaving: bool = False  # the node is ending and takes no more work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +53,11 @@ class GroupSize:
     reason: str = ""
     raised_s: float | None = None  # when ``wanted`` last grew
     lowered_s: float | None = None  # when ``wanted`` last shrank
-    missing_s: float | None = None  # since when requested nodes are missing; restarts when one arrives
-    missing_least: int = 0  # the fewest nodes missing since then
-    closed_until_s: float | None = None  # until when no nodes are requested, after nodes did not arrive
-    surplus_since_s: float | None = None  # since when the group has more nodes than the work can use
+    missing_s: float | None = None  # since when requested nodes are missing, counted from the last arrival
+    missing_least: int = 0  # the fewest nodes that were missing since ``missing_s``
+    # the time until which no nodes are requested, because requested nodes did not arrive
+    closed_until_s: float | None = None
+    surplus_since_s: float | None = None  # since when the group has had more nodes than the work can use
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,13 @@ class Forecast:
 class Decision:
     """The wanted sizes of all groups."""
 
-    sizes: tuple[GroupSize, ...] = ()  # in the configuration's order
-    surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no more work
+    sizes: tuple[GroupSize, ...] = ()  # in the order of the configuration
+    surplus: tuple[NodeOrder, ...] = ()  # nodes that finish their work and get no new work
     drain: tuple[NodeOrder, ...] = ()  # idle nodes, which end
     forecasts: tuple[Forecast, ...] = ()
 
     def size(self, group: str) -> GroupSize:
-        """Return the decision for a group; a new group has an empty decision."""
+        """Return the decided size of a group; for a new group, an empty size."""
         return next((size for size in self.sizes if size.group == group), GroupSize(group=group))
 
 
@@ -97,5 +98,5 @@ class WantedNodes:
 
     group: str
     labels: Mapping[str, str]  # select its nodes
-    resources: Mapping[str, float]  # the resources of one node; one bundle of this size fills the node
+    resources: Mapping[str, float]  # the resources of one node, so that one bundle fills a node
     count: int

@@ -1,1 +1,1 @@
-"""Findings about a machine, and the lines in which they are printed."""
+"""Findings about machines, and their output as text or JSON."""

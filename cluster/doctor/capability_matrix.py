@@ -1,4 +1,4 @@
-"""Makes a table of the codecs that a machine decodes and encodes, from the results of its trials."""
+"""Makes a table of the codecs that a machine decodes and encodes, from the results of trials."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from ..probes.trials.cases import SAMPLES
 
 
 class CodecSupport(Enum):
-    """How a machine supports a codec case."""
+    """What supports a codec case on a machine."""
 
     HARDWARE = "hardware"  #: a device's engine supports the case, whether or not software does too
-    SOFTWARE = "software"  #: only by the CPU
+    SOFTWARE = "software"  #: only the CPU supports the case
     NONE = "no"  #: not at all
     UNTRIED = "not tried"  #: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How one case is supported, and how that is known."""
+    """What supports one case, and how that is known."""
 
     way: CodecSupport
     how: How | None = None
@@ -57,7 +57,7 @@ def ways(trials: Iterable[Trial]) -> dict[CodecCase, Cell]:
 
 
 def capability_matrix(trials: Iterable[Trial]) -> dict[Format, tuple[Cell, Cell]]:
-    """Return decode and encode support for every known format, in a fixed order."""
+    """Return what decodes and encodes each known format, in a fixed order."""
     cells = ways(trials)
     asked = {(case.codec, case.chroma, case.bit_depth) for case in cells}
     formats = sorted(asked | {(sample.codec, sample.chroma, sample.bit_depth) for sample in SAMPLES}, key=_order)

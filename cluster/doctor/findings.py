@@ -30,7 +30,7 @@ _RECOVERY_FIXES: Final = {
     "recover IMEX domain": "restart the IMEX service on every node of the domain (sudo systemctl restart nvidia-imex)",
     "bus reset": _REBOOT,
 }
-"""The fix for each of the driver's recovery actions (``nvml.use.RECOVERY_ACTIONS``), except those in ``_RESETS``."""
+"""The fix for each recovery action of the driver (``nvml.use.RECOVERY_ACTIONS``) that is not in ``_RESETS``."""
 _RESETS: Final = ("reset", "drain and reset")
 _LICENCE_FIX: Final = "give the guest a licence: a client configuration token, and /etc/nvidia/gridd.conf"
 _DECODES_NOTHING_FIX: Final = (
@@ -49,7 +49,7 @@ class Weight(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding about a machine, or about one of its devices or parts."""
+    """A finding about a machine, a device or a part of a device."""
 
     weight: Weight
     title: str
@@ -103,7 +103,7 @@ def _driver_is_here(report: NodeReport) -> bool:
 
 
 def _is_cut_off(report: NodeReport) -> bool:
-    """Whether neither NVML nor CUDA answered, so that it is unknown whether there is a driver."""
+    """Whether neither NVML nor CUDA answered; then it is unknown whether the machine has a driver."""
     return not report.simulated and isinstance(report.nvml, Unavailable) and isinstance(report.cuda, Unavailable)
 
 
@@ -134,7 +134,7 @@ def _nvml(report: NodeReport) -> Iterator[Finding]:
 def _of_verdicts(report: NodeReport) -> Iterator[Finding]:
     for verdict in verdicts(report):
         weight = _WEIGHT_OF.get(verdict.state)
-        # Without the package the GPUs are unusable.
+        # Without the package, no GPU can be used.
         if verdict.subject == "PyNvVideoCodec" and weight is Weight.LIMITED and verdict.fix and bool(report.gpus):
             weight = Weight.BROKEN
         if weight is not None:
@@ -169,7 +169,7 @@ def _reset(gpu: DeviceReport) -> str:
 
 
 def _xid(number: int, reset: str) -> Finding:
-    """Report an Xid error, only as a note if a program caused it."""
+    """Report an Xid error; only as a note if a program caused it."""
     rule = xid_rule(number)
     if rule.action not in (XidAction.QUARANTINE_DEVICE, XidAction.DRAIN_NODE):
         return Finding(Weight.NOTE, f"Xid {number}, {rule.name}", rule.reason)
@@ -256,7 +256,7 @@ def _software(report: NodeReport) -> Iterator[Finding]:
 
 
 def _engines(report: NodeReport) -> Iterator[Finding]:
-    names = {gpu.key: gpu.label for gpu in report.gpus}  # the displayed name of each device in the trials
+    names = {gpu.key: gpu.label for gpu in report.gpus}  # the name shown for each device in the trials
     for gpu in report.gpus:
         names |= {part.uuid: f"{gpu.label}, MIG {part.profile} {part.gpu_instance}" for part in gpu.slices}
     without_decoder = {part.uuid for gpu in report.gpus for part in _undecoding_slices(gpu)}

@@ -1,4 +1,4 @@
-"""Prints many machines as text, with equal machines together and problems first."""
+"""Prints many machines as text, equal machines together and problems first."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,7 +20,10 @@ _COLUMNS: Final = (24, 6, 10, 12)
 
 
 def doctor_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield the output of ``codecfleet doctor``: one machine's page, a summary of many, or with ``every`` all pages."""
+    """Yield the output of ``codecfleet doctor``: a page for one machine, a summary for several.
+
+    With ``every``, each machine gets a page.
+    """
     yield from (_pages if every or len(reports) <= 1 else _summary)(reports)
     yield ""
     yield _verdict(reports)
@@ -52,9 +55,9 @@ def _verdict(reports: Reports) -> str:
 
 
 def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
-    """Yield a row for each group of equal machines (``every``: for each machine), and the totals.
+    """Yield a row for each group of equal machines, and the totals; with ``every``, a row for each machine.
 
-    ``listed`` has a cluster's nodes, in the same order; their lines follow the table.
+    ``listed`` has a cluster's nodes in the order of ``reports``; their lines follow the table.
     """
     yield from marks(reports)
     yield from _table(reports, every=every)
@@ -98,7 +101,7 @@ def _table(reports: Reports, *, every: bool) -> Iterator[str]:
 
 
 def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ...]]:
-    """Return a machine's row without its name; equal machines have equal rows."""
+    """Return a machine's row without the name; equal machines have equal rows."""
     kinds = [kind for _, kind, _ in device_units(report)]
     kinds += [f"{gpu.name} (hosts vGPUs)" for gpu in report.gpus if hosts_vgpus(gpu)]
     host = report.host
@@ -106,7 +109,7 @@ def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ..
 
 
 def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:
-    """Yield a row; a name too long for its column gets its own line."""
+    """Yield a row; a name that is too long for the column gets a line of its own."""
     name, *rest = cells
     if len(name) >= _COLUMNS[0]:
         yield name

@@ -41,7 +41,7 @@ def hosts_vgpus(gpu: DeviceReport) -> bool:
 
 
 def device_lines(reports: Reports, *, every: bool = False) -> Iterator[str]:
-    """Yield devices with their engines; UUID, memory and use follow for one machine, or with ``every``."""
+    """Yield devices with their engines; for one machine, or with ``every``, also UUID, memory and use."""
     yield from paged(reports, _each_device if every or len(reports) == 1 else _equal_devices)
     if not every and len(reports) > 1:
         yield "UUID, memory and use of each: codecfleet devices --all"
@@ -134,7 +134,7 @@ def _mig(gpu: DeviceReport, mig: MigReport, trials: dict[str, DeviceTrials]) -> 
 
 
 def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if_silent: object) -> dict[str, Any]:
-    """Return a JSON document of machines; machines without a report also have the fields ``if_silent``."""
+    """Return a JSON document of machines; machines without a report also have the fields in ``if_silent``."""
     nodes = [
         {"node": report.name, **if_silent, "error": report.reason}
         if isinstance(report, SilentNode)
@@ -145,7 +145,7 @@ def _document(reports: Reports, of: Callable[[NodeReport], dict[str, Any]], **if
 
 
 def nodes_document(reports: Reports, listed: Sequence[ListedNode] = ()) -> dict[str, Any]:
-    """Return the inventory of machines as a JSON document; ``listed`` has a cluster's nodes, in the same order."""
+    """Return the inventory of machines as a JSON document; ``listed`` has a cluster's nodes in the same order."""
     document = _document(reports, _node)
     for node, in_ray in zip(document["nodes"], listed, strict=False):
         node["ray"] = in_ray.to_json()
@@ -189,7 +189,7 @@ def _devices_of(part: str, report: NodeReport) -> dict[str, Any]:
 
 
 def doctor_document(reports: Reports) -> dict[str, Any]:
-    """Return the findings of ``codecfleet doctor`` as a JSON document, with each machine's whole report."""
+    """Return the findings of ``codecfleet doctor`` as a JSON document, with the whole report of each machine."""
     document = _document(reports, _diagnosis, healthy=False)
     healthy = all(node["healthy"] for node in document["nodes"])
     return {"schema": _SCHEMA, "healthy": healthy, "nodes": document["nodes"]}

@@ -1,4 +1,4 @@
-"""Prints a node report as narrow text without colour, first the machine and last the findings."""
+"""Prints a node report as narrow text without colour; the machine comes first, the findings last."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -40,7 +40,7 @@ def machine_page(report: NodeReport) -> Iterator[str]:
 
 
 def marks(reports: Reports) -> Iterator[str]:
-    """Yield a line for each simulated fleet, which says that its machines do not exist."""
+    """Yield a line for each simulated fleet, which states that its machines do not exist."""
     simulated = [report.simulated for report in present(reports) if report.simulated]
     for fleet in dict.fromkeys(simulated):
         these = "this machine does not exist" if len(simulated) == 1 else "these machines do not exist"
@@ -152,7 +152,7 @@ def sharing(gpu: DeviceReport, part: MigSlice) -> str:
 
 
 def _ray_lines(report: NodeReport) -> Iterator[str]:
-    """Yield the command that starts Ray if Ray would otherwise count slices as one GPU; the line is not wrapped."""
+    """Yield the command that makes Ray count each slice of a GPU, if the command is needed."""
     shown = shown_by(report)
     for_ray = shown.for_ray
     if for_ray is not None and any(len(unit) != 1 for unit in shown.units(len(shown.given)).units):
@@ -161,7 +161,7 @@ def _ray_lines(report: NodeReport) -> Iterator[str]:
 
 
 def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> dict[Engine, int]:
-    """Return engine counts; counts from trials take precedence over those of NVML."""
+    """Return engine counts; a count from a trial replaces that of NVML."""
     counts = {count.engine: (count.count, count.how) for count in counted}
     for trial in () if trials is None else trials.trials:
         if trial.engines is not None and (trial.engines or trial.engine not in counts):
@@ -170,12 +170,12 @@ def engine_counts(counted: Iterable[EngineCount], trials: DeviceTrials | None) -
     for engine in (Engine.NVDEC, Engine.NVENC):
         mine = () if trials is None else trials.of(engine)
         if mine and not any(trial.works or trial.fix for trial in mine):
-            counts[engine] = (0, How.TRIED)  # an engine does not count if all its trials fail and nothing can fix them
+            counts[engine] = (0, How.TRIED)  # an engine counts as absent if all its trials fail and have no fix
     return {engine: count for engine, (count, _) in counts.items()}
 
 
 def engine_text(counted: Iterable[EngineCount], trials: DeviceTrials | None) -> str:
-    """Return engine counts as ``7 NVDEC, no NVENC``."""
+    """Return engine counts as text: ``7 NVDEC, no NVENC``."""
     counts = engine_counts(counted, trials)
     shown = (f"{counts[engine] or 'no'} {engine.name}" for engine in _ENGINES if engine in counts)
     return ", ".join(shown) or "not counted"

@@ -16,7 +16,7 @@ _SILENT_FIX: Final = "run codecfleet doctor on that node; ray status shows wheth
 
 @dataclass(frozen=True, slots=True)
 class SharedFinding:
-    """A finding, with the nodes and parts that it affects."""
+    """A finding, with the nodes and parts that have it."""
 
     finding: Finding
     nodes: tuple[str, ...]
@@ -25,7 +25,7 @@ class SharedFinding:
 
     @property
     def devices(self) -> str:
-        """The devices or parts of the finding: ``GPU 0-7 (NVIDIA H200)``; "" for the machine itself."""
+        """The devices or parts with the finding, such as ``GPU 0-7 (NVIDIA H200)``; "" for the machine itself."""
         numbers: dict[str, list[int]] = {}
         others: list[str] = []
         for about in self.abouts:
@@ -46,7 +46,7 @@ def findings_of(report: NodeReport | SilentNode) -> tuple[Finding, ...]:
 
 
 def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]:
-    """Return nodes' findings, merging those of equal weight, title and cause: worst first, then the most frequent."""
+    """Return nodes' findings, worst and most frequent first, merged if weight, title and cause are equal."""
     groups = equal_groups(found, lambda pair: (pair[1].weight, pair[1].title, pair[1].cause))
     shared = (
         SharedFinding(
@@ -61,7 +61,7 @@ def shared_findings(found: Iterable[tuple[str, Finding]]) -> list[SharedFinding]
 
 
 def finding_lines(shared: Iterable[SharedFinding], *, names_nodes: bool) -> Iterator[str]:
-    """Yield numbered findings under a heading; with ``names_nodes``, also the machines of each finding."""
+    """Yield numbered findings below a heading; with ``names_nodes``, also the machines that have each finding."""
     shared = list(shared)
     yield "findings" if shared else "findings: none"
     for number, each in enumerate(shared, start=1):

@@ -10,7 +10,7 @@ from ..text_lines import gigabytes, wrapped
 
 
 def tegra_lines(found: TegraReport) -> Iterator[str]:
-    """Yield the lines of ``codecfleet doctor`` about a Tegra, without its GPU."""
+    """Yield the lines of ``codecfleet doctor`` about a Tegra, except those about its GPU."""
     l4t = found.identity.l4t
     release = "" if isinstance(l4t, Unavailable) else f", Jetson Linux R{l4t.major} {l4t.revision}"
     yield from wrapped(f"Tegra {found.identity.soc.name}: {found.identity.model}{release}", "  ")
@@ -29,7 +29,7 @@ def _facts(found: TegraReport) -> Iterator[str]:
     yield f"use is reported by {found.monitor.value}"
     if not isinstance(found.stats, Unavailable):
         yield f"tegrastats: {', '.join(_stats(found.stats)) or 'nothing recognized'}"
-    elif found.monitor is Monitor.TEGRASTATS:  # elsewhere nothing is missing
+    elif found.monitor is Monitor.TEGRASTATS:  # other monitors do not need tegrastats
         yield f"tegrastats: {found.stats.reason}"
     for feature, why in known(found.unsupported, {}).items():
         yield f"not supported: {feature}: {why}"

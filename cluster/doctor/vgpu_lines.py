@@ -1,4 +1,4 @@
-"""Prints vGPUs as text: for a host its types, its instances and their possible moves, for a guest its host."""
+"""Prints vGPUs as text: a host's types, vGPUs and possible migrations, and what a guest sees."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ from .report_lines import Reports, paged, present
 
 
 def vgpu_lines(reports: Reports) -> Iterator[str]:
-    """Yield vGPUs as the host and the guest see them."""
+    """Yield the lines about vGPUs, from a host or from a guest."""
     hosts = [host.seen_from(each.host.name) for each in present(reports) for host in each.vgpu_hosts.values()]
     yield from paged(reports, partial(_vgpus_of, hosts))
 

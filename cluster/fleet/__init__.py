@@ -1,1 +1,1 @@
-"""The interface between jobs and machines: the pool, and how a fleet gets one."""
+"""The interface between jobs and machines: the pool that runs work, and the ways to get a pool."""

@@ -19,18 +19,18 @@ from .warm import HOST, warm_or_own
 
 
 def start_host(address: str | None, slots: int | None, dlas: int, name: ClientName) -> StartedProcess:
-    """Start a host for one fleet; the arguments are those of ``connecting_pool``. Raises OSError."""
+    """Start a host for one fleet, with the arguments of ``connecting_pool``. Raises OSError."""
     return start_program(HOST, address, slots, dlas, astuple(name), None)
 
 
 def default_pool(address: str | None, slots: int | None, *, dlas: int = 0) -> Pool:
-    """Return the pool for a fleet in this process; the arguments are those of ``connecting_pool``.
+    """Return the pool for a fleet in this process, with the arguments of ``connecting_pool``.
 
-    A Ray driver, task, actor or job uses its own connection. Other processes never load Ray; if the work stays on this
-    machine, they use the user's warm fleet where there is one.
+    A Ray driver, task, actor or job uses its own connection to Ray. Other processes never load Ray. If their work stays
+    on this machine, they use the user's warm fleet, if one runs.
     """
     if holds_ray():
-        from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need it
+        from .leases.connecting import connecting_pool  # noqa: PLC0415 - only Ray's own processes need this import
 
         return connecting_pool(address, slots, dlas=dlas)
     spawn = partial(start_host, address, slots, dlas)
@@ -48,7 +48,7 @@ def holds_ray() -> bool:
 
 
 def sole_processor() -> Inventory | None:
-    """Return this machine's inventory, less the memory of Ray's object store; None if the machine may have GPUs."""
+    """Return this machine's inventory, without the memory of Ray's object store; None if the machine may have GPUs."""
     if can_load_nvml():
         return None
     left_bytes = machine.memory_bytes() - store_bytes()

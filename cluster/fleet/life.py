@@ -18,11 +18,11 @@ from ...actors.backoff import Backoff
 from ...errors import CodecfleetError, FleetUnavailable
 
 LOSSES_MAX: Final = 3
-"""How many hosts lost in a row are replaced."""
+"""How many lost hosts in a row are replaced."""
 STEADY_S: Final = 600.0
-"""A host that was ready for this long resets the count of losses."""
+"""A host that was ready for this long resets the count of lost hosts."""
 REACH_S: Final = 120.0
-"""How long starts are retried after a loss: a cluster's control service takes a minute to restart."""
+"""How long starts are tried again after a loss; a cluster's control service takes a minute to restart."""
 _WAITS: Final = Backoff(first_s=0.5, most_s=8.0)
 _HELP: Final = (
     "Run `codecfleet doctor`, look for OOM kills (`dmesg`), and for a cluster run `ray status`; then try again."
@@ -50,7 +50,7 @@ EDGES: Final[dict[HostPhase, frozenset[HostPhase]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A host's phase and history; times are in seconds of the monotonic clock."""
+    """A host's phase and history. Times are in seconds of the monotonic clock."""
 
     phase: HostPhase = HostPhase.ABSENT
     since_s: float = 0.0  # when the phase began

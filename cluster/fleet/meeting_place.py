@@ -1,7 +1,7 @@
-"""The directory in which programs find their user's warm fleets, with a socket for each version of the code.
+"""The directory in which programs find their user's warm fleets; it has a socket for each version of the code.
 
 A connected program may run any work as the user. So other users cannot enter the directory, and each side asks the
-kernel which user is at the other end.
+kernel which user is on the other side.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class Greeting(NamedTuple):
 
     version: str
     slots: int
-    idle_s: float  # after how many seconds without a connected program the fleet ends
+    idle_s: float  # the fleet ends after this many seconds without a connected program
 
     def packed(self) -> bytes:
         """Return the greeting as a line of JSON."""
@@ -39,7 +39,7 @@ class Greeting(NamedTuple):
 
     @classmethod
     def received(cls, end: socket.socket, timeout_s: float) -> Self:
-        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError: no greeting comes."""
+        """Read the greeting, and nothing after it. Raises OSError, ValueError or TypeError if none arrives."""
         end.settimeout(timeout_s)
         with end.makefile("rb", buffering=0) as unbuffered:
             line = unbuffered.readline(_GREETING_MAX_BYTES)
@@ -49,10 +49,10 @@ class Greeting(NamedTuple):
 
 
 def code_name() -> str:
-    """Return a name for this code: a digest of its resolved path, its files, and the Python that runs it.
+    """Return a name for this code: a digest of its resolved path, its files, and its Python.
 
-    Work is sent as pickled values, so both sides need the same classes. Equal version numbers do not ensure equal
-    classes: a checkout may have changed, and environments may have different dependencies.
+    Work is sent as pickled values, so both sides need the same classes. Equal version numbers do not ensure this: a
+    checkout may have changed, and environments may have different dependencies.
     """
     package = _PACKAGE.resolve()
     runs = f"{Path(sys.prefix).resolve()}\0{Path(sys.executable).resolve()}\0{sys.version}\0{package}"
@@ -73,7 +73,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def peer_of(end: socket.socket) -> tuple[int, int]:
-    """Return the ids of process and user at the other end; the process is 0 if it is in another PID namespace."""
+    """Return the ids of the process and the user on the other side; a process in another PID namespace has the id 0."""
     process, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return process, user
 
@@ -93,7 +93,7 @@ def meeting_path() -> Path:
 
 
 class MeetingPlace:
-    """The open directory. Sockets in it are opened through its descriptor, since a socket's path may be too long."""
+    """The open directory. Its sockets are opened through its descriptor, since their paths may be too long."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -103,8 +103,8 @@ class MeetingPlace:
     def open(cls, *, make: bool) -> Self:
         """Open the directory; with ``make``, create it if it is missing.
 
-        Raises FileNotFoundError: the directory is missing; FleetUnavailable: other users could enter it, or it cannot
-        be opened.
+        Raises FileNotFoundError: the directory is missing; FleetUnavailable: other users could enter the directory, or
+        it cannot be opened.
         """
         path = meeting_path()
         try:
@@ -136,13 +136,13 @@ class MeetingPlace:
 
     @property
     def is_current(self) -> bool:
-        """Whether the path still leads to this directory, which the last fleet to end removes."""
+        """Whether the path still leads to this directory; the last fleet removes the directory when it ends."""
         with suppress(OSError):
             return self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
         return False
 
     def lock(self, *, waits: bool = True) -> bool:
-        """Keep other programs from starting or ending fleets until ``close``; return False if they hold the lock."""
+        """Keep other programs from starting or ending fleets until ``close``; return False if one holds the lock."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -150,12 +150,12 @@ class MeetingPlace:
         return True
 
     def names(self) -> list[str]:
-        """Return the code names that have a socket here; a killed fleet leaves its socket."""
+        """Return the code names that have a socket here; some sockets may belong to killed fleets."""
         with os.scandir(self._descriptor) as entries:
             return sorted(each.name.removesuffix(_SUFFIX) for each in entries if each.name.endswith(_SUFFIX))
 
     def connect(self, name: str) -> socket.socket:
-        """Connect to a code's warm fleet. Raises OSError: the fleet does not answer, or belongs to another user."""
+        """Connect to the warm fleet of a code. Raises OSError if it does not answer, or belongs to another user."""
         end = socket.socket(socket.AF_UNIX)
         try:
             end.connect(self._reached(name))
@@ -166,7 +166,7 @@ class MeetingPlace:
         return end
 
     def listen(self, name: str) -> socket.socket:
-        """Listen on a code's socket, replacing that of a killed fleet; the lock must be held."""
+        """Listen on the socket of a code, which replaces that of a killed fleet. The lock must be held."""
         self.remove(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self._reached(name))
@@ -175,7 +175,7 @@ class MeetingPlace:
         return listener
 
     def inode(self, name: str) -> int:
-        """Return the inode of a code's socket, which is unique while the listener is open; 0 without a socket."""
+        """Return the inode of a code's socket, or 0 if there is no socket. It is unique while the listener is open."""
         with suppress(FileNotFoundError):
             return os.stat(f"{name}{_SUFFIX}", dir_fd=self._descriptor).st_ino
         return 0
@@ -186,7 +186,7 @@ class MeetingPlace:
             os.unlink(f"{name}{_SUFFIX}", dir_fd=self._descriptor)
 
     def remove_if_empty(self) -> None:
-        """Remove the directory if no socket is in it; the lock must be held."""
+        """Remove the directory if it has no socket. The lock must be held."""
         with suppress(OSError):
             self.path.rmdir()
 
@@ -196,7 +196,7 @@ class MeetingPlace:
 
 @contextmanager
 def locked_place() -> Iterator[MeetingPlace]:
-    """Create the directory if necessary, and lock it; raises FleetUnavailable as ``MeetingPlace.open`` does."""
+    """Create the directory if necessary, and lock it. Raises FleetUnavailable as ``MeetingPlace.open`` does."""
     while True:
         with MeetingPlace.open(make=True) as place:
             place.lock()

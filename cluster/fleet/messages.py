@@ -1,4 +1,4 @@
-"""The requests between a fleet and its host, and those to a supervisor."""
+"""The requests of a fleet to its host, and requests to a supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from .serving import HostSession
 
 BEAT_S: Final = 0.25
-"""How often a host reports its state, which also shows that it is alive."""
+"""How often a host reports its state; the reports also show that the host is alive."""
 CLOSING_S: Final = 5.0
-"""How long the pool may take to close: its cluster may be out of reach."""
+"""How long the pool may take to close; its cluster may be out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class HostedWork(Request["HostSession", WorkDone]):
     """Run work; cancelling the call cancels the work."""
 
     run: int  # the run's number in other messages
-    base: dict[str, Any]  # this and the next fields are those of ``Work``
+    base: dict[str, Any]  # this field, ``packed`` and ``blobs`` hold the parts of a ``Work``
     packed: Buffer  # the pickled work
     blobs: tuple[int, ...]  # the numbers of the work's blobs
 
@@ -126,14 +126,14 @@ class Beat(Request[FleetSide, None]):
     """The host's state."""
 
     state: PoolState | None  # None if unchanged
-    progress: Mapping[int, RunProgress]  # maps the number of each run that has a worker to its progress
+    progress: Mapping[int, RunProgress]  # the progress of each run that has a worker, by the run's number
 
     async def serve(self, server: FleetSide) -> None:
         await server.heard(self)
 
 
 class SupervisorSide(Protocol):
-    """A process that can ask a supervisor: the host of a warm fleet (its own supervisor) or a client of a cluster."""
+    """A process that can ask a supervisor: the host of a warm fleet, or a client of a cluster."""
 
     async def status(self) -> "Status | None":
         """Return the supervisor's status; None without a supervisor."""

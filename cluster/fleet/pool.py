@@ -1,7 +1,7 @@
-"""The pool that runs work: the only interface between jobs and machines.
+"""The pool that runs work; it is the only interface between jobs and machines.
 
-``leases/leased_pool.py`` is the real pool, ``remote_pool.py`` is a pool in another process, and
-``codecfleet.testing.LocalPool`` runs work in threads of this process. All three pass the same contract tests.
+``leases/leased_pool.py`` has the real pool, ``remote_pool.py`` a pool in another process, and ``codecfleet.testing``
+has ``LocalPool``, which runs work in threads of this process. All three pass the same contract tests.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ class JobState:
     """The slots and cores that a job may use now."""
 
     slots: int = 0  # how many of the job's tasks may run at a time
-    cores: int = 0  # cores that the job's tasks may keep busy; at least one per slot
-    waits_for: str = ""  # why the job has no slots; "" if it has slots, or if the reason is unknown
-    never: CodecfleetError | None = None  # why the job will never have slots; None if it may get slots
+    cores: int = 0  # how many cores the job's tasks may keep busy; at least one for each slot
+    waits_for: str = ""  # why the job has no slots; "" if it has slots or the reason is unknown
+    never: CodecfleetError | None = None  # why the job will never get slots; None if it may get slots
 
 
 NO_JOB = JobState()
@@ -38,20 +38,21 @@ NO_JOB = JobState()
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """A pool at one moment."""
+    """The state of a pool at one moment."""
 
     slots: int = 0  # the most slots that one job could have; 0 before the pool has started
     notes: tuple[str, ...] = ()  # lines for the user's report
     jobs: Mapping[str, JobState] = field(default_factory=dict)  # the jobs that have a demand or work
     others: JobState = NO_JOB  # the state of every other job
-    is_here: bool = False  # all workers run on this machine; known before the start
-    warm_fleet: int | None = None  # the process of the warm fleet that runs the work; None without a warm fleet
-    files_address: str | None = ""  # where workers elsewhere read this machine's files; "": they do not; None: unknown
+    is_here: bool = False  # whether all workers run on this machine; known before the start
+    warm_fleet: int | None = None  # the process id of the warm fleet that runs the work; None without a warm fleet
+    # the address from which other machines read this machine's files; "" if no machine does; None if unknown
+    files_address: str | None = ""
     # Set once this state is out of date.
     changed: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return the state for pickling, without the event, which belongs to this process."""
+        """Return the state for pickling, without the event, which only this process can use."""
         values = (self.slots, self.notes, self.jobs, self.others, self.is_here, self.warm_fleet, self.files_address)
         return PoolState, values
 
@@ -70,7 +71,7 @@ class Pool(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Make the workers ready. Idempotent; a call after a failed start tries again.
+        """Make the workers ready. Idempotent; after a failed start, another call tries again.
 
         Cancelling the call does not stop the start. Raises FleetUnavailable: no worker can start.
         """
@@ -90,15 +91,15 @@ class Pool(ABC):
 
     @abstractmethod
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Set a job's demand, which determines its share; None clears the demand.
+        """Set a job's demand, which determines its share of the slots; None clears the demand.
 
-        A job without a demand may run work too. A batch's ``LaterDemand`` covers the jobs that still wait; a cluster
-        may grow for them.
+        A job without a demand may run work too. A batch's ``LaterDemand`` stands for the jobs that still wait; a
+        cluster may grow for them.
         """
 
     @abstractmethod
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job with this demand would be placed, as far as known.
+        """Return where a job with this demand would be placed, as far as is known.
 
         The call may be cancelled at any time.
         """
@@ -135,7 +136,7 @@ async def more_slots(pool: Pool, job: str, beyond: int) -> None:
 class ClientName:
     """The name of a fleet's connection to a supervisor.
 
-    If the host dies, the next host connects with the next number.
+    If a host dies, the next host connects with the next number.
     """
 
     fleet: str = field(default_factory=lambda: secrets.token_hex(8))

@@ -1,7 +1,7 @@
-"""The pool in another process, the host, which is the Ray driver.
+"""A pool in another process, the host, which is the Ray driver.
 
-Ray ends a driver's process when its node or control service dies. A new host then starts: running work is lost, as when
-a worker dies, and the jobs continue.
+Ray ends a driver's process when its node or control service dies. Running work is lost, as when a worker dies; then a
+new host starts, and the jobs continue.
 """
 
 import asyncio
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 SILENT_BEATS: Final = round(30 / BEAT_S)
-"""A host is killed after this many intervals without a beat: importing Ray alone takes seconds on a busy machine.
-Intervals are counted, because a program that was stopped, or whose machine slept, received no beats meanwhile."""
+"""A host is killed after this many intervals without a beat; importing Ray alone takes seconds on a busy machine.
+Intervals are counted rather than time, because no beats arrive while this program is stopped or its machine sleeps."""
 _AGAIN: Final = "Submit the same work again; the fleet starts a new process."
 _DEFECT: Final = "Please report this defect, with the input and the options."
 
 
 class _Host:
-    """One host process; ``hear`` is called with each beat that it sends."""
+    """A host process; ``hear`` is called with each beat from the host."""
 
     def __init__(self, process: StartedProcess, hear: Callable[[Beat], None]) -> None:
         self.child: Child[HostSession] = Child(process, self)
         self.blobs = BlobCache(self._send_blob)
-        self.over = asyncio.Event()  #: set once the pool has handled the host's end
+        self.over = asyncio.Event()  #: set once the pool has handled the end of the host
         self._hear = hear
         self._blob_numbers = itertools.count()
         self._silent_beats = 0
@@ -67,7 +67,7 @@ class _Host:
         self._hear(beat)
 
     async def death(self) -> str:
-        """Wait until the host ends, and kill it after a long silence; return how it ended."""
+        """Wait until the host ends, and return how it ended. A host that is silent for too long is killed."""
         while True:
             try:
                 async with asyncio.timeout(BEAT_S):
@@ -78,7 +78,7 @@ class _Host:
                 self.child.kill(f"it was silent for {SILENT_BEATS * BEAT_S:g} s")
 
     async def close(self, *, at_once: bool) -> None:
-        """End the host, ``at_once`` or after it has closed its pool; calls in progress are lost."""
+        """End the host, either ``at_once`` or after it has closed its pool. Calls in progress are lost."""
         if not at_once:
             self.child.tell(Close())
             with suppress(TimeoutError):  # the host may wait for a cluster that is out of reach
@@ -92,12 +92,12 @@ class _Host:
 
 
 class RemotePool(Pool):
-    """Starts a host process that connects to Ray, and another one if it ends.
+    """Starts a host process that connects to Ray; if the host ends, starts another one.
 
     Args:
-        spawn: starts a host whose connection has the given name, and is called in the event loop's thread; the host
-            ends with that thread.
-        slots: the most slots; None for all that the host has.
+        spawn: starts a host whose connection has the given name. It is called in the event loop's thread; the host ends
+            with that thread.
+        slots: the most slots to use; None for all slots of the host.
         rest: sleeps for a number of seconds.
         is_here: whether all workers run on this machine.
     """
@@ -233,7 +233,7 @@ class RemotePool(Pool):
         self._happen(HostStarted())
 
     async def _watch(self, host: _Host) -> None:
-        """Wait until a host ends; then start another one, unless the pool of the first one failed to start."""
+        """Wait until a host ends; then start another one, unless the first host's pool did not start."""
         reason = await host.death()
         if host is self._host:
             if self._life.phase is HostPhase.READY:

@@ -13,10 +13,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """A run's last known progress."""
+    """The last known progress of a run."""
 
-    worker: WorkerId = NO_WORKER  # the run's worker; "" while the run waits for one
-    frames: int = 0  # frames that the worker has done
+    worker: WorkerId = NO_WORKER  # the worker of the run; "" while the run waits for a worker
+    frames: int = 0  # how many frames the worker has finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +24,19 @@ class Doubt:
     """A job's complaint about the device that made a result."""
 
     worker: WorkerId
-    file: str  # the input's name, since one bad file must not condemn several devices
+    file: str  # the name of the input, since one bad file must not condemn several devices
     reason: str
-    is_wrong: bool  # whether the result failed a check; if it did not, the device is only suspected
+    is_wrong: bool  # whether the result failed a check; otherwise the device is only suspected
 
 
 def ignore_doubt(doubt: Doubt) -> None:
-    """Do nothing: for pools without devices."""
+    """Do nothing; for pools without devices."""
     del doubt
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOrigin:
-    """The worker and input of a result. This object does not keep the run or the result alive."""
+    """The worker and input of a result. Keeps neither the run nor the result in memory."""
 
     worker: WorkerId
     file: str
@@ -47,15 +47,15 @@ class ResultOrigin:
         self.tell(Doubt(self.worker, self.file, reason, is_wrong=True))
 
     def found_doubtful(self, reason: str) -> None:
-        """Report that the result makes its device suspect."""
+        """Report that the result casts doubt on the device."""
         self.tell(Doubt(self.worker, self.file, reason, is_wrong=False))
 
 
 class WorkRun(Generic[ResultT]):
-    """Work that waits for a worker, runs, or has ended; ``await run`` returns its result.
+    """Work that waits for a worker, runs, or has ended; ``await run`` returns the work's result.
 
-    Cancelling the awaiting task cancels the work; its slot is free once the worker has stopped it. Only the pool calls
-    ``tell``, ``end`` and ``fail``; the pool also supplies ``give_up``, which replaces the worker of running work.
+    Cancelling the awaiting task cancels the work; the slot is free once the worker has stopped the work. Only the pool
+    calls ``tell``, ``end`` and ``fail``. The pool also supplies ``give_up``, which replaces the worker of running work.
     """
 
     def __init__(self, give_up: Callable[[str], None]) -> None:
@@ -70,7 +70,7 @@ class WorkRun(Generic[ResultT]):
 
     @property
     def progress(self) -> RunProgress:
-        """Its last known progress."""
+        """The last known progress of the run."""
         return self._progress
 
     def tell(self, progress: RunProgress) -> None:
@@ -94,10 +94,10 @@ class WorkRun(Generic[ResultT]):
         self.result.cancel()
 
     def give_up(self, why: str) -> None:
-        """Replace the worker in which the work hangs; do nothing unless the work runs.
+        """Replace the worker in which the work hangs. Does nothing unless the work runs.
 
-        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work of that worker
-        ends with ``WorkerLost``. Retries prefer another station.
+        The work ends with ``DeadlineMissed``, whose message has the work's label and ``why``. Other work in the same
+        worker ends with ``WorkerLost``. Retries prefer another station.
         """
         if self._give_up is not None and not self.result.done():
             self._give_up(why)

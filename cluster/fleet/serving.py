@@ -27,16 +27,16 @@ NEWS_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ServedPool:
-    """A pool that shares its slots among the jobs of all its fleets."""
+    """A pool that shares its slots among the jobs of all connected fleets."""
 
     pool: Pool
-    lost: Callable[[], str] = str  # returns why Ray is lost; "" while it runs
-    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may still
+    lost: Callable[[], str] = str  # returns why Ray is lost; "" while Ray runs
+    spent: Callable[[], str] = str  # returns why the pool will never run work again; "" if it may still run work
     supervisor: "Callable[[], SupervisorClient | None]" = lambda: None  # returns this process's supervisor
 
 
 class HostSession(SupervisorSide):
-    """One fleet's use of a pool, which may outlive the fleet; ``channel`` leads to the fleet."""
+    """A fleet's use of a pool, which may outlive the fleet; ``channel`` leads to the fleet."""
 
     def __init__(self, served: ServedPool, channel: Channel[FleetSide]) -> None:
         self.pool = served.pool
@@ -52,7 +52,7 @@ class HostSession(SupervisorSide):
         channel.serves = self
 
     async def serve(self) -> None:
-        """Serve until the fleet disconnects or dies, and then end its work. Raises unexpected errors of either side."""
+        """Serve until the fleet disconnects or dies, then end its work. Raises unexpected errors of either side."""
         async with TaskOwner() as owner:
             owner.start(self._beat(), "the host's state")
             try:
@@ -77,13 +77,14 @@ class HostSession(SupervisorSide):
             result = await run
         except CodecfleetError:
             if self._served.lost():
-                await asyncio.Event().wait()  # Ray ended, so this process ends too: send no error before that
+                # Ray has ended, so this process is about to end too; until then, no error is sent
+                await asyncio.Event().wait()
             raise
         finally:
             del self.runs[work.run]
         if run.origin is None:
             raise AssertionError(work)
-        self.take_doubt = run.origin.tell  # every result of a pool has the same ``tell``
+        self.take_doubt = run.origin.tell  # all results of a pool have the same ``tell``
         return WorkDone(result, run.origin.worker, run.origin.file)
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
@@ -124,7 +125,7 @@ class HostSession(SupervisorSide):
 
     def _say(self) -> None:
         said = self._said
-        # Keep the last state: after the loss of Ray this host ends, and the next host has slots again.
+        # After a loss of Ray, keep the last state: this host ends, and the next host has slots again.
         if self._is_started and not self._served.lost():
             self._said = self.pool.state
         running = {number: run.progress for number, run in self.runs.items() if run.progress.worker}

@@ -18,7 +18,7 @@ from .pool import ClientName
 HOST: Final = "codecfleet.cluster.fleet.host.program"
 """The program of a host; its ``main`` documents the settings."""
 GREETING_S: Final = 1.0
-"""How long a warm fleet may take to answer: if it hangs, it must not delay a job."""
+"""How long a warm fleet may take to answer; a hung fleet must not delay a job."""
 END_S: Final = 5.0
 """How long a fleet may take to end before it is killed."""
 _HELP: Final = "Run `codecfleet doctor` to find what is wrong with this machine."
@@ -33,7 +33,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Connect to the user's warm fleet, or return why it is not used; "" if there is no warm fleet."""
+    """Return a connection to the user's warm fleet; or None, and why it is not used ("" if there is none)."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()
@@ -59,7 +59,7 @@ def is_any_warm() -> bool:
 
 
 def greeted(place: MeetingPlace, name: str) -> FoundFleet | None:
-    """Connect to the warm fleet of a code name; return None if the fleet does not answer."""
+    """Return a connection to the warm fleet of a code name; None if the fleet does not answer."""
     with suppress(OSError, ValueError, TypeError):
         end = place.connect(name)
         try:
@@ -76,7 +76,7 @@ def warm_or_own(
 ) -> StartedProcess:
     """Return a connection to the user's warm fleet, or to a new host with ``slots`` slots.
 
-    Raises OSError: the host cannot be started.
+    Raises OSError if the host cannot be started.
     """
     found, note = find_warm()
     if found is None:
@@ -92,7 +92,7 @@ def _left_alone(found: FoundFleet, why: str) -> str:
 
 
 def connection_to(found: FoundFleet) -> StartedProcess:
-    """Return a warm fleet in the form of a host's process, whose ``kill`` only disconnects."""
+    """Return a warm fleet in the form of a host process, whose ``kill`` only disconnects."""
     end, process, _ = found
 
     def let_go() -> None:
@@ -111,15 +111,15 @@ class WarmFleet(NamedTuple):
 
 
 def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProcess] = start_program) -> WarmFleet:
-    """Start the user's warm fleet, or find the running one; it outlives this process.
+    """Start the user's warm fleet, or find the running one. The fleet outlives this process.
 
-    ``slots`` None means a slot per core. The fleet ends after ``idle_s`` without a connected program. Raises
-    FleetUnavailable: the fleet does not start.
+    If ``slots`` is None, the fleet has one slot for each core. It ends after ``idle_s`` without a connected program.
+    Raises FleetUnavailable: the fleet does not start.
     """
     with locked_place():
-        pass  # report a fault of the directory here rather than in the fleet
+        pass  # report a fault of the directory here, not in the fleet
     try:
-        # "local": a warm fleet uses this machine, even if the environment names a cluster.
+        # The address "local" makes a warm fleet use this machine, even if the environment names a cluster.
         process = start(HOST, "local", slots, 0, astuple(ClientName()), idle_s, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the warm fleet did not start: {error}", "Check the limits on processes.") from None
@@ -130,9 +130,10 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 
 
 def take_down() -> list[int]:
-    """End all warm fleets of the user, of any version; return their processes. Running jobs start their own hosts.
+    """End all warm fleets of the user, of any version; return their processes.
 
-    Raises FleetUnavailable: other users could enter the directory of the sockets.
+    Running jobs start hosts of their own. Raises FleetUnavailable: other users could enter the directory of the
+    sockets.
     """
     try:
         with MeetingPlace.open(make=False) as place:
@@ -145,7 +146,7 @@ def take_down() -> list[int]:
 
 
 def _end(place: MeetingPlace, name: str) -> int:
-    """End the listening process, and remove its socket; return the process, or 0 if no process listens."""
+    """End the process that listens on a socket, and remove the socket; return the process, or 0 if none listens."""
     process = 0
     with suppress(OSError), place.connect(name) as end:
         process = peer_of(end)[0]

@@ -1,4 +1,4 @@
-"""The actions of log entries: a fixed vocabulary for searches. docs/logs.md has the table."""
+"""The actions of log entries: a fixed vocabulary for searches. docs/logs.md has a table of them."""
 
 from enum import Enum
 from logging import ERROR, INFO, WARNING
@@ -66,7 +66,7 @@ class LogAction(Enum):
     FILE_DONE = "file.done", INFO, "a batch's file is done"
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"
     FILE_RETRIED = "file.retried", WARNING, "a batch's file will be tried again"
-    # Actions about a node that this process keeps.
+    # The actions below are about a node that this process keeps.
     NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
     NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"

@@ -1,4 +1,4 @@
-"""Log entries, and their form as text and as JSON."""
+"""Log entries, and their forms as text and as JSON."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from ...errors import one_line, redacted
 from .actions import LEVELS, LogAction
 
 SCHEMA: Final = 1
-TRACE_MAX: Final = 8000  #: Characters kept from the end of a traceback
+TRACE_MAX: Final = 8000  #: How many characters are kept from the end of a traceback
 
 
 class LogStyle(Enum):
@@ -24,7 +24,7 @@ class LogStyle(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIds:
-    """The subject of an entry; a field is "" or None if it does not apply."""
+    """The subject of an entry; fields that do not apply are "" or None."""
 
     job: str = ""  #: the job's name in its driver
     segment: int | None = None  #: the segment's number
@@ -36,7 +36,7 @@ class LogIds:
     file: str = ""  #: an input of a batch
 
     def known(self) -> dict[str, str | int]:
-        """Return the ids that are set, with addresses redacted."""
+        """Return the ids that are set; secrets in addresses are redacted."""
         found = {name: value for name, value in asdict(self).items() if value not in ("", None)}
         return {name: one_line(value) if isinstance(value, str) else value for name, value in found.items()}
 
@@ -46,7 +46,7 @@ NO_IDS: Final = LogIds()
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """An entry: an action, a readable line without secrets and control characters, ids, and a traceback if any."""
+    """An entry: an action, a readable line without secrets and control characters, ids, and possibly a traceback."""
 
     action: LogAction
     line: str
@@ -60,10 +60,9 @@ class LogEntry:
         return cls(action, one_line(line), ids.known(), trace[-TRACE_MAX:])
 
     def written(self, style: LogStyle, *, at_s: float, service: str, process: int) -> str:
-        """Return the entry as a line without a line end; in the text style, a defect's traceback adds lines.
+        """Return the entry as a line without a line end; in the text style, the lines of a traceback follow.
 
-        ``at_s`` is in seconds since 1970; ``service`` is the kind of the process that wrote the entry, and ``process``
-        is the id of that process.
+        ``at_s`` is in seconds since 1970; ``service`` is the kind of the writing process, and ``process`` is its id.
         """
         if style is LogStyle.TEXT:
             ids = "".join(f" {name}={json.dumps(value)}" for name, value in self.ids.items())
@@ -87,7 +86,7 @@ class LogEntry:
 
 
 def _escaped(trace: str) -> str:
-    """Escape a traceback's control characters except line ends: an error's message may contain a file's name."""
+    """Escape control characters except line ends, since an error's message may contain a file's name."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in trace)
 
 
@@ -95,7 +94,7 @@ _ENTRY: Final = re.compile(r'(\{"schema":\d+,"time":")?\d{4}-\d\d-\d\dT[\d:.]+Z(
 
 
 def is_entry(line: str) -> bool:
-    """Return whether a line of a program's output is an entry, in either style."""
+    """Return whether a line of a program's output is a log entry in one of the styles."""
     return _ENTRY.match(line) is not None
 
 

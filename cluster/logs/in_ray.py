@@ -1,4 +1,4 @@
-"""The logs of a cluster's supervisor and workers: files on the nodes of these processes, beside Ray's own logs.
+"""The logs of a cluster's supervisor and workers: files on their nodes, beside Ray's own logs.
 
 Stderr is not used, because Ray forwards it to the terminal of the driver that started the process.
 """
@@ -17,25 +17,25 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3  #: How many log files of a process are kept, with the current one
+FILES_MAX: Final = 3  #: How many log files are kept for a process, with the current one
 
 
 def begin_log_in_ray(service: str) -> None:
-    """Write this Ray actor's entries in the style that the node's environment sets, or not at all.
+    """Write this Ray actor's log entries in the style that the node's environment sets, or not at all.
 
-    If the log cannot be written, the actor runs without one.
+    If no log can be written, the actor runs without a log.
     """
     asked = os.environ.get(LOG, "")
     if asked == OFF or is_logged():
         return
     try:
         begin_log(file_handler(log_folder(), service, os.environ))
-    except Exception:  # a worker whose log cannot be written still works; Ray's own log says why
+    except Exception:  # a worker works without a log too; Ray's own log says why there is none
         logging.getLogger(__name__).warning("no log is written", exc_info=True)
 
 
 def file_handler(folder: Path, service: str, environment: Mapping[str, str]) -> EntryHandler:
-    """Return a handler that writes this process's file in a folder. Raises OSError: the file cannot be opened."""
+    """Return a handler that writes to this process's file in a folder. Raises OSError if the file cannot be opened."""
     style = LogStyle.JSON if environment.get(LOG) == LogStyle.JSON.value else LogStyle.TEXT
     path = folder / f"codecfleet-{service}-{os.getpid()}.log"
     file = _File(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_MAX - 1, encoding="utf-8")

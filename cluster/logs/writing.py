@@ -1,7 +1,7 @@
 """Writes log entries through Python's ``logging``, as records of the logger ``codecfleet``.
 
-A program's own handlers may write them: a record's message is the line, and its attribute ``entry`` is the whole
-``LogEntry``. Without a handler nothing is written.
+A program may write the records with its own handlers: a record's message is the entry's line, and its attribute
+``entry`` is the ``LogEntry``. Without a handler, nothing is written.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Quota:
     _at_s: float = 0.0
 
     def takes(self, now_s: float) -> bool:
-        """Return whether to write another entry; an entry that is not written counts as ``suppressed``."""
+        """Return whether to write another entry; otherwise, the entry is counted in ``suppressed``."""
         grown = float(self.at_once) if self._room < 0 else self._room + (now_s - self._at_s) * self.per_s
         self._room, self._at_s = min(float(self.at_once), grown), now_s
         if self._room < 1:
@@ -48,9 +48,9 @@ class Quota:
 
 
 class EntryHandler(logging.Handler):
-    """Passes entries, with their line ends, to ``write``, whose errors are ignored.
+    """Passes entries, with their line ends, to ``write``, and ignores its errors.
 
-    The rate of each level is limited separately. ``service`` is the kind of process.
+    Each level has its own rate limit. ``service`` is the kind of process.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EntryHandler(logging.Handler):
 
     def _put(self, entry: LogEntry, at_s: float) -> None:
         text = entry.written(self._style, at_s=at_s, service=self._service, process=os.getpid())
-        # RuntimeError: a signal handler may log while the thread that it interrupts is writing.
+        # A RuntimeError comes from a signal handler that logs while the interrupted thread is writing.
         with suppress(OSError, ValueError, RuntimeError):
             self._write(f"{text}\n")
 
@@ -102,7 +102,7 @@ def begin_log(handler: EntryHandler) -> None:
 
 @contextmanager
 def logged_to(stream: TextIO, style: LogStyle, service: str) -> Iterator[None]:
-    """Write this process's entries to a stream, each at once, while the block runs."""
+    """Write this process's entries to a stream, each immediately, while the block runs."""
 
     def write(text: str) -> None:
         stream.write(text)

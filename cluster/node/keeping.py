@@ -1,4 +1,4 @@
-"""Keeps a node: runs Ray in the foreground, drains it on a signal, and cleans up after it."""
+"""Keeps a node: runs Ray in the foreground, drains the node on a signal, and cleans up afterwards."""
 
 import os
 import select
@@ -24,7 +24,7 @@ PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
 _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints once the node has joined
 _LINES_KEPT: Final = 50
-_FIRST: Final = 1  #: The id of a container's first process, which the kernel makes the parent of orphans
+_FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
@@ -40,7 +40,7 @@ class _Kept:
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain the node, and kill it ``notice_s`` plus ``STOP_S`` later; a second request kills it at once."""
+        """Drain the node, and kill it ``notice_s`` plus ``STOP_S`` later; the second call kills it at once."""
         if self.is_ending:
             self.kill()
             return
@@ -51,7 +51,7 @@ class _Kept:
         self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill Ray's process group; Ray's other processes end when the leader of the group ends."""
+        """Kill Ray's process group; Ray's remaining processes end when the leader of the group ends."""
         self.until_s = None
         self.process.kill_group()
 
@@ -63,7 +63,7 @@ class _Kept:
                 self.said.append(text)
 
     def wait(self, signals: socket.socket) -> int:
-        """Wait for Ray's exit code and return it; meanwhile handle the signals whose numbers arrive on the socket."""
+        """Return Ray's exit code when Ray ends; until then, handle the signals whose numbers arrive on the socket."""
         while (code := self._code()) is None:
             left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
             ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
@@ -75,7 +75,7 @@ class _Kept:
         return code
 
     def _code(self) -> int | None:
-        """Return Ray's exit code, or None while Ray runs. As the first process of a container, also reap orphans."""
+        """Return Ray's exit code, or None while Ray runs. In a container's first process, also reap orphans."""
         ended = -1
         while os.getpid() == _FIRST and ended not in {0, self.process.pid}:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -87,11 +87,11 @@ class _Kept:
 def keep(
     arguments: Sequence[str], variables: Mapping[str, str], *, notice_s: int, on_start: Callable[[], object]
 ) -> None:
-    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP, and return once all its processes have ended.
+    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP; return once all its processes have ended.
 
-    Call this in the main thread. ``variables`` are added to Ray's environment; the node drains for ``notice_s``;
-    ``on_start`` is called in another thread once the node has joined. Raises FleetUnavailable: Ray did not start, or
-    ended by itself.
+    Call this in the main thread. ``variables`` are added to Ray's environment. The node drains for ``notice_s``.
+    Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not start, or ended by
+    itself.
     """
     is_up, began_s = threading.Event(), time.time()
 
@@ -119,7 +119,7 @@ _HELP: Final = "Read Ray's logs in session_latest/logs below --temp-dir, or belo
 
 
 def ray_command(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the command that runs ``ray`` with these arguments, and ends when this process ends."""
+    """Return a command that runs ``ray`` with these arguments, and ends when this process ends."""
     return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments]
 
 
@@ -134,12 +134,12 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
 
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of signals, including SIGCHLD, can be read.
+    """Yield a socket from which the numbers of arriving signals, including SIGCHLD, can be read.
 
-    A handler in Python runs only once the main thread returns from the kernel, but the interpreter writes the number to
+    A Python handler runs only once the main thread returns from the kernel, but the interpreter writes the number to
     the socket at once.
     """
-    # A signal that is ignored, such as SIGHUP under nohup, stays ignored.
+    # An ignored signal, such as SIGHUP under nohup, stays ignored.
     handled = [number for number in _ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -155,13 +155,13 @@ def _signals() -> Iterator[socket.socket]:
 
 
 def remove_dead_listeners(since_s: float) -> None:
-    """Remove sockets of Python's ``multiprocessing``, with their folders, which killed processes of Ray have left.
+    """Remove sockets of Python's ``multiprocessing`` that killed processes of Ray have left, with their folders.
 
-    Only this user's folders that were created after ``since_s``, in seconds since 1970, are considered.
+    This considers only folders of this user that were created after ``since_s``, in seconds since 1970.
     """
     with suppress(OSError):
         listed = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-        bound = {line.split()[-1] for line in listed.splitlines()}  # the last column is a bound socket's path
+        bound = {line.split()[-1] for line in listed.splitlines()}  # the last column is the path of a bound socket
         for folder in Path(tempfile.gettempdir()).glob("pymp-*"):
             with suppress(OSError):
                 _remove_dead(folder, bound, since_s)

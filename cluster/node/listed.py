@@ -1,4 +1,4 @@
-"""A live node of a cluster as Ray lists it: its state, resources and labels."""
+"""A live node of a cluster as Ray lists it, with state, resources and labels."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ListedNode:
     address: str  # in the cluster
     is_head: bool
     state: DeviceState  # whether it takes work
-    resources: Mapping[str, float]  # amounts under Ray's names of resources; memory is in bytes
+    resources: Mapping[str, float]  # the amount of each resource, under Ray's name; memory is in bytes
     labels: Mapping[str, str]
 
     @property
@@ -38,7 +38,7 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return labels as a list of at most one string; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
+    """Return labels as a list with at most one string; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
     codecs: dict[str, list[str]] = {}
     others = []
     for key, value in labels.items():
@@ -55,7 +55,7 @@ def label_words(labels: Mapping[str, str]) -> list[str]:
 def listed_node(ray_node: Mapping[str, Any], draining: Collection[str], ordered: DeviceState) -> ListedNode:
     """Return the node that an entry of Ray's table describes.
 
-    ``draining`` has the ids of the nodes that Ray drains; ``ordered`` is the state that a user set for this node.
+    ``draining`` has the ids of the nodes that Ray drains; ``ordered`` is the state that a user has set for this node.
     """
     resources: Mapping[str, float] = ray_node["Resources"]
     labels: Mapping[str, str] = ray_node.get("Labels") or {}

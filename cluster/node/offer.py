@@ -1,7 +1,7 @@
-"""The offer of a machine to a Ray cluster: CPUs, GPUs or slices, and labels that state their abilities.
+"""What a machine offers to a Ray cluster: CPUs, GPUs or slices, and labels that state their abilities.
 
-The offer depends only on the probes' report. NVENC and NVDEC sessions are not Ray resources: the supervisor counts them
-itself, and a resource that nothing reserves would always look free.
+The offer depends only on the probe report. NVENC and NVDEC sessions are not Ray resources, because the supervisor
+counts them itself; Ray would always report them as free.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,11 @@ class Offer:
 
     cpus: int
     gpus: int = 0
-    cuda_visible: str | None = None  # the CUDA_VISIBLE_DEVICES that makes Ray offer exactly ``gpus``; None if unneeded
+    # the CUDA_VISIBLE_DEVICES with which Ray offers exactly ``gpus`` GPUs; None if Ray does so anyway
+    cuda_visible: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str = ""  # the value of Ray's zone label; "" for no label
-    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was only one driver
+    driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there is no choice
 
 
 def offer_of(
@@ -38,16 +39,16 @@ def offer_of(
 ) -> Offer:
     """Return a probed machine's offer.
 
-    ``cpus`` defaults to all that the process may use; ``labels`` override those of codecfleet.
+    ``cpus`` defaults to all cores that the process may use; ``labels`` override labels of codecfleet.
     """
     node = node_of_report(report, cuda_visible=cuda_visible)
-    if node.shown is None:  # every report has one
+    if node.shown is None:  # every report states what it shows
         raise AssertionError(node.node)
     # A GPU that hosts vGPUs belongs to the guests.
     hosts = {device.device for device in node.devices if device.hosts_vgpus}
     parts = [part for part in node.shown.parts if on_node(node.node, part.identity) not in hosts]
     shown = node.shown
-    # Whether Ray counts exactly the container's devices; Ray asks NVML or reads CUDA_VISIBLE_DEVICES.
+    # Whether Ray by itself counts exactly the container's devices; Ray asks NVML or reads CUDA_VISIBLE_DEVICES.
     counts_right = shown.for_ray is None and (shown.cuda is not None or shown.given == shown.gpus)
     is_counted_right = counts_right and len(parts) == shown.count
     offered = {on_node(node.node, part.identity) for part in parts}

@@ -22,7 +22,7 @@ from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, r
 from .registry import kept_nodes, registered
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
-_KILLED_AFTER_S: Final = 10  #: How long a node that ignores its deadline may still run
+_KILLED_AFTER_S: Final = 10  #: How long a node may still run after its deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class PreparedNode:
     """A node that is ready to start."""
 
     arguments: tuple[str, ...]  # of ``ray``
-    variables: dict[str, str]  # of ``ray``'s environment
-    notice_s: int  # how long it drains
+    variables: dict[str, str]  # variables for ``ray``
+    notice_s: int  # how long the node drains
     notes: tuple[str, ...]  # lines to print
 
     def run(self, on_start: Callable[[], object]) -> None:
@@ -41,17 +41,17 @@ class PreparedNode:
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
-    """Probe this machine, and return its offer; the arguments are those of ``offer_of``."""
+    """Probe this machine and return its offer, with the arguments of ``offer_of``."""
     report = probe_node(software=False)
     return offer_of(report, cpus=cpus, labels=labels, zone=zone, cuda_visible=os.environ.get(CUDA_VARIABLE))
 
 
 def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedNode:
-    """Return a node that can start and has a token; a head without a token gets a new one.
+    """Return a node that can start and has a token; for a head without a token, a token is made.
 
-    ``survey`` returns the machine's offer; since it is slow, it is called last. Raises UsageError: the options make no
-    sense, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another program
-    uses the head's port, or the head refuses our token.
+    ``survey`` returns the machine's offer; it is slow, so it is called last. Raises UsageError: the options contradict
+    each other, or the cluster would be open to strangers; FleetUnavailable: the token cannot be written, another
+    program uses the head's port, or the head refuses our token.
     """
     notes = []
     if check_options(options, os.environ):
@@ -71,9 +71,12 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
 
 
 def check_port(port: int) -> None:
-    """Raise FleetUnavailable if a head cannot listen on a port; Ray fails only after a minute, without a message."""
+    """Raise FleetUnavailable if a head cannot listen on a port.
+
+    Ray would fail only after a minute, without a message.
+    """
     with socket.socket() as tried:
-        # Without this option a port would seem in use just after its last connections have ended.
+        # Without this option, the port would seem to be in use just after its last connections have ended.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("", port))
@@ -85,9 +88,9 @@ def check_port(port: int) -> None:
 
 
 def bring_node_up(node: PreparedNode) -> int:
-    """Start a node in the background; return the process that keeps it, once the node has joined.
+    """Start a node in the background; return the process that keeps the node, once the node has joined.
 
-    Raises FleetUnavailable: it did not start.
+    Raises FleetUnavailable if the node did not start.
     """
     try:
         process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s, outlives=True)
@@ -99,7 +102,7 @@ def bring_node_up(node: PreparedNode) -> int:
 
 
 def take_nodes_down() -> list[int]:
-    """End all of this user's nodes on this machine, by SIGTERM; return the processes that kept the nodes.
+    """End all of this user's nodes on this machine by SIGTERM; return the processes that kept them.
 
     Raises FleetUnavailable: other users could enter the directory that lists the nodes.
     """
@@ -116,7 +119,7 @@ def take_nodes_down() -> list[int]:
 
 
 def _see_out(handle: int, within_s: float) -> None:
-    """Wait for a process to end, and kill it if it does not end in time; Ray ends with the process."""
+    """Wait for a process to end, and kill it if it takes too long; Ray ends with the process."""
     try:
         if not select.select([handle], [], [], within_s)[0]:
             signal.pidfd_send_signal(handle, signal.SIGKILL)

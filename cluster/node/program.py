@@ -11,7 +11,7 @@ from .orders import PreparedNode
 
 
 def main() -> None:
-    """Run Ray; the settings are ``[arguments, variables, notice]``."""
+    """Run Ray with the settings ``[arguments, variables, notice]``."""
     starter, (arguments, variables, notice_s) = begin()
 
     def joined() -> None:

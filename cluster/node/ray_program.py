@@ -1,4 +1,4 @@
-"""Runs ``ray start`` in a process that ends when the process that keeps the node ends."""
+"""Runs ``ray start``; ends when the process that keeps the node ends."""
 
 import sys
 from importlib.metadata import entry_points
@@ -7,7 +7,7 @@ from ...actors.process.running import end_with
 
 
 def main() -> None:
-    """Run ``ray``; the arguments are the keeper's process id, followed by those of ``ray``."""
+    """Run ``ray``; the arguments are the id of the process that keeps the node, and then those of ``ray``."""
     _, keeper, *arguments = sys.argv
     end_with(int(keeper))
     sys.argv[:] = ["ray", *arguments]

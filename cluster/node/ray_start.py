@@ -1,4 +1,4 @@
-"""The command line, environment and exports with which Ray starts on a node, from the node's offer and options."""
+"""Makes the command line, environment and exports with which Ray starts on a node."""
 
 import json
 import shlex
@@ -22,24 +22,24 @@ _SET_HERE: Final = (
     *("--head", "--address", "--block", "--node-ip-address", "--port", "--num-cpus", "--num-gpus", "--labels"),
     *("--dashboard-host", "--dashboard-port", "--temp-dir", "--ray-client-server-port"),
 )
-"""Options of ``ray start`` that are set here."""
+"""Options of ``ray start`` that codecfleet sets."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
-_ZONE: Final = "RAY_NODE_ZONE"  #: The variable that sets Ray's label ray.io/availability-zone
+_ZONE: Final = "RAY_NODE_ZONE"  #: The variable from which Ray sets its label ray.io/availability-zone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
     """A node's options."""
 
-    address: str = ""  #: the head's address; "" if this node is the head
+    address: str = ""  #: the address of the head; "" if this node is the head
     ip: str = ""  #: the address by which other nodes reach this node; "" for Ray's choice
     port: int = PORT  #: the port of the head's control service
     dashboard_host: str = DASHBOARD_HOST  #: the address on which the head's dashboard listens
     dashboard_port: int = DASHBOARD_PORT
-    temp_dir: str = ""  #: Ray's folder for files; "" for Ray's choice
+    temp_dir: str = ""  #: the folder for Ray's files; "" for Ray's choice
     drain_s: int = DRAIN_S  #: how long the stopping node waits for its work
     is_open: bool = False  #: whether the cluster needs no token
-    rest: tuple[str, ...] = ()  #: more arguments of ``ray start``
+    rest: tuple[str, ...] = ()  #: further arguments of ``ray start``
 
     @property
     def is_head(self) -> bool:
@@ -48,12 +48,15 @@ class NodeOptions:
 
     @property
     def notice_s(self) -> int:
-        """How long the stopping node waits for its work; a head does not wait, since the cluster ends with the head."""
+        """How long the stopping node waits for its work: 0 for a head, since the cluster ends with the head."""
         return 0 if self.is_head else self.drain_s
 
 
 def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
-    """Return whether to make a token. Raises UsageError: the options make no sense, or would let strangers in."""
+    """Return whether to make a token.
+
+    Raises UsageError: the options contradict each other, or would let strangers in.
+    """
     refused = [each for each in options.rest if each.partition("=")[0] in _SET_HERE]
     if refused:
         raise UsageError(f"{refused[0]} is set by codecfleet", "Use codecfleet's option: `codecfleet node --help`.")
@@ -78,7 +81,7 @@ def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
 
 def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
     """Return the arguments of the ``ray`` command that runs a node in the foreground."""
-    # Ray's own count would ignore a CPU quota.
+    # If Ray counted the cores, it would ignore a CPU quota.
     words = ["start", "--block", "--num-cpus", str(offer.cpus), "--num-gpus", str(offer.gpus)]
     if options.is_head:
         words += ["--head", "--port", str(options.port)]
@@ -106,10 +109,10 @@ def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
 
 
 def exports(offer: Offer, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with the same effect for a ``ray start`` of another program, whose options these override.
+    """Return variables with the same effect for another program's ``ray start``; they override its options.
 
-    Labels in ``environment``, such as those of a cluster launcher, are kept, except those that probes decide. Raises
-    UsageError: the labels cannot be read.
+    Labels in ``environment``, such as those of a cluster launcher, are kept, except labels that probes decide. Raises
+    UsageError if the labels cannot be read.
     """
     stated = {key: value for key, value in _stated(environment).items() if not key.startswith(_FOUND)}
     return {

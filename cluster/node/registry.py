@@ -1,7 +1,7 @@
-"""Lists this user's nodes on this machine: each node has a locked file in the directory of the warm fleets' sockets.
+"""Lists this user's nodes on this machine, each by a locked file in the directory of the warm fleets' sockets.
 
-The kernel reports which process of this PID namespace holds a lock, so a process of another container is never mistaken
-for the process of a node.
+The kernel reports which process holds a lock, if it is in this PID namespace. So a process of another container is
+never mistaken for that of a node.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ class KeptNode(NamedTuple):
 
 @contextmanager
 def registered(ends_within_s: int) -> Iterator[None]:
-    """List this process in ``kept_nodes`` during the block, if the directory can be used."""
+    """Let ``kept_nodes`` list this process during the block, if the directory can be used."""
     file = None
     with suppress(FleetUnavailable, OSError):
         file = _write(ends_within_s)
@@ -43,7 +43,7 @@ def registered(ends_within_s: int) -> Iterator[None]:
 def _write(ends_within_s: int) -> Path:
     with locked_place() as place:
         file = place.path / f"{_PREFIX}{os.getpid()}"
-        # Never closed: the lock ends when the process ends, or when it closes any descriptor of the file.
+        # The descriptor is never closed. The lock ends with the process, or when it closes any descriptor of the file.
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock, str(ends_within_s).encode())
@@ -58,7 +58,10 @@ def _remove(file: Path) -> None:
 
 
 def kept_nodes() -> list[KeptNode]:
-    """Return the running nodes, and remove the files of killed nodes. Raises FleetUnavailable: see ``locked_place``."""
+    """Return the running nodes, and remove the files of killed nodes.
+
+    Raises FleetUnavailable as ``locked_place`` does.
+    """
     try:
         with MeetingPlace.open(make=False) as place:
             place.lock()

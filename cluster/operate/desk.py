@@ -1,6 +1,6 @@
 """Asks a cluster through a child process, because Ray ends a driver's process when its node dies.
 
-Run as a program, this module is that child process: it answers questions over one connection.
+Run as a program, this module is the child process: it answers questions over one connection.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ _LOST: Final = "Check `ray status` on the head and on this machine; then try aga
 
 
 class AskDesk(Protocol[ServerT_co]):
-    """Returns the answer to a question, or raises the question's CodecfleetError."""
+    """Returns the answer to a question, or raises the CodecfleetError with which the question fails."""
 
     async def __call__(self, question: Request[ServerT_co, ReplyT], /) -> ReplyT: ...
 
 
 class Desk(SupervisorSide):
-    """The child process's side: answers questions about the cluster at ``address``."""
+    """The side of the child process: answers questions about the cluster at ``address``."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a picklable function, such as a ``partial`` of a module's function, that needs the connection."""
+    """Call a function that needs the connection, such as a ``partial`` of a module's function; it must be picklable."""
 
     question: Callable[[], Awaitable[ReplyT]]
 
@@ -99,7 +99,7 @@ class Leave(Request[Desk, None]):
 
 @asynccontextmanager
 async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
-    """Yield a function that asks a cluster; in a Ray driver or job it uses this process's connection.
+    """Yield a function that asks a cluster; a Ray driver or job asks over its own connection.
 
     Raises FleetUnavailable: the child process ended, because its node or the control service is gone.
     """
@@ -129,7 +129,7 @@ async def desk_of(address: str) -> AsyncIterator[AskDesk[Desk]]:
 
 @asynccontextmanager
 async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSide]]:
-    """Yield a function that asks a fleet: the named cluster, or else the warm fleet.
+    """Yield a function that asks a fleet: the named cluster or, if no cluster is named, the warm fleet.
 
     Raises UsageError: no cluster is named, and no warm fleet of this code runs; FleetUnavailable: the fleet cannot be
     reached.
@@ -164,11 +164,14 @@ class _NewsIgnored:
 
 
 Seen: TypeAlias = Status | FleetUnavailable | None
-"""A fleet's status, the error of the attempt to read it, or None if there is no supervisor."""
+"""A fleet's status, or the error that occurred while it was read; None if there is no supervisor."""
 
 
 async def fleet_status(address: str | None) -> Status | None:
-    """Return a fleet's status; None if no supervisor runs, since an unused one ends. Raises: see ``fleet_desk``."""
+    """Return a fleet's status; None if no supervisor runs, since an unused supervisor ends.
+
+    Raises the errors of ``fleet_desk``.
+    """
     async with fleet_desk(address) as ask:
         return await ask(ReadStatus())
 
@@ -176,7 +179,7 @@ async def fleet_status(address: str | None) -> Status | None:
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
     """Show a fleet's status, or why there is none, repeatedly over one connection until cancelled.
 
-    Raises the same errors as ``fleet_desk``, also if the fleet is lost later.
+    Raises the errors of ``fleet_desk``, even if the fleet is lost later.
     """
     async with fleet_desk(address) as ask:
         while True:
@@ -185,17 +188,17 @@ async def watch_status(address: str | None, show: Callable[[Seen], None], every_
 
 
 async def look(ask: AskDesk[SupervisorSide]) -> Seen:
-    """Return a fleet's status, or why it does not answer. Raises ChildDied: the connection is lost."""
+    """Return a fleet's status, or the error if it cannot be read. Raises ChildDied if the connection is lost."""
     try:
         return await ask(ReadStatus())
     except ChildDied:
         raise
-    except Exception as error:  # noqa: BLE001 - after an unreadable status, the next update may succeed
+    except Exception as error:  # noqa: BLE001 - the next attempt to read the status may succeed
         return as_unavailable(error)
 
 
 def as_unavailable(error: Exception) -> FleetUnavailable:
-    """Return an error as a FleetUnavailable; log it as a defect if it is not a CodecfleetError."""
+    """Return an error as a FleetUnavailable; log it as a defect unless it is a CodecfleetError."""
     if isinstance(error, FleetUnavailable):
         return error
     if isinstance(error, CodecfleetError):
@@ -211,7 +214,7 @@ async def ask_cluster(
     *arguments: Arguments.args,
     **named: Arguments.kwargs,
 ) -> ReplyT:
-    """Call one function as ``DeskCall`` does, and return its result. Raises: see ``desk_of`` and the function."""
+    """Return the result of one ``DeskCall``. Raises the errors of ``desk_of`` and of the called function."""
     async with desk_of(address) as ask:
         return await ask(DeskCall(partial(question, *arguments, **named)))
 

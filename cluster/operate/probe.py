@@ -16,12 +16,12 @@ from ..survey.ray_probe import PROBE_LIMIT_S, probe_ray_node, report_of_ray_node
 
 
 async def probe_cluster(*, fresh: bool) -> list[NodeReport | SilentNode]:
-    """Return the report of each live node, or why it has none, sorted by name; ``fresh`` tests all codecs again."""
+    """Return each live node's report, or why it has none, sorted by name; ``fresh`` repeats all codec trials."""
     return list(await asyncio.gather(*(_probe(node, fresh=fresh) for node in _alive_nodes())))
 
 
 async def list_cluster() -> list[tuple[NodeReport | SilentNode, ListedNode]]:
-    """Return all live nodes, sorted by name, with their probes' reports and Ray's entries."""
+    """Return all live nodes, sorted by name, with their probe reports and Ray's entries."""
     orders, draining, nodes = await recall_orders(), draining_nodes(), _alive_nodes()
     ordered = (ORDERED_STATES[orders.get(node["NodeID"], Order.UNCORDON)] for node in nodes)
     listed = [listed_node(node, draining, state) for node, state in zip(nodes, ordered, strict=True)]
@@ -38,15 +38,15 @@ async def _probe(node: dict[str, Any], *, fresh: bool) -> NodeReport | SilentNod
         return await asyncio.wait_for(report_of_ray_node(node["NodeID"], fresh=fresh), PROBE_LIMIT_S)
     except TimeoutError:
         return SilentNode(node["NodeManagerHostname"], f"no report within {PROBE_LIMIT_S:g} s")
-    except Exception as error:  # noqa: BLE001 - after any error of Ray, this node has no report
+    except Exception as error:  # noqa: BLE001 - after any error of Ray, the node has no report
         return SilentNode(node["NodeManagerHostname"], first_line(error))
 
 
 async def survey_cluster() -> Inventory:
-    """Return the inventory that the cluster's supervisor would use, without calling the supervisor.
+    """Return the inventory that the cluster's supervisor would use, without asking the supervisor.
 
-    Of a node without a report only the CPU counts. Ray's limits on a node's cores and GPUs, and users' orders
-    (cordon, drain), apply.
+    If a node has no report, only its CPU counts. Ray's limits on a node's cores and GPUs, and users' orders (cordon,
+    drain), apply.
     """
     nodes = Nodes()
     nodes.see(live_nodes())

@@ -23,7 +23,7 @@ _ID_SHOWN = 8  #: How many digits of a node's id ``status`` shows
 
 
 def require_address(address: str | None) -> str:
-    """Return the argument, or else RAY_ADDRESS. Raises UsageError: neither of them names a cluster."""
+    """Return the argument if it is set, otherwise RAY_ADDRESS. Raises UsageError if neither names a cluster."""
     if found := named_cluster(address):
         return found
     message = "no cluster is named"
@@ -31,12 +31,12 @@ def require_address(address: str | None) -> str:
 
 
 async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
-    """Call ``question`` with the handle of the connected cluster's supervisor; return None if it has no supervisor.
+    """Call ``question`` with the handle of the connected cluster's supervisor; return None if there is no supervisor.
 
     Raises FleetUnavailable: the supervisor does not answer; VersionRefused: it has another version of codecfleet.
     """
     try:
-        # If the head is gone, Ray tries to reach it for a minute.
+        # If the head is gone, Ray tries for a minute to reach it.
         looked_up = asyncio.to_thread(named_actor, SUPERVISOR)
         actor = await in_time(looked_up, "the cluster's head", "Check its node.")
         answering = _answer(actor, question)
@@ -51,7 +51,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
 
 
 async def in_time(answer: Awaitable[T], who: str, next_step: str, within_s: float = ANSWER_S) -> T:
-    """Return the answer to a call. Raises FleetUnavailable: the answer does not arrive in time."""
+    """Return the answer to a call. Raises FleetUnavailable if the answer does not arrive in time."""
     try:
         return await asyncio.wait_for(answer, within_s)
     except TimeoutError:
@@ -64,22 +64,22 @@ async def _answer(actor: Actor, question: Callable[[Actor], Awaitable[T]]) -> T:
 
 
 async def read_status() -> Status | None:
-    """Return a cluster's status; None if the cluster has no supervisor, because no job has used the cluster lately."""
+    """Return a cluster's status; None if there is no supervisor, because no job has used the cluster recently."""
     return await ask_supervisor(lambda actor: actor.status.remote())
 
 
 async def read_events() -> bytes:
-    """Return a cluster supervisor's latest events; b"" if it records no events, or there is no supervisor."""
+    """Return the last events of a cluster's supervisor; b"" if there is no supervisor, or it records no events."""
     return await ask_supervisor(lambda actor: actor.events.remote()) or b""
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would request for a job, and why; "" if it requests no node or has no supervisor."""
+    """Return which nodes a cluster would request for a job, and why; "" if none, or if there is no supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 
 async def read_history(stations: tuple[StationId, ...]) -> History | None:
-    """Return the recent history of these stations of a cluster; None if the cluster has no supervisor."""
+    """Return the recent history of stations of a cluster; None if the cluster has no supervisor."""
     return await ask_supervisor(lambda actor: actor.history.remote(stations))
 
 
@@ -102,7 +102,7 @@ async def order_node(order: Order, node: str) -> None:
 
 
 def unknown_node(wanted: str, order: Order, status: Status) -> UsageError:
-    """Return the error for a name that matches no node, or more than one."""
+    """Return the error for a name that fits no node, or several."""
     found = [node for node in status.nodes if node.name == wanted or node.node.startswith(wanted)]
     if not found:
         return UsageError(f"no node is called {wanted}", f"The nodes are {_named(status.nodes)}.")

@@ -1,1 +1,1 @@
-"""Probes that find out what a machine's GPUs and codecs can do, with reports of the results."""
+"""Probes that find out what a machine's GPUs and codecs can do, and the reports of the results."""

@@ -1,7 +1,7 @@
-"""Connects to Ray: this process's existing connection, a named cluster, or a private Ray.
+"""Connects to Ray: over this process's existing connection, to a named cluster, or to a private Ray.
 
-Ray allows one connection per process, so all users share the connection. The last user to close it ends it, unless the
-process was already connected.
+Ray allows one connection per process, so all users share the connection. The last user who closes it ends it, unless
+the process was connected already.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ from .token import lacks_token
 T = TypeVar("T")
 
 REACH_S = 5.0  #: How long a cluster may take to accept a connection
-GREET_S = 8.0  #: How long the check of a cluster's token may take; it usually takes as long as importing Ray
+GREET_S = 8.0  #: How long the check of a cluster's token may take; usually it takes as long as the import of Ray
 EXIT_S = 5.0
 
 
 class Origin(Enum):
-    """Whose Ray it is."""
+    """To whom a Ray belongs."""
 
-    FOUND = "found"  #: this process was already connected: codecfleet never starts, stops or configures this Ray
-    CLUSTER = "cluster"  #: a cluster that codecfleet joined: closing the last share disconnects
-    PRIVATE = "private"  #: a private Ray that codecfleet started: closing the last share stops it
+    FOUND = "found"  #: this process was already connected; codecfleet never starts, stops or configures this Ray
+    CLUSTER = "cluster"  #: a cluster that codecfleet joined; closing the last share disconnects
+    PRIVATE = "private"  #: a private Ray that codecfleet started; closing the last share stops it
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A share in this process's connection to Ray; ``notes`` are lines for a job's report."""
+    """A share of this process's connection to Ray; ``notes`` are lines for a job's report."""
 
     origin: Origin
     notes: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ class Connection:
         return "it was closed" if _shared.private is None else _shared.private.liveness.why_ended()
 
     async def close(self) -> None:
-        """Release the share; the last release ends the connection, and a private Ray in 0.3 s. Idempotent."""
+        """Release the share. The last release ends the connection, which takes 0.3 s for a private Ray. Idempotent."""
         if not self._closed:
             self._closed = True
             await asyncio.shield(asyncio.wrap_future(_ray_thread.call(lambda: _give_back(self.origin))))
 
 
 async def connect(address: str | None = None) -> Connection:
-    """Connect to Ray.
+    """Return a share of a connection to Ray.
 
     A Ray driver, task, actor or job uses its existing connection. Otherwise this joins the cluster at ``address`` or
     RAY_ADDRESS ("host:port", or "auto" for the cluster on this machine), or starts a private Ray (docs/fleet.md).
@@ -94,10 +94,10 @@ def _return_unwanted(asked: "Future[Connection]") -> None:
 
 
 class _RayThread:
-    """The one thread that opens and closes Ray, one request after the other, until the process ends.
+    """The thread that opens and closes Ray, one request after the other, until the process ends.
 
-    The kernel kills Ray's processes when the *thread* that started them ends, as the thread of an executor may. Ray
-    replaces signal handlers only in the main thread, so not in this thread.
+    The kernel kills Ray's processes when the *thread* that started them ends, and the threads of an executor may end.
+    Ray replaces signal handlers only in the main thread, and so not in this thread.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class _RayThread:
 
 @dataclass(slots=True)
 class _Shared:
-    """This process's connection; only the Ray thread uses it."""
+    """This process's connection. Only the Ray thread uses it."""
 
     shares: int = 0
     origin: Origin = Origin.FOUND
@@ -161,13 +161,13 @@ def _take(address: str | None) -> Connection:
         _shared.origin = Origin.CLUSTER
     _shared.address, _shared.shares = address, 1
     atexit.unregister(_end_at_exit)
-    atexit.register(_end_at_exit)  # registered after Ray's own handler, and so runs before it
+    atexit.register(_end_at_exit)  # registered after Ray's own handler, so that it runs before that handler
     return Connection(_shared.origin, notes)
 
 
 @cache
 def _others_imported_ray() -> bool:
-    """Return whether Ray was imported before this module first started it, and so without our settings."""
+    """Return whether Ray was imported before this module first started it, so that Ray did not read our settings."""
     return "ray" in sys.modules
 
 
@@ -220,10 +220,10 @@ def _cluster_of(address: str | None) -> str | None:
 
 
 def check_joinable(address: str) -> None:
-    """Check that a cluster answers and lets this machine in, without joining it.
+    """Check that a cluster answers and admits this machine, without joining the cluster.
 
-    Raises UsageError: the address has another form; FleetUnavailable: the cluster does not answer, or refuses
-    our token.
+    Raises UsageError: the address has another form; FleetUnavailable: the cluster does not answer, or refuses our
+    token.
     """
     with environment(cluster_variables(os.environ)):
         _check_reachable(address)
@@ -254,7 +254,7 @@ _HASTE = {"RAY_gcs_rpc_server_connect_timeout_s": "1", "RAY_py_gcs_connect_timeo
 def refusal_in(greeting: ChildOutcome, address: str) -> FleetUnavailable | None:
     """Return why a cluster cannot be joined, from the output of a process that tried; None if the output does not say.
 
-    A separate process tries first, because Ray would retry for up to a minute and print every attempt.
+    A separate process tries first, because Ray would try again for up to a minute and print every attempt.
     """
     if TOKEN_REFUSED in greeting.detail + greeting.said:
         return _not_let_in(address)
@@ -276,14 +276,14 @@ _JOIN_HELP = (
 
 
 def _check_reachable(address: str) -> None:
-    if address != "auto":  # still "auto" only if this Ray cannot say which address that means
+    if address != "auto":  # the address is still "auto" only if this Ray cannot resolve it
         _check_accepts(address)
     if lacks_token(os.environ):  # Ray's own error fills a page
         raise _not_let_in(address)
 
 
 def _check_accepts(address: str) -> None:
-    """Try to connect for ``REACH_S``, since Ray would try for a minute."""
+    """Try to connect for only ``REACH_S``, since Ray would try for a minute."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         message = f"{address} is not an address of the form host:port"

@@ -1,4 +1,4 @@
-"""Watches a private Ray's processes: notices dead processes, and wakes suspended processes."""
+"""Watches the processes of a private Ray, notices when they die, and wakes suspended ones."""
 
 import os
 import signal
@@ -11,7 +11,8 @@ from typing import Final
 from ..awake_clock import AwakeClock
 
 SUSPENDED_S: Final = 5.0
-"""How long a process may be suspended while this one runs: after Ctrl-Z and `fg` all continue within milliseconds."""
+"""How long a process may be suspended while this process runs. After Ctrl-Z and `fg`, all continue within
+milliseconds."""
 WAKES_MAX: Final = 3
 _GAP_MAX_S: Final = 2.0
 _ENDED = "ZX"
@@ -19,7 +20,7 @@ _SUSPENDED = "T"
 
 
 class Liveness:
-    """Watches the processes of a Ray node that this process started; the node needs all these processes."""
+    """Watches the processes of a Ray node that this process started. The node needs all these processes."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Liveness:
         self._wakes = 0
 
     def why_ended(self) -> str:
-        """Return why this Ray is lost; "" while it runs. Call it about once a second."""
+        """Return why this Ray is lost; "" while it runs. Call this about once a second."""
         states = {process: state_of(process) for process in self._processes}
         if not all(states.values()):
             return "one of its processes died"
@@ -50,14 +51,14 @@ class Liveness:
         return ""
 
     def wake(self, processes: Iterable[int] | None = None) -> None:
-        """Resume processes, by default all: a suspended process cannot shut down."""
+        """Resume processes, by default all; a suspended process cannot shut down."""
         for process in self._processes if processes is None else processes:
             with suppress(ProcessLookupError):
                 self._wake(process)
 
 
 def state_of(process: int) -> str:
-    """Return the state of a child process, as in proc_pid_stat(5); "" if the child has ended."""
+    """Return the state of a child process, as in proc_pid_stat(5); "" if the process has ended."""
     with suppress(OSError):
         # The name in parentheses may contain any characters; the state and the parent follow it.
         state, parent = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]

@@ -17,7 +17,7 @@ def store_bytes() -> int:
 def _store_bytes(memory_bytes: int, shared_memory_free_bytes: int) -> int:
     """Return an eighth of the memory, but at most 512 MiB and at most the size of shared memory.
 
-    Tiny shared memory (64 MiB in a plain container) is no limit, because Ray then maps a file instead.
+    Very small shared memory (64 MiB in a plain container) is no limit, because Ray then maps a file instead.
     """
     wanted = min(_STORE_MAX_BYTES, memory_bytes // 8)
     if shared_memory_free_bytes >= _SHARED_MEMORY_FLOOR_BYTES:

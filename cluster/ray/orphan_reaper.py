@@ -1,7 +1,7 @@
 """Ends the processes that a killed driver leaves behind: the kernel kills its children, but not its grandchildren.
 
-This program uses only the standard library. It reads a pipe; if the pipe closes before a line arrives, the driver was
-killed.
+This program uses only the standard library. It reads from a pipe. If the pipe closes before a line arrives, the driver
+was killed.
 """
 
 import os
@@ -16,7 +16,7 @@ _PASSES_MAX = 20
 
 
 def end_processes_in(directory: Path) -> None:
-    """Kill every process that has a file open in ``directory``: all of Ray's processes write logs there."""
+    """Kill every process that has a file open in ``directory``, where all of Ray's processes write logs."""
     for _ in range(_PASSES_MAX):
         found = list(processes_in(directory))
         if not found:
@@ -35,7 +35,7 @@ def processes_in(directory: Path) -> Iterator[int]:
 
 
 def open_files(process: int) -> Iterator[Path]:
-    """Yield the open files of a process; a socket is ``socket:[INODE]`` (proc_pid_fd(5))."""
+    """Yield the names of a process's open files; a socket is ``socket:[INODE]`` (proc_pid_fd(5))."""
     with suppress(OSError):  # the process has ended, or belongs to another user
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with suppress(OSError):  # closed meanwhile

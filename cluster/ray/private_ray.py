@@ -1,4 +1,4 @@
-"""A private Ray: it runs on this machine and listens on loopback only, has no dashboard, and ends with this process.
+"""A private Ray, which runs on this machine, listens on loopback only, has no dashboard, and ends with this process.
 
 ``ray.init`` alone would listen on every interface, write a token into the user's home, replace the SIGTERM handler,
 share /tmp/ray with other users, and print. ``lean_start`` also saves three processes and half of the time.
@@ -42,14 +42,14 @@ NAMESPACE = "codecfleet"
 
 _PRESTART_CORES_MAX = 4
 _DRIVER_LIMIT_S = 20.0  #: How long a trial of a CUDA compat package may take
-_LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, as proc_pid_net(5) prints it
+_LISTEN = "0A"  #: TCP_LISTEN of linux/net/tcp_states.h, in the form that proc_pid_net(5) prints
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateRay:
-    """A running private Ray; the thread that started it must stop it."""
+    """A private Ray that runs. The thread that started it must also stop it."""
 
-    directory: Path  #: a directory that only this user can enter; Ray's own directory in it is open to all
+    directory: Path  #: a directory that only this user can enter; Ray's own directory inside it is open to all
     lock: int  #: the descriptor of the directory's lock
     orphan_reaper: Running  #: the process that cleans up if this process is killed
     former_log_level: int  #: the level of Ray's logger before the start
@@ -69,7 +69,7 @@ class PrivateRay:
         self.remove_files()
 
     def remove_files(self) -> None:
-        """Remove Ray's files, and kill any process that still writes to these files."""
+        """Remove Ray's files, and kill any process that still writes to them."""
         os.close(self.lock)
         end_processes_in(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -79,7 +79,7 @@ class PrivateRay:
 
 
 def start_private_ray() -> PrivateRay:
-    """Start Ray on this machine in about two seconds. Its processes die with the calling *thread*.
+    """Start Ray on this machine in about two seconds. Its processes end with the calling *thread*.
 
     Raises FleetUnavailable: no directory is writable, or a process of Ray did not start.
     """
@@ -89,7 +89,7 @@ def start_private_ray() -> PrivateRay:
     watch = StartWatch(directory)
     try:
         notes = _init(directory, watch)
-    except Exception as error:  # Ray raises errors of many kinds; no part of Ray may remain after an error
+    except Exception as error:  # Ray raises errors of many kinds; after an error, no part of Ray may remain
         import ray
 
         with suppress(Exception), sigterm_untouched():  # there may be nothing to shut down
@@ -118,7 +118,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes all servers listen on 127.0.0.1 only, on Linux too
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",  # an agent would serve metrics to everybody, without a token
-        # Ray starts one Python per core in advance, but one of our workers serves eight cores.
+        # Ray would start one Python process per core in advance, but one worker of codecfleet serves eight cores.
         "RAY_prestart_worker_first_driver": "1" if cores <= _PRESTART_CORES_MAX else "0",
     }
     choice = workers_driver(_DRIVER_LIMIT_S)
@@ -151,20 +151,20 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token, the same for all starts, since some versions of Ray keep the first token."""
+    """Return this process's token. All starts use the same token, since some versions of Ray keep the first one."""
     return secrets.token_hex(32)
 
 
 @cache
 def _import_ray() -> bool:
-    """Import Ray, which reads the present environment; return whether it was imported before."""
+    """Import Ray, which then reads the current environment; return whether Ray was imported before."""
     imported_before = "ray" in sys.modules
     import_module("ray")
     return imported_before
 
 
 def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_before: bool) -> None:
-    """Start Ray through its public interface, and check that it listens on loopback only."""
+    """Start Ray through its public interface, and check that Ray listens on loopback only."""
     import ray
 
     tested = ", ".join(f"{major}.{minor}" for major, minor in TESTED_MINORS)
@@ -181,7 +181,7 @@ def _start_publicly(options: Mapping[str, Any], directory: Path, *, imported_bef
 
 
 def _slices_for_ray() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES that makes Ray count each MIG slice here; None if there are no slices."""
+    """Return the CUDA_VISIBLE_DEVICES with which Ray counts each MIG slice; None if this machine has no slices."""
     nvml = open_nvml()
     if nvml is None:
         return None
@@ -192,7 +192,7 @@ def _slices_for_ray() -> str | None:
 
 
 def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses on which any of ``processes`` listens; ended processes are ignored."""
+    """Return the addresses on which ``processes`` listen; processes that have ended are ignored."""
     sockets = {str(file) for process in processes for file in open_files(process)}
     return frozenset(
         address
@@ -203,7 +203,7 @@ def listening_addresses(processes: Iterable[int]) -> frozenset[IPv4Address | IPv
 
 
 def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
-    """Return address and inode of each listening socket in a table; [] if the table is missing, as without IPv6."""
+    """Return address and inode of each listening socket in a table; [] if there is no table, as without IPv6."""
     with suppress(OSError):
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
         return [(_address(row[1].partition(":")[0]), row[9]) for row in rows if row[3] == _LISTEN]
@@ -211,7 +211,7 @@ def _listeners(table: Path) -> list[tuple[IPv4Address | IPv6Address, str]]:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address:
-    """Read an address that the kernel printed as 32-bit words in the machine's byte order."""
+    """Read an address that the kernel prints as 32-bit words in the byte order of the machine."""
     words = [int(text[start : start + 8], 16) for start in range(0, len(text), 8)]
     found = ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...errors import FleetUnavailable
 from .ray_environment import is_utf8
 
-_BASE_LENGTH_MAX = 25  # a Unix socket's path has at most 107 characters, and we and Ray need up to 82 of them
+_BASE_LENGTH_MAX = 25  # the path of a Unix socket has at most 107 characters; codecfleet and Ray need up to 82 of them
 _STALE_AFTER_S = 60.0
 _PREFIX = "cf-ray-"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,7 +27,7 @@ def _bases() -> list[Path]:
 
 
 def make_directory() -> tuple[Path, int]:
-    """Return a new directory and the descriptor of its lock. Raises FleetUnavailable: no place is suitable."""
+    """Return a new directory and the descriptor of its lock. Raises FleetUnavailable if no place is suitable."""
     problem = "no temporary directory has a path short enough for Ray's sockets"
     for base in _bases():
         if len(os.fsencode(base)) > _BASE_LENGTH_MAX:
@@ -49,7 +49,7 @@ def make_directory() -> tuple[Path, int]:
 
 
 def sweep() -> None:
-    """Remove the directories of this user's killed drivers; their locks are free."""
+    """Remove the directories of this user's killed drivers, whose locks are free."""
     for base in _bases():
         for directory in base.glob(f"{_PREFIX}*"):
             with suppress(OSError):
@@ -57,7 +57,7 @@ def sweep() -> None:
 
 
 def _remove_if_stale(directory: Path) -> None:
-    """Remove a directory whose driver is gone; another user's directory is not opened, since opening it may block."""
+    """Remove a directory whose driver has ended. A directory of another user is not opened, since opening may block."""
     found = directory.lstat()
     is_old = time.time() - found.st_mtime > _STALE_AFTER_S
     if not is_old or found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
@@ -66,7 +66,8 @@ def _remove_if_stale(directory: Path) -> None:
     try:
         lock = os.open("lock", _LOCK, dir_fd=here)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError, an OSError, if the driver is alive
+            # if the driver is alive, this is a BlockingIOError, which is an OSError
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(lock)

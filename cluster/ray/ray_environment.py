@@ -1,6 +1,6 @@
-"""Controls the facts about this process that Ray sees: environment variables, the working directory, names.
+"""Controls what Ray sees of this process: environment variables, the working directory, and names.
 
-Ray reads hundreds of variables without checking them; a wrong value may end the process, or let a start fail without a
+Ray reads hundreds of variables without checking them. A wrong value may end the process, or make a start fail without a
 message.
 """
 
@@ -19,19 +19,19 @@ DEATH_KNOBS = {
     "RAY_timeout_ms_task_wait_for_death_info": "50",
     "RAY_core_worker_internal_heartbeat_ms": "100",
 }
-"""Settings of the driver with which calls to a process on a crashed node fail after 0.1 s, not 2 s."""
+"""Settings with which a driver's calls to a process on a crashed node fail after 0.1 s rather than 2 s."""
 
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")
-"""Variables that Ray sets in our process, for a debugger and a client that we do not use."""
+"""Variables that Ray sets in this process, for a debugger and a client that codecfleet does not use."""
 _BREAKS_AGENTS = ("PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONWARNINGS")
-"""With these variables Ray's agents end at once: the agents need docstrings, and warnings that are not errors."""
+"""Variables that make Ray's agents end at once, because the agents need docstrings, and warnings that are no errors."""
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable in which Ray's job server gives a job's driver its runtime environment and metadata, as JSON."""
+"""The variable in which Ray's job server passes the runtime environment and metadata, as JSON, to a job's driver."""
 _PLAIN_SETTING = re.compile(r"-?[0-9]+(\.[0-9]+)?|true|false")
 
 
 def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables to change for a private Ray; None removes one.
+    """Return the variables to change for a private Ray; None means that a variable is removed.
 
     Ray gets the ``chosen`` variables. The user's own settings of Ray are removed, since they are meant for clusters.
     """
@@ -40,19 +40,19 @@ def private_variables(around: Mapping[str, str], chosen: Mapping[str, str]) -> d
 
 
 def _death_knobs(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's values if they are numbers, otherwise our values: text would end the process."""
+    """Return the values of the user if they are numbers, otherwise ours; other text would end the process."""
     return {name: around[name] if around.get(name, "").isdecimal() else value for name, value in DEATH_KNOBS.items()}
 
 
 def cluster_variables(around: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables to change for a cluster's driver; None removes one."""
+    """Return the variables to change for a cluster's driver; None means that a variable is removed."""
     return {**unreadable_settings(around), **_death_knobs(around), **sign_in(around)}
 
 
 def unreadable_settings(around: Mapping[str, str]) -> dict[str, str | None]:
     """Return the settings of Ray to remove: those (RAY_ and a small letter) that are neither numbers nor booleans.
 
-    A malformed number would make Ray end the process, and no driver needs settings whose values are text.
+    A malformed number would make Ray end the process. No driver needs a setting whose value is other text.
     """
     settings = {name: value for name, value in around.items() if name.startswith("RAY_") and name[4:5].islower()}
     return {name: None for name, value in settings.items() if not _PLAIN_SETTING.fullmatch(value)}
@@ -79,9 +79,9 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def plain_names(refuge: Path) -> Iterator[None]:
-    """Hide names that Ray cannot store: it needs UTF-8, and a working directory that exists.
+    """Hide names that Ray cannot handle: it needs UTF-8, and a working directory that exists.
 
-    Inside the block ``refuge`` replaces a working directory that was deleted or whose name is not UTF-8.
+    If the working directory was deleted, or its name is not UTF-8, ``refuge`` replaces it during the block.
     """
     main = sys.modules["__main__"]
     program, file = sys.argv[:1], getattr(main, "__file__", None)
@@ -99,13 +99,13 @@ def plain_names(refuge: Path) -> Iterator[None]:
         if file is not None:
             main.__file__ = file
         if here is not None:
-            with suppress(OSError):  # this process may no longer enter the directory
+            with suppress(OSError):  # this process may not enter the directory again
                 os.fchdir(here)
             os.close(here)
 
 
 def is_utf8(*names: str) -> bool:
-    """Return whether all of these names, as Python reads them from the kernel, are UTF-8."""
+    """Return whether all of these names, in the form that Python reads from the kernel, are UTF-8."""
     try:
         "".join(names).encode()
     except UnicodeEncodeError:
@@ -121,13 +121,13 @@ def _has_plain_directory() -> bool:
 
 
 def named_cluster(address: str | None) -> str | None:
-    """Return the cluster that ``address`` names, or RAY_ADDRESS if there is no address; None means this machine."""
+    """Return the cluster that ``address`` names or, without an address, RAY_ADDRESS; None means this machine."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
 
 
 def submission_id(around: Mapping[str, str]) -> str:
-    """Return the submission id of the Ray job whose driver this process is; "" if this process is not such a driver."""
+    """Return the submission id of the Ray job whose driver this process is; "" if this process is no such driver."""
     try:
         return str(json.loads(around[_JOB_CONFIG])["metadata"]["job_submission_id"])
     except (KeyError, TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Classifies the exceptions of Ray, and of workers that are child processes; no other module names their types.
+"""Classifies exceptions of Ray, and those of workers that are child processes; no other module names their types.
 
 A dozen unrelated types report a lost node, worker or object. RayTaskError carries an error that remote code raised.
-This module uses Ray only if it has been imported already.
+This module uses Ray only if Ray has been imported already.
 """
 
 import sys
@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeAlias
 class LossScope(Enum):
     """How much is lost."""
 
-    PROCESS = "process"  #: the worker process, its node, or the connection to the worker
-    RESULT = "result"  #: only this result is lost; the process is alive
-    ROOM = "room"  #: only this result is lost: the object store and the disk behind it were full
+    PROCESS = "process"  #: the worker process, its node, or the connection to the worker is lost
+    RESULT = "result"  #: only this result is lost; the process lives
+    ROOM = "room"  #: only this result is lost, because the object store and the disk behind it were full
     CODE = "code"  #: nothing is lost: the remote code raised an error
 
 
@@ -23,13 +23,13 @@ _Kinds: TypeAlias = tuple[type[BaseException], ...]
 
 
 class _RayErrors(NamedTuple):
-    """Ray's exception types by meaning."""
+    """The exception types of Ray, by meaning."""
 
     process: _Kinds  # a process is lost
     room: _Kinds  # a store or disk is full
     of_code: _Kinds  # remote code raised an error
     memory: _Kinds  # Ray's memory monitor killed the process
-    any: _Kinds  # the base class of all of Ray's errors
+    any: _Kinds  # the base class of all errors of Ray
 
 
 @cache
@@ -59,14 +59,14 @@ def _ray_errors() -> _RayErrors:
 
 
 def classify(error: BaseException) -> LossScope:
-    """Return the loss that ``error`` means when a call to a worker raises it."""
+    """Return how much is lost if a call to a worker raises ``error``."""
     of_ray = _ray_errors()
     if isinstance(error, of_ray.room) or isinstance(getattr(error, "cause", None), of_ray.room):
-        return LossScope.ROOM  # a full store may also be the cause of a RayTaskError
+        return LossScope.ROOM  # a full store may also have caused a RayTaskError
     if isinstance(error, of_ray.of_code):
         return LossScope.CODE
     if isinstance(error, (*of_ray.process, ConnectionError)):
-        return LossScope.PROCESS  # a ConnectionError: the worker is a child process (``ChildDied``)
+        return LossScope.PROCESS  # a ConnectionError, for example ``ChildDied`` of a worker that is a child process
     if isinstance(error, of_ray.any):
         return LossScope.RESULT  # ObjectLostError and similar errors, or a cancelled call
     return LossScope.CODE
@@ -78,7 +78,7 @@ def is_of_ray(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the error that remote code raised, if ``error`` wraps such an error; otherwise ``error`` itself."""
+    """Return the error of remote code that ``error`` wraps, or ``error`` itself if it wraps none."""
     cause = getattr(error, "cause", None) if isinstance(error, _ray_errors().of_code) else None
     return cause if isinstance(cause, BaseException) else error
 

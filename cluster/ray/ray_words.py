@@ -1,10 +1,10 @@
-"""Shortens Ray's errors to one line, using only their text, so that Ray need not be imported."""
+"""Shortens Ray's errors to one line. Only the text of errors is used, so that Ray need not be imported."""
 
 from .private.words import NEVER_BEGAN
 
 
 def first_line(error: BaseException) -> str:
-    """Return ``error``, or the error that Ray wrapped in it, in one line; Ray's messages have many lines."""
+    """Return ``error``, or the error that Ray wrapped in it, in one line; Ray's own messages have many lines."""
     cause = getattr(error, "cause", None)  # RayTaskError's
     if isinstance(cause, BaseException):
         return first_line(cause)

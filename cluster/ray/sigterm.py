@@ -1,6 +1,6 @@
 """Controls the effect of SIGTERM on a process that uses Ray.
 
-It calls the C library, because Python's ``signal`` works only in the main thread, and does not see handlers that Ray's
+The C library is called, because Python's ``signal`` works only in the main thread, and does not see handlers that Ray's
 C++ code installs.
 """
 
@@ -32,9 +32,9 @@ def _sigaction(new: Any, former: Any) -> None:
 
 @contextmanager
 def sigterm_untouched() -> Iterator[None]:
-    """Preserve this process's handling of SIGTERM.
+    """Preserve this process's handling of SIGTERM during the block.
 
-    Ray installs a C handler when it connects, and when it disconnects, it restores the default instead of the user's
+    Ray installs a C handler when it connects. When it disconnects, it restores the default instead of the user's
     handler.
     """
     former = _SigAction()
@@ -48,7 +48,7 @@ def sigterm_untouched() -> Iterator[None]:
 def sigterm_kills() -> None:
     """Let SIGTERM end this process at once, as SIGKILL would.
 
-    Otherwise a Ray actor (2.60) takes no more calls after SIGTERM, yet runs for about 20 s more, while its jobs wait;
-    and Ray does not restart the actor, since Ray takes its exit to be intended.
+    Otherwise, after SIGTERM, a Ray actor (2.60) takes no more calls but runs for about 20 s, while its jobs wait. Ray
+    would then not restart the actor, because the exit would seem intended.
     """
     _sigaction(byref(_SigAction()), None)

@@ -1,6 +1,6 @@
 """Distinguishes a failed start of Ray from a slow one; Ray itself waits for minutes in both cases.
 
-If a process has ended, the start has failed, and the log says why. If all processes sleep, the start is stuck. While
+If a process has ended, the start has failed, and a log says why. If all processes sleep, the start is stuck. While
 processes compute or wait for a core, the start may still succeed.
 """
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     import subprocess
 
 IDLE_MAX_S: Final = 12.0
-"""How long Ray's processes may sleep before a start counts as stuck; a normal start is idle for less than 2 s."""
+"""How long all processes of Ray may sleep before a start counts as stuck. In a normal start, they sleep for less than 2
+s."""
 BUSY_MAX_S: Final = 600.0
 LOOK_S: Final = 1.0
-_GAP_MAX_S: Final = 2 * LOOK_S  #: A longer gap between two checks counts as this long: this process was suspended
+#: A longer gap between two checks counts as this long, because this process was suspended
+_GAP_MAX_S: Final = 2 * LOOK_S
 _ACTIVE_CORES: Final = 0.1  #: Idle processes of Ray use a fiftieth of a core
 _LOG_TAIL_BYTES: Final = 20_000
 _LINE_LENGTH_MAX: Final = 200
@@ -38,7 +40,8 @@ _BY_SIGNAL: Final[Mapping[int, tuple[str, str]]] = {
 class StartWatch:
     """Watches the processes of a Ray that is starting, with its files in ``directory``.
 
-    ``core_time_s`` maps each thread of the given processes to the seconds it has computed or waited for a core.
+    ``core_time_s`` returns, for each thread of the given processes, how many seconds it has computed or waited for a
+    core.
     """
 
     def __init__(
@@ -75,12 +78,12 @@ class StartWatch:
                 raise self._failed(f"the machine is too busy: Ray is not ready after {BUSY_MAX_S:g} s", CHECK_SPACE)
 
     def reap(self) -> None:
-        """Wait until the processes have ended; they must have been killed already."""
+        """Wait until the processes have ended. They must have been killed already."""
         for _, process in self._processes:
             process.wait()
 
     def _look(self) -> None:
-        # When an agent ends, Ray's node ends too, but only after 10 s.
+        # If an agent ends, Ray's node ends too, but only after 10 s.
         if failed := [name for path in self._logs() for name in AGENT_FAILED.findall(_tail(path))]:
             raise self._failed(f"its {failed[0]} ended", CHECK_SPACE)
         now_s, found = self._clock(), self._core_time_s(processes_in(self._directory))
@@ -96,7 +99,7 @@ class StartWatch:
         return FleetUnavailable(f"the embedded Ray did not start: {what}{because}", next_step)
 
     def _logs(self) -> list[Path]:
-        """Return Ray's logs, those of agents first: when an agent ends, the other processes end too."""
+        """Return Ray's logs, those of agents first, because the other processes end when an agent ends."""
         logs = sorted(self._directory.glob("r/session_latest/logs/*.*"))
         return sorted((path for path in logs if path.is_file()), key=lambda path: "agent" not in path.name)
 
@@ -123,7 +126,7 @@ def cause_in(logs: Iterable[tuple[str, str]]) -> str:
 
 
 def core_time_of(processes: Iterable[int]) -> Mapping[str, float]:
-    """Return the seconds that each thread has computed or waited for a core (proc_pid_schedstat(5))."""
+    """Return how many seconds each thread has computed or waited for a core (proc_pid_schedstat(5))."""
     found = {}
     for process in processes:
         for file in Path(f"/proc/{process}/task").glob("*/schedstat"):

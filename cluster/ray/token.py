@@ -1,7 +1,7 @@
 """Finds and makes the token with which a Ray cluster admits programs and nodes.
 
-Ray 2.60 takes the first of RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, and ~/.ray/auth_token. Anyone with
-the token can run any code on every node.
+Ray 2.60 takes the token from RAY_AUTH_TOKEN, or else from the file named in RAY_AUTH_TOKEN_PATH, or else from
+~/.ray/auth_token. Anyone with the token can run any code on every node.
 """
 
 import os
@@ -15,9 +15,9 @@ from typing import Final
 from ...errors import FleetUnavailable
 
 MODE: Final = "RAY_AUTH_MODE"
-TOKEN: Final = "RAY_AUTH_TOKEN"  # noqa: S105 - a variable's name
-TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
-_BY_TOKEN: Final = "token"  # noqa: S105 - Ray's name of this mode
+TOKEN: Final = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_PATH: Final = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
+_BY_TOKEN: Final = "token"  # noqa: S105 - Ray's name for this mode
 _TOKEN_BYTES: Final = 32
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -39,19 +39,19 @@ def read_token(around: Mapping[str, str]) -> str:
 
 
 def sign_in(around: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that makes a program present its token, if there is a token and the user chose no mode."""
+    """Return the variable that makes a program present its token; {} without a token, or if a mode is set."""
     return {MODE: _BY_TOKEN} if MODE not in around and read_token(around) else {}
 
 
 def lacks_token(around: Mapping[str, str]) -> bool:
-    """Return whether the mode requires a token that does not exist."""
+    """Return whether the mode requires a token, but there is none."""
     return around.get(MODE, "").lower() == _BY_TOKEN and not read_token(around)
 
 
 def make_token(around: Mapping[str, str]) -> Path:
     """Write a new token where Ray looks for it, readable only by this user; return the file.
 
-    Raises FleetUnavailable: the file cannot be written.
+    Raises FleetUnavailable if the file cannot be written.
     """
     file = token_file(around)
     begun = file.with_name(f".{file.name}.{os.getpid()}")
@@ -69,10 +69,10 @@ def make_token(around: Mapping[str, str]) -> Path:
 
 
 def close_to_others(around: Mapping[str, str]) -> bool:
-    """Make this user's token file unreadable for other users, since Ray does not; return whether they could read it."""
+    """Make this user's token file unreadable for other users; return whether they could read it before."""
     if around.get(TOKEN, "").strip():
         return False
-    with suppress(OSError):  # the file may be on a read-only mount, or missing
+    with suppress(OSError):  # the file may be missing, or on a read-only mount
         file = token_file(around)
         found = file.lstat()
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & _OTHERS:

@@ -1,1 +1,1 @@
-"""Confines a command's processes: they can open only certain files, and no sockets."""
+"""Confines a command's processes, which can then open only certain files and no sockets."""

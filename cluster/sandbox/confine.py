@@ -1,6 +1,6 @@
 """Confines this process and its children to the files of one command, without sockets.
 
-Decoders are large, and inputs may be hostile. If a film takes over a confined command, it reaches only the command's
+Decoders are large, and inputs may be hostile. A film that takes over a confined command reaches only the command's
 inputs and output folders and the system's programs. docs/security.md states what this protects and what remains
 exposed.
 """
@@ -26,12 +26,12 @@ _SETTINGS: Final = (
 )
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 DATA_OF_MEMORY: Final = 2
-"""The limit on a process's data, as a multiple of the machine's memory: allocated but unused data counts too, and
-encoders use about two thirds of theirs (x264 at 2160p: 2.6 GB of data, 1.9 GB of memory)."""
+"""The limit on a process's data, as a multiple of the machine's memory. Allocated data counts even if it is unused, and
+encoders use only about two thirds of theirs (x264 at 2160p: 1.9 GB of 2.6 GB)."""
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24  #: linux/prctl.h
 _CAP_VERSION: Final = 0x20080522  #: linux/capability.h
 _CAP_SETS: Final = struct.Struct("=6I")
-"""Effective, permitted and inheritable: the lower half of each, then the upper half."""
+"""Effective, permitted and inheritable capabilities: the lower half of each, then the upper half of each."""
 _CAP_KEPT: Final = (0, 1, 2, 3, 4, 5, 23, 24)
 """CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for files; KILL, SYS_NICE, SYS_RESOURCE for our processes."""
 _CAP_MAX: Final = 64
@@ -56,7 +56,7 @@ def why_not() -> str:
 
 
 def confine(access: FileAccess, memory_bytes: int) -> None:
-    """Confine this process permanently; it must have only one thread. Raises OSError: the kernel refuses."""
+    """Confine this process for good; it must have only one thread. Raises OSError if the kernel refuses."""
     if threading.active_count() > 1 or len(list(Path("/proc/self/task").iterdir())) > 1:
         raise OSError("this process has other threads")
     harden()
@@ -67,13 +67,13 @@ def confine(access: FileAccess, memory_bytes: int) -> None:
 
 
 def harden() -> None:
-    """Disable core dumps, which contain pictures, and keep programs that are run from gaining rights."""
+    """Disable core dumps, which contain pictures, and keep programs that this process runs from gaining rights."""
     _lower(resource.RLIMIT_CORE, 0)
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0)))
 
 
 def _drop_capabilities() -> None:
-    """Drop this thread's capabilities permanently, except ``_CAP_KEPT``. Raises OSError: the kernel refuses."""
+    """Drop this thread's capabilities for good, except ``_CAP_KEPT``. Raises OSError if the kernel refuses."""
     library = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=Ii", _CAP_VERSION, 0)
     sets = ctypes.create_string_buffer(_CAP_SETS.size)
@@ -81,7 +81,7 @@ def _drop_capabilities() -> None:
     kept = sum(1 << number for number in _CAP_KEPT)
     masks = [kept & 0xFFFFFFFF] * 3 + [kept >> 32] * 3
     for number in set(range(_CAP_MAX)) - set(_CAP_KEPT):
-        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail without CAP_SETPCAP, which is harmless
+        library.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))  # may fail without CAP_SETPCAP, which does no harm
     left = [had & mask for had, mask in zip(_CAP_SETS.unpack(sets.raw), masks, strict=True)]
     _check(library.capset(header, _CAP_SETS.pack(*left)))
 
@@ -111,8 +111,7 @@ def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
     # In a checkout, some folders of the package are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` adds the current folder, which may hold films: that folder counts only if it is the running
-    # checkout.
+    # ``python -m`` adds the current folder, which may hold films; it counts only if it is the running checkout.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}

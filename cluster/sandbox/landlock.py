@@ -1,4 +1,4 @@
-"""Landlock: a process gives up, for itself and its children, the access to all files except the named ones.
+"""Landlock: a process, with its children, gives up access to all files except the named ones.
 
 Sources: linux/landlock.h; Documentation/userspace-api/landlock.rst of Linux 6.15.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 LEAST_ABI: Final = 3
-"""The version in Linux 6.2: earlier ones never allow renaming between folders, or always allow truncating files."""
+"""The version in Linux 6.2. Earlier versions never allow renaming between folders, or always allow truncating files."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _BENEATH: Final = 1
@@ -23,25 +23,26 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ALL: Final = (1 << 15) - 1
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11  #: Character and block devices
 _TCP: Final = 0b11  #: Binding and connecting
-_SCOPES: Final = 0b11  #: Connecting to outside processes' abstract Unix sockets, and sending signals to these processes
+#: Connecting to abstract Unix sockets of outside processes, and sending signals to outside processes
+_SCOPES: Final = 0b11
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 READ: Final = _READ_FILE | _READ_DIR  #: Reading files and listing folders
 RUN: Final = READ | _EXECUTE  #: Reading, and running programs
-WRITE: Final = _ALL & ~_EXECUTE & ~_MAKE_DEVICES  #: Reading, and making, changing, moving and removing files
+WRITE: Final = _ALL & ~_EXECUTE & ~_MAKE_DEVICES  #: Reading files, and making, changing, moving and removing them
 USE: Final = _READ_FILE | _WRITE_FILE | _IOCTL_DEV  #: Reading and writing an existing device
 
 
 def landlock_abi() -> int:
-    """Return the kernel's version of Landlock; 0 if the kernel has no Landlock, or Landlock is switched off."""
+    """Return the kernel's version of Landlock; 0 if the kernel has no Landlock, or it is switched off."""
     return max(0, _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)))
 
 
 def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
-    """Confine this thread and its children to the existing paths of ``rules``, with their rights; open files stay open.
+    """Confine this thread and its children to the existing paths in ``rules``, each with its rights.
 
-    If the kernel can, it also blocks TCP, signals to outside processes, and connections to the abstract sockets of
-    these processes. Raises OSError: the kernel refuses, or has no Landlock.
+    Files that are open stay open. If the kernel supports it, TCP, signals to outside processes, and connections to the
+    abstract sockets of outside processes are blocked too. Raises OSError: the kernel refuses, or has no Landlock.
     """
     abi = landlock_abi()
     handled = _ALL | (_IOCTL_DEV if abi >= _IOCTL_ABI else 0)

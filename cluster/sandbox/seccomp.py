@@ -1,6 +1,6 @@
-"""seccomp: a process gives up, for itself and its children, the system calls that no job on local files needs.
+"""seccomp: a process, with its children, gives up the system calls that no job on local files needs.
 
-Sources: linux/seccomp.h, linux/filter.h, linux/audit.h, and each architecture's table of calls.
+Sources: linux/seccomp.h, linux/filter.h, linux/audit.h, and the table of calls of each architecture.
 """
 
 import ctypes
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _CALLS: Final = {
-    # Calls that make sockets. Our processes use connected pairs, which another call makes.
+    # Calls that make sockets. Codecfleet's processes use connected pairs, which another call makes.
     "socket": (41, 198),
-    # Calls that open sockets and files past this filter, or reach into other processes.
+    # Calls that open sockets and files despite this filter, or that reach into other processes.
     "io_uring_setup": (425, 425),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -37,22 +37,23 @@ _CALLS: Final = {
 }
 """The numbers of the refused calls on x86_64 and aarch64."""
 _CLONE3: Final = 435
-"""A filter cannot see clone3's flags, so the call is reported as missing; the C library then uses clone."""
+"""A filter cannot see the flags of clone3, so the call is reported as missing; the C library then uses clone."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The position of an architecture's numbers in ``_CALLS``, and its number in linux/audit.h."""
-_SECOND_ABI: Final = 1 << 30  #: The lowest number of a call of the x32 ABI
+"""For each architecture, the position of its numbers in ``_CALLS``, and its number in linux/audit.h."""
+_SECOND_ABI: Final = 1 << 30  #: The lowest number of a call in the x32 ABI
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""BPF's instructions: load a word, three comparisons with a constant, return."""
+"""Instructions of BPF: load a word, three comparisons with a constant, return."""
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
-_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24  #: The offsets of the lower halves, which both architectures store first
+#: The offsets of the lower halves of arguments, which both architectures store first
+_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000 | errno.EACCES
 _MISSING: Final = 0x00050000 | errno.ENOSYS
 
 
 class RefusedCall(NamedTuple):
-    """A call that is refused if the word at ``offset`` passes one of ``tests``: (kind, constant) pairs."""
+    """A call that is refused if the word at ``offset`` passes one of ``tests``, which are (kind, constant) pairs."""
 
     number: int
     offset: int
@@ -60,11 +61,11 @@ class RefusedCall(NamedTuple):
 
 
 _BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, int], ...]]]] = {
-    # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: in a new namespace a process may have all rights.
+    # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET: a process may have all rights in a new namespace.
     "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
-    # TIOCSTI and TIOCLINUX insert input into the command's terminal.
+    # TIOCSTI and TIOCLINUX insert input into the terminal of the command.
     "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),
-    # Sets limits of other processes; the kernel kills a process that exceeds its limit of CPU time.
+    # Sets limits of other processes; the kernel kills a process that exceeds a limit of CPU time.
     "prlimit64": ((302, 261), _FIRST_ARGUMENT, ((_AT_LEAST, 1),)),
 }
 _SET_MODE_FILTER, _TSYNC = 1, 1
@@ -72,12 +73,12 @@ _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 
 
 def has_seccomp() -> bool:
-    """Return whether system calls can be refused here."""
+    """Return whether system calls can be refused on this machine."""
     return platform.machine() in _ARCHITECTURES and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
 
 
 def refuse_calls() -> None:
-    """Refuse ``_CALLS`` to all threads of this process, permanently. Raises OSError: the kernel cannot."""
+    """Refuse ``_CALLS`` to all threads of this process, for good. Raises OSError if the kernel cannot do this."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"codecfleet has no table of system calls for {machine}")

@@ -1,1 +1,1 @@
-"""Lets workers on other machines read local files of a job's machine."""
+"""Lets workers on other machines read local files of the machine on which a job runs."""

@@ -1,6 +1,6 @@
 """An fsspec filesystem of shipped files: ``codecfleet-ship://HOST:PORT/READER/path``, with the address of Ray's GCS.
 
-Ray carries the bytes, so its token and its TLS protect them too.
+Ray carries the bytes, so its token and its TLS also protect them.
 """
 
 import os
@@ -15,11 +15,11 @@ from ..ray.ray_failures import cause_of
 
 PROTOCOL: Final = "codecfleet-ship"
 ANSWER_S: Final = 30
-"""How long an answer of up to 2 MiB may take."""
+"""How long an answer may take; it has up to 2 MiB."""
 
 
 def shipped_url(address: str, path: str) -> str:
-    """Return the URL of an absolute ``path`` at the reader's ``address`` (HOST:PORT/READER)."""
+    """Return the URL of an absolute ``path`` for the reader at ``address`` (HOST:PORT/READER)."""
     return f"{PROTOCOL}://{address}{quote(os.fsencode(path))}"
 
 
@@ -29,18 +29,18 @@ def register() -> None:
 
 
 class ShippedFiles(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
-    """Files of other machines. Raises the OSErrors of the reader, and the errors of Ray."""
+    """Files of other machines. Raises the OSErrors of the reader and the errors of Ray."""
 
     protocol = PROTOCOL
     cachable = False
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
-        """Return a file's size, and its version under ``mtime``."""
+        """Return the size of a file, and its version under ``mtime``."""
         size_bytes, version = self.ask("info", path)
         return {"name": path, "type": "file", "size": size_bytes, "mtime": version}
 
     def ask(self, method: str, path: str, *arguments: int) -> Any:
-        """Ask a file's reader."""
+        """Ask the reader of a file."""
         host, name, quoted = self._strip_protocol(path).split("/", 2)
         return self.answer(f"{host}/{name}", method, os.fsdecode(unquote_to_bytes("/" + quoted)), *arguments)
 

@@ -1,4 +1,4 @@
-"""Reads a machine's files for workers on other machines, in an actor on the node of the job's driver."""
+"""Reads a machine's files for workers on other machines, in an actor on the node of a job's driver."""
 
 import os
 from typing import Any, Final
@@ -16,35 +16,35 @@ _START_S: Final = 60
 
 
 class FileReader:
-    """Reads files of this machine. It keeps no state between calls, so Ray may restart it at any time.
+    """Reads files of this machine. The reader keeps no state between calls, so Ray may restart it at any time.
 
-    It accepts any path, since callers can run any program on the node anyway. Raises OSError.
+    Any path is allowed, since callers can run any program on the node anyway. Raises OSError.
     """
 
     def info(self, path: str) -> tuple[int, str]:
-        """Return a file's size in bytes, and its version, which changes when the file is replaced or written."""
+        """Return the size of a file in bytes, and its version, which changes when the file is replaced or written."""
         found = shipped_version(path)
         if found is None:
             raise FileNotFoundError(path)
         return found
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - the path's bytes may not be valid text
+        """Return ``size`` bytes from ``offset``, or fewer at the end of the file."""
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - the bytes of the path may not be valid text
             return os.pread(file.fileno(), size, offset)
 
 
 def files_address(client: str) -> str:
-    """Return the address, HOST:PORT/NAME, of the reader for the connection ``client``."""
+    """Return the address of the reader for the connection ``client``: HOST:PORT/NAME."""
     return f"{cluster_address()}/{_PREFIX}{client}"
 
 
 def serve_files(client: str) -> Any:
-    """Start the reader on this driver's node; return its handle.
+    """Start the reader on this driver's node, and return its handle.
 
     The reader ends when the handle is dropped. The call blocks.
 
-    Raises FleetUnavailable: Ray does not start the reader.
+    Raises FleetUnavailable if Ray does not start the reader.
     """
     try:
         options: dict[str, Any] = {
@@ -53,7 +53,7 @@ def serve_files(client: str) -> Any:
             "namespace": NAMESPACE,
             "get_if_exists": True,
             "max_restarts": -1,
-            "max_task_retries": -1,  # so that a restart does not fail running or new calls
+            "max_task_retries": -1,  # so that a restart fails neither running nor new calls
             "max_concurrency": _READS_AT_ONCE,
             "scheduling_strategy": on_node(this_node()),
         }

@@ -1,4 +1,4 @@
-"""The shipment that lets workers on other machines read a job's source."""
+"""The shipment with which workers on other machines read the source of a job."""
 
 from dataclasses import dataclass
 
@@ -18,9 +18,9 @@ class RayShipment(Shipment):
 
 
 def shipment_of(source: str, address: str) -> RayShipment:
-    """Return the shipment of a local source whose reader is at ``address``.
+    """Return the shipment of a local source, whose reader is at ``address``.
 
-    Raises InputUnreadable: the source does not exist.
+    Raises InputUnreadable if the source does not exist.
     """
     from .files import shipped_url
 

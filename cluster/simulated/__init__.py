@@ -1,1 +1,1 @@
-"""Simulated fleets, described by files."""
+"""Simulated fleets, which are described by files."""

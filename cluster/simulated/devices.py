@@ -1,4 +1,4 @@
-"""Simulated machines: ``fleet_file.py`` reads them; ``codecfleet.testing.FakeNvml`` answers NVML's calls from them."""
+"""Simulated machines. ``fleet_file.py`` reads them; ``codecfleet.testing.FakeNvml`` answers NVML's calls from them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,15 +9,15 @@ from ..probes.report.engines import Engine, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedSlice:
-    """One MIG device of a simulated GPU: a compute instance in a GPU instance."""
+    """A MIG device of a simulated GPU: a compute instance in a GPU instance."""
 
     uuid: str
     gpu_instance: int
-    profile: str  #: the GPU instance's profile; memory and engines are those of the instance too
+    profile: str  #: the profile of the GPU instance, which determines memory and engines
     memory_bytes: int
     engines: dict[Engine, int]
     compute_instance: int = 0
-    compute_slices: int | None = None  #: how many of the instance's compute slices this device has; None for all
+    compute_slices: int | None = None  #: how many of the GPU instance's compute slices this device has; None for all
 
     @property
     def gpu_slices(self) -> int:
@@ -26,13 +26,13 @@ class SimulatedSlice:
 
     @property
     def name(self) -> str:
-        """The name in NVML: "3g.20gb", or "1c.3g.20gb" for one compute slice of this instance."""
+        """The name in NVML: "3g.20gb", or "1c.3g.20gb" for one compute slice of such an instance."""
         return self.profile if self.compute_slices is None else f"{self.compute_slices}c.{self.profile}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedVgpu:
-    """One vGPU that runs on a simulated host GPU."""
+    """A vGPU that runs on a simulated host GPU."""
 
     instance: int
     type_id: int
@@ -47,7 +47,7 @@ class SimulatedVgpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDevice:
-    """One device of a simulated node."""
+    """A device of a simulated node."""
 
     kind: DeviceKind
     uuid: str
@@ -58,14 +58,14 @@ class SimulatedDevice:
     compute_capability: str = ""
     pci_bus_id: str = ""
     max_video_clock_mhz: int | None = None
-    trials: tuple[Trial, ...] = ()  #: the engines' results for every codec case
+    trials: tuple[Trial, ...] = ()  #: the result of each codec case on the engines
     mig_enabled: bool = False
     mig_capable: bool = False
     slices: tuple[SimulatedSlice, ...] = ()
-    virtualization: int = 0  #: NVML's mode: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
+    virtualization: int = 0  #: the mode in NVML: 0 none, 1 passthrough, 2 vGPU, 3 host of vGPUs
     vgpus: tuple[SimulatedVgpu, ...] = ()
     vgpu_scheduler: str = "best effort"
-    share: float = 1.0  #: the share of the engines that a fixed or equal share scheduler gives the vGPU
+    share: float = 1.0  #: the share of the engines that a scheduler with fixed or equal shares gives the vGPU
     licensed: bool | None = None  #: whether the device has a licence for vGPU software; None if no licence is needed
     licence_expires: datetime | None = None
     encoder_sessions_max: int | None = None
@@ -75,7 +75,7 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """One machine of a simulated fleet."""
+    """A machine of a simulated fleet."""
 
     name: str
     cores: int
@@ -85,7 +85,7 @@ class SimulatedNode:
     preemptible: bool = False
     cordoned: str = ""  #: why the node takes no new work; "" if it takes work
     tegra: str = ""
-    speed: float = 1.0  #: the speed of a core, relative to the core on which the software rates were measured
+    speed: float = 1.0  #: the speed of a core, relative to the core on which the rates of software were measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +94,5 @@ class SimulatedFleet:
 
     name: str
     description: str
-    source: str  #: the source of the fleet's figures: "documents" or "measured ..."
+    source: str  #: the source of the figures: "documents" or "measured ..."
     nodes: tuple[SimulatedNode, ...]

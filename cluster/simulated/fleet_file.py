@@ -1,6 +1,6 @@
-"""Reads simulated fleets from TOML files: ``configs/fleets/README.md`` lists the keys.
+"""Reads simulated fleets from TOML files, whose keys are listed in ``configs/fleets/README.md``.
 
-Missing values are those of the model in ``configs/hardware.toml``.
+Values that a file leaves out come from the GPU's model in ``configs/hardware.toml``.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class Strict(BaseModel):
 
 
 class Virtualization(StrEnum):
-    """NVML's GPU virtualization modes, in the order of NVML's numbers."""
+    """NVML's GPU virtualization modes, in the order of their numbers in NVML."""
 
     NONE = "none"
     PASSTHROUGH = "passthrough"
@@ -44,7 +44,7 @@ class Virtualization(StrEnum):
 
 
 class VgpuEntry(Strict):
-    """One vGPU on a host's GPU. A type that our tables do not have needs an id and a frame buffer size."""
+    """A vGPU on the GPU of a host. A type that our tables do not have needs an id and a frame buffer size."""
 
     instance: Annotated[int, Field(ge=0)]
     type_name: str
@@ -57,7 +57,7 @@ class VgpuEntry(Strict):
 
 
 class DeviceEntry(Strict):
-    """``count`` GPUs of one model."""
+    """A number of GPUs of one model."""
 
     model: str
     count: Count = 1
@@ -91,7 +91,7 @@ class MachineEntry(Strict):
 
 
 class NodeEntry(MachineEntry):
-    """``count`` equal machines; ``{n}`` in the name is their number, from ``first``."""
+    """A number of equal machines; ``{n}`` in the name stands for a machine's number, which begins with ``first``."""
 
     name: str
     count: Count = 1
@@ -110,13 +110,13 @@ class FleetDocument(Strict):
 
 
 def built_in_fleets() -> dict[str, Path]:
-    """Return the paths of the package's fleet files by the names of the fleets."""
+    """Return the paths of the package's fleet files, by the names of the fleets."""
     folder = Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("fleets")))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def load_fleet(path: str | Path) -> SimulatedFleet:
-    """Return the fleet of a file, or the fleet of the package that has this name.
+    """Return the fleet in a file, or the package's fleet of this name.
 
     Raises UsageError: the file cannot be read, is not TOML, or has an unknown key, value, model or MIG profile.
     """
@@ -134,9 +134,9 @@ def load_fleet(path: str | Path) -> SimulatedFleet:
 
 
 def resolved_machine(name: str, machine: MachineEntry, *, where: str, hardware: Hardware) -> SimulatedNode:
-    """Return a machine with missing values filled in; messages of errors begin with ``where``.
+    """Return a machine with missing values filled in; error messages begin with ``where``.
 
-    Raises UsageError: ``hardware`` lacks the machine's model or MIG profile.
+    Raises UsageError if ``hardware`` lacks the machine's model or MIG profile.
     """
     fields = machine.model_dump(include=set(MachineEntry.model_fields))
     return next(_Resolver(where, name, hardware).nodes(NodeEntry.model_validate({"name": name, **fields})))
@@ -216,7 +216,7 @@ class _Resolver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """Resolves the parts of one GPU; messages begin with ``where``, the file and the model."""
+    """Resolves the parts of one GPU; error messages begin with ``where``, the file and the model."""
 
     where: str
     uuid: str
@@ -227,7 +227,7 @@ class _Parts:
     def slices(self, instances: Iterable[str | tuple[str, ...]]) -> tuple[SimulatedSlice, ...]:
         """Return the MIG devices of GPU instances.
 
-        A profile or the names of its compute instances describe an instance.
+        An instance is described by a profile, or by the names of its compute instances.
         """
         named = [(each,) if isinstance(each, str) else each for each in instances]
         shares = [[_compute_instance(name) for name in names] for names in named]
@@ -296,13 +296,13 @@ class _Parts:
 
 
 def _compute_instance(name: str) -> tuple[str, int | None]:
-    """Return a GPU instance's profile and compute slices: None for all of "3g.20gb", 1 for "1c.3g.20gb"."""
+    """Return the profile and the compute slices of a GPU instance: None for all of "3g.20gb", 1 for "1c.3g.20gb"."""
     share, dot, profile = name.partition("c.")
     return (profile, int(share)) if dot and share.isdigit() else (name, None)
 
 
 def _gpu_slices(profile: str) -> int:
-    """Return the GPU slices of an instance: 3 for "3g.20gb"."""
+    """Return the GPU slices of an instance, for example 3 for "3g.20gb"."""
     return int(profile.partition("g.")[0])
 
 

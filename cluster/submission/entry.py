@@ -1,4 +1,4 @@
-"""The command of a Ray job, and this code for nodes that do not have it."""
+"""The command of a Ray job, and a package of this code for nodes that do not have it."""
 
 import secrets
 import shlex
@@ -13,11 +13,11 @@ from typing import Final
 from ...errors import UsageError, redacted
 
 _PACKAGE: Final = Path(__file__).absolute().parents[2]
-MARK: Final = "codecfleet"  #: The key of our jobs' metadata; its value is the command
+MARK: Final = "codecfleet"  #: The key in the metadata of our jobs whose value is the command
 
 
 def new_job_id() -> str:
-    """Return a name for a job, so that it is known before the job is submitted."""
+    """Return a name for a job, which is thus known before the job is submitted."""
     return f"codecfleet-{secrets.token_hex(6)}"
 
 
@@ -25,8 +25,8 @@ def new_job_id() -> str:
 class Entry:
     """A command for a cluster; everyone who can connect to the cluster can see it."""
 
-    arguments: tuple[str, ...]  #: arguments of codecfleet, from the command's name on
-    folder: str  #: the working directory, if the node that runs the job has it
+    arguments: tuple[str, ...]  #: arguments for codecfleet, from the command's name on
+    folder: str  #: the working directory, used if the node that runs the job has it
     python: str  #: the cluster's Python
     variables: Mapping[str, str] = field(default_factory=dict)  #: additional environment variables
 
@@ -34,7 +34,7 @@ class Entry:
     def shell_line(self) -> str:
         """The line that a shell on the cluster runs.
 
-        Modules are not searched in the folder (``-P``), which may contain other code.
+        Because of ``-P``, Python does not search modules in the folder, which may contain other code.
         """
         variables = [f"{name}={value}" for name, value in self.variables.items()]
         program = [*(("env", *variables) if variables else ()), self.python, "-P", "-u", "-m", "codecfleet"]
@@ -43,12 +43,12 @@ class Entry:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The job's metadata in the cluster's list of jobs."""
+        """The metadata of the job in the cluster's list of jobs."""
         return {MARK: shlex.join(self.arguments)}
 
 
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Raise UsageError if an address contains a secret: everyone who can connect to a cluster sees its commands."""
+    """Raise UsageError if an address contains a secret; everyone who can connect to a cluster sees its commands."""
     if any(redacted(each) != each for each in arguments):
         message = "a password or a signature in an address would be shown in the cluster's list of jobs"
         raise UsageError(message, "Give the credentials to the cluster's nodes, and leave them out of the address.")
@@ -59,7 +59,7 @@ def copied_package() -> Iterator[Path]:
     """Yield a folder ``codecfleet`` with this code and nothing else.
 
     Ray sends a folder again only if its content differs, so compiled files, which differ from run to run, are left out.
-    A wheel would not do: Ray identifies it by its version, and would not send a changed checkout again.
+    A wheel would not do, because Ray identifies a wheel by its version, and would not send a changed checkout again.
     """
     with tempfile.TemporaryDirectory(prefix="codecfleet-") as folder:
         copy = Path(folder) / "codecfleet"

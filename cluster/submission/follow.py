@@ -13,16 +13,16 @@ from .job_server import JobPhase, JobServer, RayJob
 _AGAIN_S: Final = 0.5
 _AGAIN_MAX_S: Final = 5.0
 _PATIENCE_S: Final = 120.0  #: How long a job server may be out of reach; a head node takes a minute to restart
-_OURS: Final = "codecfleet: "  #: The beginning of each line on stderr, if stderr is not a terminal
+_OURS: Final = "codecfleet: "  #: The beginning of each line from stderr, if stderr is no terminal
 _RAYS: Final = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t(INFO|DEBUG) ")
 """The lines that Ray adds about the start of a job."""
 
 
 @dataclass(slots=True)
 class LogLines:
-    """Splits a log into lines; after ``restart`` it skips the lines that it has already yielded."""
+    """Splits a log into lines; after ``restart``, skips the lines that were already yielded."""
 
-    seen: int = 0  #: How many characters of the log have been yielded
+    seen: int = 0  #: How many characters of the log were yielded
     _at: int = 0
     _rest: str = ""
 
@@ -40,7 +40,7 @@ class LogLines:
                 yield line
 
     def end(self) -> Iterator[str]:
-        """Yield the last line if it has no line end, unless it was yielded before."""
+        """Yield the last line if it has no line end and was not yielded before."""
         if self._at + len(self._rest) > self.seen:
             self.seen = self._at + len(self._rest)
             yield self._rest
@@ -51,15 +51,15 @@ class Follower:
     """Follows a job."""
 
     server: JobServer
-    show: Callable[[str, bool], object]  #: called with each line of output, and whether it belongs on stderr
+    show: Callable[[str, bool], object]  #: called with each line of output, and with whether the line belongs on stderr
     rest: Callable[[float], Awaitable[None]] = asyncio.sleep  #: sleeps for a number of seconds
     _lines: LogLines = field(default_factory=LogLines)
 
     async def follow(self, job_id: str) -> RayJob:
-        """Show the job's whole output, and return the job once it has ended.
+        """Show the whole output of a job, and return the job once it has ended.
 
-        Raises UsageError: there is no such job; FleetUnavailable: the server was out of reach for two minutes, but the
-        job may still run.
+        Raises UsageError: there is no such job; FleetUnavailable: the server was out of reach for two minutes, while
+        the job may still run.
         """
         pause_s, silent_s = _AGAIN_S, 0.0
         while True:
@@ -94,7 +94,7 @@ class Follower:
 
 
 def exit_code_of(job: RayJob) -> int:
-    """Return the exit code of an ended job's program, as a shell reports it; 5 if Ray could not run the program."""
+    """Return the exit code of a job's program as a shell reports it; 5 if Ray could not run the program."""
     if job.phase is JobPhase.SUCCEEDED:
         return 0
     if job.phase is JobPhase.STOPPED:

@@ -1,4 +1,4 @@
-"""A cluster's job server, called through Ray's client."""
+"""The job server of a cluster, called through Ray's client."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -20,12 +20,12 @@ _MS_PER_S: Final = 1000
 
 
 def named_job_server(named: str | None) -> str | None:
-    """Return the named address. If no address is named, return the one that Ray's own commands use, or None."""
+    """Return the named address or, if none is named, the address that Ray's own commands use; None if there is none."""
     return named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
 
 
 class JobPhase(Enum):
-    """The phase of a Ray job, with the values that Ray uses."""
+    """The phase of a Ray job, with Ray's values."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -41,11 +41,11 @@ class JobPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as the job server reports it."""
+    """A job, as the job server reports it."""
 
     job_id: str
     phase: JobPhase
-    command: str = ""  #: arguments of codecfleet; "" if the job is not ours
+    command: str = ""  #: arguments for codecfleet; "" if the job does not run codecfleet
     message: str = ""  #: why the job is in this phase
     exit_code: int | None = None  #: the exit code of the job's program, if the job has ended
     started_utc_s: float | None = None  #: seconds since 1970
@@ -53,7 +53,7 @@ class RayJob:
 
 
 class JobServer:
-    """The job server of a cluster, at the address of its dashboard. Raises UsageError: the address makes no sense.
+    """The job server of a cluster, at the address of the cluster's dashboard. Raises UsageError if it is no address.
 
     Every method may raise FleetUnavailable: the server does not answer, or refuses our token.
     """
@@ -67,7 +67,7 @@ class JobServer:
         self._client = self._asked(lambda: open_job_client(self.address))
 
     def submit(self, job_id: str, entry: Entry, package: Path | None) -> None:
-        """Run ``entry`` under this name, with the code in ``package`` if there is one."""
+        """Run ``entry`` under this name, with the code in ``package`` if given."""
         runtime_env: dict[str, Any] = {} if package is None else {"py_modules": [str(package)]}
         self._asked(
             lambda: self._client.submit_job(
@@ -76,11 +76,11 @@ class JobServer:
         )
 
     def job(self, job_id: str) -> RayJob:
-        """Return a job. This and the calls below raise UsageError if there is no job of that name."""
+        """Return a job. This method, and those below, raise UsageError if there is no job with the name."""
         return _job(self._of(job_id, lambda: self._client.get_job_info(job_id)))
 
     def jobs(self) -> list[RayJob]:
-        """Return our jobs, the newest last."""
+        """Return the jobs that run codecfleet, the newest last."""
         found = (_job(each) for each in self._asked(self._client.list_jobs) if MARK in (each.metadata or {}))
         return sorted(found, key=lambda job: job.started_utc_s or 0.0)
 
@@ -89,11 +89,11 @@ class JobServer:
         return self._of(job_id, lambda: self._client.stop_job(job_id))
 
     def printed(self, job_id: str) -> str:
-        """Return a job's output so far."""
+        """Return the output of a job so far."""
         return self._of(job_id, lambda: self._client.get_job_logs(job_id))
 
     async def log(self, job_id: str) -> AsyncIterator[str]:
-        """Yield a job's whole output until the job ends. Raises FleetUnavailable: the connection broke."""
+        """Yield the whole output of a job until the job ends. Raises FleetUnavailable if the connection breaks."""
         try:
             async for text in tail_log(self._client, job_id):
                 yield text
@@ -109,7 +109,7 @@ class JobServer:
         raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs list --address URL` lists them.")
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask Ray's client, and turn its errors into ours."""
+        """Ask Ray's client, and translate its errors into ours."""
         try:
             return answer_of_server(ask)
         except TokenRefused:

@@ -1,1 +1,1 @@
-"""Asks the nodes of a cluster for their devices."""
+"""Asks the nodes of a cluster about their devices."""

@@ -1,7 +1,7 @@
-"""Polls a node's GPUs on a cluster: a Ray actor without resources, one per node with GPUs.
+"""Polls a node's GPUs on a cluster: a Ray actor without resources, one for each node with GPUs.
 
-It is separate from workers because a node is polled before it has workers, and because a driver call may hang. A
-hanging actor is killed, and the next poll creates another one. ``ray`` is not imported here: the supervisor makes the
+The actor is separate from workers, because a node is polled before it has workers, and because a driver call may hang.
+A hung actor is killed, and the next poll creates another one. ``ray`` is not imported here; the supervisor makes the
 class an actor.
 """
 
@@ -15,7 +15,7 @@ from ..probes.report.absence import Maybe
 from ..ray.sigterm import sigterm_kills
 
 _PARENT_FIELD = 1
-"""In /proc/PID/stat, after the name: state, parent (proc(5))."""
+"""The state and the parent follow the name in /proc/PID/stat (proc(5))."""
 
 
 class HealthAgent:
@@ -23,12 +23,12 @@ class HealthAgent:
 
     def __init__(self) -> None:
         sigterm_kills()
-        import pynvml  # noqa: PLC0415 - only nodes with GPUs need it
+        import pynvml  # noqa: PLC0415 - only nodes with GPUs need this import
 
         self._poll = HealthPoll(pynvml)
 
     def poll(self, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return every device's health, or why NVML does not answer; codecfleet owns ``pids`` and their children."""
+        """Return every device's health, or why NVML does not answer; ``pids`` are codecfleet's processes."""
         return self._poll.poll(frozenset(pids) | frozenset(_children(frozenset(pids))))
 
 
@@ -36,7 +36,7 @@ def _children(pids: frozenset[int]) -> Iterator[int]:
     for entry in Path("/proc").iterdir() if pids else ():
         if not entry.name.isdigit():
             continue
-        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+        with suppress(OSError, ValueError, IndexError):  # the process has ended meanwhile
             fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             if int(fields[_PARENT_FIELD]) in pids:
                 yield int(entry.name)

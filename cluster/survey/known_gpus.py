@@ -1,4 +1,4 @@
-"""This machine's GPUs without a probe, from NVML and the tables of each model's capabilities."""
+"""This machine's GPUs without a probe: from NVML, and from the tables of what each model can do."""
 
 import os
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from ..worker_names import NodeId
 
 NVML_LIMIT_S = 10.0
 EVERY_GPU = 1 << 10
-"""More GPUs than any machine has, so that Ray's count hides none."""
+"""More GPUs than any machine has, so that Ray's count hides none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class KnownGpus:
 
     devices: tuple[Device, ...]
     shown: ShownGpus | None  # the devices that this process's private Ray sees
-    trouble: str = ""  # why NVML did not list the GPUs; "" if it listed them, or if there is no NVML
+    trouble: str = ""  # why NVML did not list the GPUs; "" if it listed them or is not installed
 
 
 NO_GPUS = KnownGpus((), None)
 
 
 def known_gpus(node: NodeId) -> KnownGpus:
-    """Return this machine's GPUs as NVML lists them, with documented capabilities: no codec is tried."""
+    """Return this machine's GPUs as NVML lists them, with documented capabilities; no codec is tried."""
     return listed(node, probe_nvml_in_child(NVML_LIMIT_S).nvml) if can_load_nvml() else NO_GPUS
 
 

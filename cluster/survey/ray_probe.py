@@ -9,12 +9,12 @@ from ..ray.public.nodes import run_on_node
 from ..worker_names import NodeId
 
 PROBE_LIMIT_S = 150.0
-"""Includes the start of a process on a cold node, and its imports."""
+"""How long the task may take, with the start of a process on a cold node and its imports."""
 OWN_LIMIT_S = 100.0
-"""The limit of the probes themselves."""
+"""How long the probes themselves may take."""
 
 
-def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the one argument of a Ray task
+def _probe_here(fresh: bool) -> tuple[bytes, str | None]:  # noqa: FBT001 - the only argument of a Ray task
     return pack(probe_node(fresh=fresh, limit_s=OWN_LIMIT_S)), cuda_visible_to_node()
 
 
@@ -29,6 +29,6 @@ async def _probed(node: NodeId, *, fresh: bool) -> tuple[NodeReport, str | None]
 
 
 async def probe_ray_node(node: NodeId, *, again: bool, called: NodeId | None = None) -> Node:
-    """Return a node for the inventory; its name there is ``called``, by default its Ray id."""
+    """Return a node for the inventory, where its name is ``called``, or else its Ray id."""
     report, cuda_visible = await _probed(node, fresh=again)
     return node_of_report(report, node=called or node, cuda_visible=cuda_visible)

@@ -31,12 +31,12 @@ class ActorWorker:
         self.actor.end.options(concurrency_group=CONTROL).remote()
 
     async def version(self) -> str:
-        """Return the worker's version of codecfleet; workers of every codecfleet release have this method."""
+        """Return the worker's version of codecfleet. Workers of every release have this method."""
         found: str = await self.actor.version.options(concurrency_group=CONTROL).remote()
         return found
 
     async def death(self) -> str:
-        """Wait until the worker has died; return the reason."""
+        """Wait until the worker has died; return why it died."""
         try:
             await self.actor.watch.options(concurrency_group=CONTROL).remote()
         except Exception as error:  # noqa: BLE001 - any error of Ray means that the process is gone

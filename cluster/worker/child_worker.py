@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begin(Request["WorkerSeat", WorkerFacts]):
-    """The first request: become a worker."""
+    """The first request, which makes the process a worker."""
 
-    slots: int  #: how many tasks the worker runs at a time
+    slots: int  #: how many tasks the worker runs at the same time
     cores: int  #: how many cores are reserved for the worker
 
     async def serve(self, server: "WorkerSeat") -> WorkerFacts:
@@ -61,7 +61,7 @@ class AskHeartbeat(Request["WorkerSeat", Heartbeat]):
 
 
 class ChildWorker:
-    """A ``Worker`` in a child process. Used from one event loop."""
+    """A ``Worker`` in a child process. Use it from one event loop."""
 
     def __init__(self, process: StartedProcess) -> None:
         self._child: Child[WorkerSeat] = Child(process)
@@ -71,7 +71,7 @@ class ChildWorker:
         return await self._child.call(Begin(slots, cores))
 
     async def death(self) -> str:
-        """Wait until the worker has died; return the reason."""
+        """Wait until the worker has died; return why it died."""
         return await self._child.death()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:

@@ -1,6 +1,6 @@
 """The program of a worker's helpers.
 
-The role ``second`` means the second process on a GPU. For work that runs alone the role is ``gpu``, ``cpu``, or
+The role ``second`` means the second process on a GPU. The roles for work that runs alone are ``gpu``, ``cpu``, and
 ``dla#`` with the number of the worker's DLA.
 """
 
@@ -29,7 +29,7 @@ DLA: Final = "dla#"
 
 
 def spawn_helper(role: str, slots: int) -> StartedProcess:
-    """Start a helper. If it uses only the CPU, it has the memory limit of a confined command."""
+    """Start a helper. A helper that uses only the CPU has the memory limit of a confined command."""
     limits = Limits(memory_bytes=DATA_OF_MEMORY * machine.memory_bytes()) if role == CPU else UNLIMITED
     return start_program(__name__, slots, role, limits=limits)
 
@@ -37,7 +37,7 @@ def spawn_helper(role: str, slots: int) -> StartedProcess:
 def main() -> None:
     """Serve the worker that started this process.
 
-    End with that worker at once, since unfinished work is then useless.
+    If the worker ends, end at once, since unfinished work is then useless.
     """
     end, (slots, role) = begin()
     harden()
@@ -48,7 +48,7 @@ def main() -> None:
     core = WorkerCore(slots, gpu)
     process_watch().on_overdue(core.give_up)
     use = SessionCounts if gpu is None else gpu.use
-    # Work that runs alone opens the GPU itself, so a failure is an error of the work.
+    # Work that runs alone opens the GPU itself, so that a failure is an error of the work.
     prepare = gpu.opened if gpu is not None and role == SECOND else bool
     run_to_the_end(serve_worker(end, core, use, prepare))
 
@@ -60,7 +60,7 @@ def _gpu_of_another() -> "Gpu":
 
 
 def keep_to_dla(dla: int) -> None:
-    """Run networks only on this DLA; the GPU stays visible, because cuDLA needs a CUDA context."""
+    """Run networks only on this DLA. The GPU stays visible, because cuDLA needs a CUDA context."""
     from ...actors.dla.inference import warm_networks
     from ..probes.gpus.visible_device import show_the_gpu
 

@@ -1,4 +1,4 @@
-"""The GPUs that the calling process uses itself: each is opened on first use, and shared by all its users."""
+"""The GPUs that the calling process itself uses. A GPU is opened on first use, and all users share it."""
 
 from functools import cache, partial
 
@@ -7,7 +7,7 @@ from ...actors.device.interface import WorkerDevice
 
 @cache
 def own_gpu(device: int | str | None = None, context: int | None = None) -> WorkerDevice:
-    """Return a GPU, opened or not; the arguments are those of ``open_beside``. By default it is the first GPU."""
+    """Return a GPU, which may not be open yet; the arguments are for ``open_beside``, and default to the first GPU."""
     from ...actors.nvidia.gpu import Gpu, open_beside
 
     return Gpu(partial(open_beside, device, context))

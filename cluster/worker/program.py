@@ -1,4 +1,4 @@
-"""The program of a worker that is a child process. It starts early, and gets its settings with the first request."""
+"""The program of a worker that is a child process. It starts early, and the first request brings its settings."""
 
 import os
 import signal
@@ -20,9 +20,9 @@ from .helper_program import CPU, spawn_helper
 
 _USUAL_WORK: Final = "codecfleet.actors.segment.encoding"
 _NICENESS: Final = 15
-"""The niceness of Ray's workers: the process that hands out work, and the user's programs, have priority."""
+"""The niceness of Ray's workers. The process that hands out work and the user's programs have priority."""
 _KILLED_FIRST: Final = "1000"
-"""The OOM score of Ray's workers: the kernel kills a worker before the process that can replace it."""
+"""The OOM score of Ray's workers. The kernel kills a worker before the process that can replace it."""
 
 
 class WorkerSeat:
@@ -35,7 +35,7 @@ class WorkerSeat:
         self._killed_for_memory = killed_for_memory
 
     def begin(self, slots: int, cores: int) -> WorkerFacts:
-        """Create the host, and return its facts."""
+        """Create the host, and return facts about it."""
         facts = WorkerFacts(os.getpid(), slots, cores=cores, pyav=PYAV)
         self.host = WorkerHost(facts, spawn_lone=self._spawn_lone, killed_for_memory=self._killed_for_memory)
         return facts
@@ -45,9 +45,9 @@ def main() -> None:
     """Serve the process that started this process."""
     end, _ = begin()
     harden()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process handles Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the user's process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    import_module(_USUAL_WORK)  # saves time later, while the job is still being planned
+    import_module(_USUAL_WORK)  # saves time later, because the job is still being planned
     os.nice(_NICENESS)
     with suppress(OSError):  # /proc may not exist
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, encoding="ascii")

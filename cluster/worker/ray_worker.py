@@ -37,15 +37,15 @@ _ACTIONS: Final = {
 
 
 class RayWorker:
-    """One worker process. Ray calls it in several event loops; its host runs in a separate loop.
+    """A worker process, which Ray calls in several event loops; the worker's host runs in a loop of its own.
 
     Args:
-        slots: how many tasks the process runs at a time.
-        takes_gpu: use the GPU that Ray assigned to this process, and hide all others.
+        slots: how many tasks the process runs at the same time.
+        takes_gpu: whether to use the GPU that Ray assigned to this process, and hide all others.
         part: which slice to use, if the GPU has several.
         counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
-        avoided: the machine's quarantined devices; if the process gets such a device, it does not use the device.
-        dla: the number of this process's DLA; its networks run only there.
+        avoided: the machine's quarantined devices; the process does not use such a device.
+        dla: the number of the DLA on which this process runs networks.
         cores: how many cores are reserved for the process.
         term: the term of the supervisor that starts the process.
         fence_s: after how many seconds without renewal the process ends; None for never.
@@ -91,7 +91,7 @@ class RayWorker:
         threading.Thread(target=self._loop.run_forever, name="codecfleet-host", daemon=True).start()
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: bytes) -> Outcome[Any]:
-        """Run packed work; ``WorkerHost`` documents this and the methods below."""
+        """Run packed work. ``WorkerHost`` documents this and the following methods."""
         return await self._hosted(self._host.run(run, packed_work, constraints, *blobs))
 
     async def cancel(self, which: str | GoneClients) -> None:
@@ -111,7 +111,7 @@ class RayWorker:
         return VERSION
 
     async def watch(self) -> None:
-        """Never return, so that the caller notices the process's death at once, even while no work runs."""
+        """Never return, so that the caller notices the end of the process at once, even while no work runs."""
         await never()
 
     async def _hosted(self, call: Coroutine[Any, Any, ReplyT]) -> ReplyT:
@@ -119,7 +119,7 @@ class RayWorker:
 
 
 def _begin_log(facts: WorkerFacts) -> LogIds:
-    """Begin the log of a cluster's worker; return its ids."""
+    """Begin the log of a worker on a cluster; return the worker's ids."""
     from ..logs.in_ray import begin_log_in_ray
     from ..probes.report.gpu_identity import on_node
 

@@ -1,6 +1,7 @@
-"""The interface of a worker: one process for one device, which runs several tasks at a time.
+"""The interface of a worker: one process for one device, which can run several tasks at the same time.
 
-It is a child process (``child_worker.py``) or a Ray actor (``actor_worker.py``); both run ``actors/worker/host.py``.
+A worker is a child process (``child_worker.py``) or a Ray actor (``actor_worker.py``); both run
+``actors/worker/host.py``.
 """
 
 from typing import Any, Protocol
@@ -12,26 +13,26 @@ from ...actors.worker.outcome import Outcome
 
 
 class Worker(Protocol):
-    """One worker process. Once it is gone, every call raises an error of ``LossScope.PROCESS``."""
+    """A worker process. Once the process is gone, every call raises an error of ``LossScope.PROCESS``."""
 
     async def run(self, run: str, packed_work: bytes, constraints: Constraints, *blobs: Any) -> Outcome[Any]:
-        """Run packed work and return its outcome; raise only if the process is lost.
+        """Run packed work and return its outcome; raise an error only if the process is lost.
 
         Cancelling the call cancels the work. ``run`` is unique among all clients, and begins with the client's name.
         ``blobs`` are references from ``SupervisorClient.send``.
         """
 
     def cancel(self, which: str | GoneClients) -> None:
-        """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone; do not wait."""
+        """Cancel one run, even if it has not arrived yet, or all runs of clients that are gone. Does not wait."""
 
     async def heartbeat(self, term: int | None = None) -> Heartbeat:
         """Return the worker's state; ``term`` renews the worker.
 
-        Raises OldTerm: the worker knows a newer supervisor.
+        Raises OldTerm if the worker knows a newer supervisor.
         """
 
     def end(self) -> None:
         """End the process at once, without waiting.
 
-        A process about to end itself waits for this call (``host.ANSWER_S``).
+        A process that is about to end itself waits for this call (``host.ANSWER_S``).
         """

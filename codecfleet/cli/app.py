@@ -1,7 +1,8 @@
 """The ``codecfleet`` program.
 
-typer only turns the command line into a request; the request runs outside typer, which would rewrite output, errors or
-exit codes. A command's module is imported only when the command is named; ``--version`` does not even import typer.
+typer only turns the command line into a request. The request runs outside typer, which would rewrite output, errors or
+exit codes. The module of a command is imported only when the command is named; ``--version`` does not even import
+typer.
 """
 
 import atexit
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
 
 SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT on many workers at once, and prove that nothing is missing.",
-    "batch": "Encode many files: folders, lists, patterns, URL prefixes. Run again, it continues where it stopped.",
+    "batch": "Encode many files: folders, lists, patterns or URL prefixes. Run again to continue where it stopped.",
     "resume": "Continue a job that was killed, interrupted or failed, from its finished segments.",
     "jobs": "List, show, cancel and retry submitted jobs, in a queue or on a cluster; find and remove unfinished work.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities.",
     "plan": "Show the segments, what would be lost or changed, and where the job would run and why. Runs nothing.",
     "verify": "Compare OUTPUT with INPUT: frames, times, order, picture similarity, sound, metadata.",
     "stills": "Write thumbnails of INPUT into the folder DIR, at given times or scene changes; single or in sheets.",
-    "presets": "List the named sets of options for --preset, built-in and your own; or show one.",
+    "presets": "List the presets for --preset, built-in and your own, or show one of them.",
     "config": "Show the options that the configuration file and the environment set for all jobs.",
-    "docs": "Show a page of this documentation, which is installed with the program; or list the pages.",
+    "docs": "Show a page of the installed documentation, or list the pages.",
     "infer": "Run a neural network over every frame of INPUT on DLAs, and write its output tensors in order.",
     "submit": "Put a command into this machine's queue, or run it on a Ray cluster. The job outlives this program.",
     "driver": "Run the jobs of a queue on this machine, until Ctrl-C. `submit` starts one in the background.",
@@ -49,23 +50,23 @@ SUMMARIES: Final = {
     "nodes": "List the machines with their cores, memory, driver and devices; identical machines share a row.",
     "devices": "List the devices with their engines, memory and utilization.",
     "status": "Show a cluster's workers, jobs, queue, quarantine, speed and recent events.",
-    "top": "Show a running fleet on one screen, updated every second; what is broken comes first.",
+    "top": "Show a running fleet on one screen, updated every second, with problems first.",
     "dashboard": "Serve a read-only web page about a running fleet: jobs, a timeline, devices, health.",
     "drain": "Give NODE no new work, and stop its workers when they finish.",
     "cordon": "Give NODE no new work; its workers stay until they have been idle for a while.",
     "uncordon": "Give NODE work again after cordon or drain.",
 }
-"""What each command does; the rest of a command is in its own module."""
+"""A summary of each command; the other help texts are in the command's own module."""
 GROUPS: Final = {
     "node": {
-        "start": "Start this machine as a node of a Ray cluster, and offer what its probes find.",
+        "start": "Start this machine as a node of a Ray cluster, with the devices that its probes find.",
         "stop": "Stop the nodes that `codecfleet node start` started on this machine, when their work is done.",
         "list": "List the cluster's machines, as `codecfleet nodes` does.",
         "drain": "Give NODE no new work, as `codecfleet drain` does.",
         "env": "Print environment variables for a `ray start` that you run yourself, such as in a pod.",
     }
 }
-"""What each command of a group does."""
+"""A summary of each command in a group."""
 MODULES: Final = {
     "commands.transcode": ("transcode", "resume"),
     "commands.batch": ("batch",),
@@ -92,7 +93,7 @@ def _commands(name: str) -> Commands:
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program; only the commands in ``named`` are loaded, and the others are just listed in the help."""
+    """Return the program. Only the commands in ``named`` are loaded; the help just lists the others."""
     import typer
 
     app = typer.Typer(
@@ -102,7 +103,7 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="Exit codes: 0 done; 1 verify found a difference, or doctor a problem; 2 usage; 3 input; "
+        epilog="Exit codes: 0 done; 1 verify found a difference, or doctor found a problem; 2 usage; 3 input; "
         "4 request; 5 work failed; 130 interrupted. More: codecfleet docs cli",
     )
 
@@ -142,7 +143,7 @@ def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[.
 
 
 def _print_version() -> None:
-    """Print the versions of codecfleet and of the packages on which an output's bytes depend."""
+    """Print the versions of codecfleet and of the packages that determine an output's bytes."""
     from platform import python_version
 
     from ..cluster.version import installed
@@ -152,9 +153,9 @@ def _print_version() -> None:
 
 
 def parse(arguments: Sequence[str]) -> CommandRequest | int:
-    """Return the request, or the exit code when nothing is left to do (``--help``, ``--version``).
+    """Return the request, or the exit code if nothing is left to do (``--help``, ``--version``).
 
-    Raises UsageError: the arguments make no sense; ReaderGone: stdout was closed while the help was printed.
+    Raises UsageError: the arguments are invalid; ReaderGone: stdout was closed while the help was printed.
     """
     if list(arguments) == ["--version"]:
         _print_version()
@@ -169,7 +170,7 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
     except typer.TyperException as error:
         raise _usage_error(error, arguments) from None
     except SystemExit:
-        raise ReaderGone from None  # typer raises this when stdout is closed
+        raise ReaderGone from None  # typer raises this if stdout is closed
     return cast("CommandRequest | int", request or 0)
 
 
@@ -198,7 +199,7 @@ def _unknown_option(
     from ..jobs.request.spellings import MISSING, near_to, ours_for
 
     flags = {flag for parameter in context.command.params for flag in parameter.opts}
-    # typer takes -c:v for -c, and -crf for -c -r -f.
+    # typer would read -c:v as -c, and -crf as -c -r -f.
     theirs, ours = ours_for(arguments, flags)
     if theirs:
         return UsageError(f"no such option: {theirs}", f"Write {ours} instead.")
@@ -209,9 +210,9 @@ def _unknown_option(
 
 
 def run(arguments: Sequence[str], services: Services | None = None) -> int:
-    """Run a command line, without the program's name, and return the exit code; never raises.
+    """Run a command line, given without the program's name, and return the exit code; never raises.
 
-    ``services`` are the calls that commands make; by default the real ones.
+    ``services`` are the calls that commands make; by default, the real calls.
     """
     stdout, stderr = sys.stdout, sys.stderr
     with ExitStack() as configured:
@@ -232,9 +233,9 @@ def run(arguments: Sequence[str], services: Services | None = None) -> int:
 
 @contextmanager
 def _configured() -> "Iterator[Settings]":
-    """Put the configuration's variables into the environment while a command runs; yield its settings.
+    """Put the configuration's variables into the environment while a command runs; yield the settings.
 
-    Raises UsageError: the configuration makes no sense.
+    Raises UsageError if the configuration is invalid.
     """
     from ..cluster.ray.ray_environment import environment
     from ..jobs.request.config import load_config
@@ -256,11 +257,11 @@ def _logged(style: str | None, stderr: TextIO) -> AbstractContextManager[None]:
 def main() -> int:
     """Run ``sys.argv`` and return the exit code."""
     gc.set_threshold(10_000)  # imports create many lasting objects; garbage collection would slow the start by 5 %
-    # NumPy's threads would spin for 0.06 s, in this process and in each child process.
+    # Without this, NumPy's threads would spin for 0.06 s, in this process and in each child process.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     install_streams()
     ending = FastEnd()
-    atexit.register(ending)  # registered first, so that it runs last
+    atexit.register(ending)  # exit functions run in reverse order, so this one runs last
     code = run(sys.argv[1:], Services(confine=confine_command))
     end_at_once_on_signals(code)
     drop_unwritten()

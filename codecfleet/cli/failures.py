@@ -1,4 +1,4 @@
-"""Reports the failure of a command: one line on stderr, and an exit code."""
+"""Reports the failure of a command by one line on stderr and an exit code."""
 
 import errno
 import json
@@ -16,7 +16,7 @@ from .services import Services
 
 PAGE: Final = re.compile(r"\bdocs/([a-z/-]+)\.md\b")
 READER_GONE_CODE: Final = 141
-"""The exit code that a shell reports for a program ended by SIGPIPE."""
+"""The exit code in a shell for a program that SIGPIPE ended."""
 _LIMIT_STEP: Final = (
     "Free memory, or raise this program's limit: ulimit -v, ulimit -u, or the limit of its container or service."
 )
@@ -26,7 +26,7 @@ _LIMIT_STEP: Final = (
 class Failure:
     """The lines to print about a failure, and the exit code."""
 
-    error: str  #: the exception's class name
+    error: str  #: the name of the exception's class
     message: str
     next_step: str
     exit_code: int
@@ -42,8 +42,8 @@ class Failure:
 def failure_of(error: BaseException, interrupted_code: int | None = None, *, interrupted_step: str = "") -> Failure:
     """Return the report of the error that ended a command.
 
-    ``interrupted_code`` is the exit code of the signal that stopped the command, if any. If a signal stopped it, the
-    error is ignored, and ``interrupted_step`` is the next step.
+    If a signal stopped the command, ``interrupted_code`` is the exit code for that signal. Then the error is ignored,
+    and ``interrupted_step`` is the next step.
     """
     from asyncio import CancelledError
 
@@ -71,7 +71,7 @@ def _is_limit(error: BaseException) -> bool:
 
 
 def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int:
-    """Print the failure on stderr, after the traceback if the environment requests that; return the exit code.
+    """Print the failure on stderr, after the traceback if the environment requests one; return the exit code.
 
     A closed stderr is ignored.
     """
@@ -90,7 +90,7 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
 
 
 def _tell_driver(failure: Failure, error: BaseException) -> None:
-    """Write the failure for the driver, if a driver runs this command as a job of a queue."""
+    """Write the failure for the driver, if this command runs as a job of a queue."""
     from ..cluster.fleet_variables import FAILURE
 
     descriptor = os.environ.get(FAILURE, "")
@@ -102,9 +102,9 @@ def _tell_driver(failure: Failure, error: BaseException) -> None:
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:
-    """Run ``call``, which a signal interrupts, and return its exit code.
+    """Run ``call``, which a signal may interrupt, and return the exit code.
 
-    If it fails, print the error and return the error's exit code.
+    If the call fails, print the error and return the exit code of the error.
     """
     with Interrupts(services.exit_now) as interrupts:
         interrupts.attach_here()

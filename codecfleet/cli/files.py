@@ -18,14 +18,14 @@ from .services import Commands
 
 
 class VerifyRequest(SourceRange):
-    """The two sides that ``verify`` compares: an output, and the requested part of the input."""
+    """The two files to compare: an output, and the requested part of the input."""
 
     source: Source
     output: Annotated[str, Field(description="The file that was made from INPUT."), Option("OUTPUT")]
     audio_tracks: AudioTracks = None
     report_path: Annotated[
         str | None,
-        Field(description="Transcode's report: compare only the part it encoded, and accept the losses it declares."),
+        Field(description="A report of transcode: compare only the encoded part, and accept the declared losses."),
         Option("--report", metavar="FILE.json"),
     ] = None
 
@@ -43,7 +43,7 @@ def _verify(request: VerifyRequest, *, as_json: bool = JSON) -> Question:
 
 
 def _named_in(report_path: str | None) -> Iterator[str]:
-    """Yield the picture and the font that a report names; errors in the report itself are raised later."""
+    """Yield the picture and the font that a report names. Errors in the report itself are raised later."""
     if report_path is None:
         return
     with suppress(OSError, ValueError, TypeError, AttributeError):

@@ -1,7 +1,8 @@
 """Handles Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is pure; ``Interrupts`` receives the signals. This module uses ``signal.signal`` and a separate thread rather
-than the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the loop.
+``decide`` is a pure function; ``Interrupts`` receives the signals. This module uses ``signal.signal`` and a thread of
+its own rather than the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the
+loop.
 """
 
 import contextlib
@@ -19,13 +20,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-_CANCEL_WITHIN_S: Final = 1.5  # from the first signal to the forced exit; with the interpreter's exit under 2 s
+# from the first signal to the forced exit; less than 2 s with the exit of the interpreter
+_CANCEL_WITHIN_S: Final = 1.5
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Phase(Enum):
-    """The run's progress. Once the output is published, an interruption only shortens the shutdown."""
+    """The progress of a run. Once the output is published, an interruption only shortens the shutdown."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -34,10 +36,10 @@ class Phase(Enum):
 
 
 class Act(Enum):
-    """The action that follows an event."""
+    """The action to take after an event."""
 
     CANCEL = "cancel"  #: the job
-    EXIT = "exit"  #: end the process now, with the state's exit code
+    EXIT = "exit"  #: end the process now with the exit code of the state
 
 
 class Happening(Enum):
@@ -49,17 +51,17 @@ class Happening(Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The phase, and the exit code if there was an interruption."""
+    """The phase, and the exit code if the run was interrupted."""
 
     phase: Phase = Phase.RUNNING
     exit_code: int | None = None
 
 
 def decide(state: State, happening: int | Happening) -> tuple[State, Act | None]:
-    """Return the next state and the action; ``happening`` is a signal's number or another event."""
+    """Return the next state and the action; ``happening`` is the number of a signal, or another event."""
     match state.phase, happening:
         case Phase.RUNNING, int(number):
-            # The convention of shells: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP.
+            # Shells use 130 for SIGINT, 143 for SIGTERM, and 129 for SIGHUP.
             return State(Phase.CANCELLING, 128 + number), Act.CANCEL
         case Phase.RUNNING | Phase.CANCELLING, Happening.PUBLISHED:
             # The output is published, so the run counts as done even if it was being cancelled.
@@ -90,13 +92,13 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the signals so far; None if no signal counts."""
+        """The exit code for the signals so far; None if no signal counts."""
         return self._state.exit_code
 
     def __enter__(self) -> Self:
-        """Handle signals from now on; Python allows this only in the main thread."""
+        """Handle signals from now on. Python allows this only in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._watch_signals()  # started first, since this thread and not the handlers starts the deadline
+            self._watch_signals()  # started first, because this thread, not the handlers, starts the deadline
             for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # started by nohup
@@ -109,14 +111,14 @@ class Interrupts:
         self._is_over = True
         if self._watched is not None:
             signal.set_wakeup_fd(-1)
-        # A cancelled run's deadline also limits the time of the interpreter's exit, in which Ray may end.
+        # The deadline of a cancelled run also limits the exit of the interpreter, during which Ray may end.
         if self._state.phase is not Phase.CANCELLING:
             self.disarm()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def attach(self, cancel: Callable[[], object]) -> None:
-        """Call ``cancel`` in the running loop on cancellation, or at once if cancellation was already requested."""
+        """On cancellation, call ``cancel`` in the running loop; if it was requested already, call it at once."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
@@ -126,7 +128,7 @@ class Interrupts:
             self._cancel()
 
     def attach_to_task(self) -> Callable[[], object]:
-        """Cancel the running task on cancellation; return the function that does so."""
+        """On cancellation, cancel the running task; return the function that cancels the task."""
         from asyncio import current_task
 
         task = current_task()
@@ -136,7 +138,7 @@ class Interrupts:
         return task.cancel
 
     def attach_here(self) -> None:
-        """Raise ``KeyboardInterrupt`` in the main thread on cancellation, for work without an event loop."""
+        """On cancellation, raise ``KeyboardInterrupt`` in the main thread, for work without an event loop."""
 
         def interrupt() -> None:
             raise KeyboardInterrupt
@@ -155,8 +157,9 @@ class Interrupts:
     def _watch_signals(self) -> None:
         """Start a thread that the C handler wakes at each signal, even while the main thread is busy.
 
-        Python runs ``_on_signal`` between two bytecodes of the main thread, so not during a system call that began just
-        after the signal. Also, a handler that started a thread might wait for a lock that the interrupted code holds.
+        Python runs ``_on_signal`` only between two bytecodes of the main thread, and so not during a system call that
+        began just after the signal. A handler could not start the thread, because it might wait for a lock that the
+        interrupted code holds.
         """
         mine, self._watched = socket.socketpair()
         self._watched.settimeout(0)
@@ -164,7 +167,7 @@ class Interrupts:
         threading.Thread(target=self._watch, args=(mine,), daemon=True).start()
 
     def _watch(self, signals: socket.socket) -> None:
-        """Wake the loop at each signal, and enforce the deadline that the first signal starts."""
+        """Wake the loop at each signal, and enforce the deadline that begins with the first signal."""
         with signals:
             first = signals.recv(1)
             until_s = time.monotonic() + _CANCEL_WITHIN_S
@@ -180,7 +183,7 @@ class Interrupts:
             else:
                 return
         if self._state.phase is Phase.RUNNING:
-            # The main thread has been busy since the signal, so the handler never ran.
+            # The main thread has been busy since the signal, so the handler did not run.
             self._state, _ = decide(self._state, first[0])
         self._happen(Happening.DEADLINE)
 
@@ -200,9 +203,9 @@ class Interrupts:
 
 
 def end_at_once_on_signals(exit_code: int) -> None:
-    """Let any further signal end the process with ``exit_code``."""
+    """Let the next signal end the process with ``exit_code``."""
 
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's signature
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
         _last_acts()
         os._exit(exit_code)
 
@@ -212,21 +215,22 @@ def end_at_once_on_signals(exit_code: int) -> None:
 
 @dataclass(slots=True)
 class FastEnd:
-    """The program's last action: it ends the process, with its ``exit_code``.
+    """The last action of the program, which ends the process with ``exit_code``.
 
-    Python would first destroy all imported objects one by one, which takes a sixth of a short command's time. Without
-    an exit code, as after an interpreter error, Python does end the process, and further signals are ignored.
+    Python itself would first destroy all imported objects one by one, which takes a sixth of a short command's time. If
+    there is no exit code, as after an error of the interpreter, Python ends the process, and further signals are
+    ignored.
     """
 
     exit_code: int | None = None
 
     def __call__(self) -> None:
-        """End the process; called after all threads have ended and all other exit functions have run."""
+        """End the process. Called after all threads have ended and all other exit functions have run."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if self.exit_code is not None:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # stdout may be any object; the process ends here
+                with contextlib.suppress(Exception):  # stdout may be any object, and the process ends here
                     stream.flush()
             os._exit(self.exit_code)
 
@@ -240,12 +244,12 @@ def _last_acts(last_words: bytes = b"") -> None:
     for child in children():
         with contextlib.suppress(OSError):
             os.kill(child, signal.SIGKILL)
-    with contextlib.suppress(OSError):  # the terminal or the pipe's reader is gone
+    with contextlib.suppress(OSError):  # the terminal or the reader of the pipe is gone
         _write_now(b"\x1b[?25h\r\x1b[J" * os.isatty(2) + last_words)
 
 
 def _write_now(text: bytes) -> None:
-    """Write to stderr without waiting; to a stopped terminal or a full pipe nothing is written."""
+    """Write to stderr without waiting; write nothing if a terminal is stopped or a pipe is full."""
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     if text and ready.poll(0):

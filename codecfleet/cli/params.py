@@ -1,7 +1,7 @@
 """Turns the options of a model into the parameters of a command.
 
 typer only splits the command line and writes the help. Values arrive as text and are parsed by the kind of the option,
-so that an error about a value is a single line in our own words.
+so that an error about a value is a single line in codecfleet's words.
 """
 
 import inspect
@@ -38,22 +38,22 @@ def valued(
 
 
 def named(flag_: str, metavar: str, text: str, panel: str | None = None) -> Any:
-    """Return a typer option whose value is a name, for example the name of a file, a cluster or a node."""
+    """Return a typer option whose value is a name, for example that of a file, a cluster or a node."""
     return valued(flag_, metavar, text, panel, _checked_name)
 
 
 def address_of(text: str, panel: str | None = None) -> Any:
-    """Return the typer option for a Ray cluster's address, without a default."""
+    """Return the typer option for the address of a Ray cluster, without a default."""
     return named("--address", "RAY_ADDRESS", text, panel)
 
 
 def usual_address_of(text: str, panel: str | None = None) -> Any:
-    """Return the typer option for a Ray cluster's address; the default comes from the configuration."""
+    """Return the typer option for the address of a Ray cluster; the default comes from the configuration."""
     return valued("--address", "RAY_ADDRESS", text, panel, _usual_address)
 
 
 def flag(flag_: str, text: str, panel: str | None = None) -> Any:
-    """Return a typer option without a value."""
+    """Return a typer option that takes no value."""
     return valued(flag_, "", text, panel, default=False)
 
 
@@ -73,9 +73,9 @@ _SPEC_FILE = named(
 
 
 def with_options(command: Callable[..., ReturnT], model: type[ModelT]) -> Callable[..., ReturnT]:
-    """Return ``command`` with the options of ``model``, one per field, instead of its first parameter.
+    """Return ``command`` with the options of ``model``, one per field, in place of its first parameter.
 
-    The command's other parameters follow. The configuration supplies the defaults.
+    The other parameters of the command follow. The configuration supplies the defaults.
     """
     name = command.__name__.lstrip("_")
 
@@ -92,9 +92,9 @@ def with_spec_options(
     *,
     default_output: Callable[[str], str] | None = None,
 ) -> Callable[..., ReturnT]:
-    """Return ``command`` with the options of the spec ``model`` and ``--spec``, as ``with_options`` does.
+    """Return ``command`` with the options of the spec ``model`` and with ``--spec``, as ``with_options`` does.
 
-    ``default_output`` makes OUTPUT optional, and derives its default from INPUT.
+    ``default_output`` makes OUTPUT optional; its default is derived from INPUT.
     """
     named_preset = _parameter("preset", OPTIONS["preset"], required=False)  # a speed, or the name of a preset
     found = [named_preset if each.name == "preset" else each for each in parameters(model)]
@@ -118,7 +118,7 @@ def with_spec_options(
 
 
 def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were given, as a dictionary by field. Raises UsageError: a value is invalid."""
+    """Return the given values as a dictionary by field. Raises UsageError if a value is invalid."""
     options = options_of(model)
     return {
         field: options[field].kind.read(options[field].flag, value)
@@ -128,7 +128,7 @@ def read(model: type[BaseModel], typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters(model: type[BaseModel]) -> list[inspect.Parameter]:
-    """Return a parameter for each of a model's options, positional arguments first."""
+    """Return a parameter for each option of a model, positional arguments first."""
     found = [
         _parameter(field, option, required=model.model_fields[field].is_required())
         for field, option in options_of(model).items()

@@ -1,4 +1,4 @@
-"""The command ``plan``: the plan of a job, and where its segments would run."""
+"""The command ``plan``, which shows the plan of a job and where its segments would run."""
 
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -27,13 +27,13 @@ _UNTRIED: Final = "the GPU's capabilities come from a table of models; codecflee
 class PlanOn:
     """The machines on which a plan is placed.
 
-    At most one of the first three fields is set; otherwise the plan is placed on this machine.
+    At most one of the first three fields is set. If none is set, the plan is placed on this machine.
     """
 
-    fleet: str | None = None  #: the name or file of a simulated fleet
-    autoscale: str | None = None  #: a file of node groups; the plan is placed on the nodes that the groups would start
+    fleet: str | None = None  #: the name or the file of a simulated fleet
+    autoscale: str | None = None  #: a file of node groups, from which the nodes for the plan would be started
     address: str | None = None  #: the address of a cluster
-    policy: str | None = None  #: the file of the placement's policy
+    policy: str | None = None  #: the file of the placement policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Surveyed:
 
 
 def plan_answer(spec: TranscodeSpec, on: PlanOn) -> Answer:
-    """Plan a job, and place the plan. Raises: see ``place_on``."""
+    """Plan a job, and place the plan. Raises the errors of ``place_on``."""
     from ..jobs.plan.plan import plan_transcode
 
     plan = plan_transcode(spec)
@@ -77,7 +77,7 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
 
 
 def place_on(plan: "Plan", on: PlanOn, survey: "Callable[[str, Demand], Surveyed]") -> "PlacedPlan":
-    """Place a plan; ``survey`` returns the nodes of the cluster at an address, and the nodes to add for a demand.
+    """Place a plan; ``survey`` returns the nodes of a cluster, and the nodes to add for a demand.
 
     Raises UsageError: the fleet or the policy file is invalid; FleetUnavailable: the cluster does not answer.
     """
@@ -150,7 +150,7 @@ def _plan(
     fleet: str | None = named(
         "--fleet",
         "FILE.toml",
-        "Show where the job would run on a simulated fleet: a file, or the name of a built-in one: docs/placement.md.",
+        "Show where the job would run on a simulated fleet, given by a file or a built-in name: docs/placement.md.",
         RUN,
     ),
     address: str | None = address_of(

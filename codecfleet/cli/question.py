@@ -14,15 +14,15 @@ from .services import Answer, Progress, Services
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A command that prints a single answer: ``probe``, ``plan``, ``verify``, ``infer`` or a command about machines."""
+    """A command with a single answer: ``probe``, ``plan``, ``verify``, ``infer`` or a command about machines."""
 
     ask: Callable[[Services, Progress], Answer]
     as_json: bool
-    files: FileUse | None = None  #: None if they are unknown before the run, or if the command uses other machines
+    files: FileUse | None = None  #: None if the files are unknown before the run, or if the command uses other machines
     done_to_frames: str = "compared"  #: what ``Progress`` counts
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Print the answer and return the exit code: 1 if files differ or a machine needs a fix, else 0."""
+        """Print the answer and return the exit code: 1 if files differ or a machine needs a fix, otherwise 0."""
 
         def answered(_: object) -> int:
             with FrameCounter(stderr, self.done_to_frames) as counter:
@@ -41,5 +41,5 @@ class Question:
 
 
 def safe_line(line: str) -> str:
-    """Return ``line`` with its indentation and columns kept, and control characters escaped."""
+    """Return ``line`` with control characters escaped; indentation and columns are kept."""
     return "".join(c if c.isprintable() else one_line(c) or " " for c in line)

@@ -1,4 +1,4 @@
-"""The file that ``--report`` names. It is checked before any work, and appears only when complete."""
+"""The file that ``--report`` names. It is checked before any work, and appears only when it is complete."""
 
 import json
 import os
@@ -18,10 +18,10 @@ _STANDARD: Final = (1, 2)
 
 
 class ReportFile:
-    """The file of a job's report; a context manager around the job.
+    """The file of a job's report, as a context manager around the job.
 
     A regular file appears complete or not at all, in place of an older file. Stdout, stderr, pipes with a reader and
-    character devices receive a stream, opened before the work.
+    character devices are opened before the work, and receive the report as a stream.
     """
 
     def __init__(self, name: str | None) -> None:
@@ -41,7 +41,7 @@ class ReportFile:
     def check(self, *others: tuple[str, str]) -> None:
         """Make sure that the report can be written, and replaces none of ``others``: (description, path).
 
-        Raises UsageError: the report would replace one of them; OutputUnwritable: it cannot be written there.
+        Raises UsageError: the report would replace one of these files; OutputUnwritable: it cannot be written.
         """
         for what, other in others:
             if self._path is not None and _same_file(self._path, Path(other)):
@@ -59,21 +59,21 @@ class ReportFile:
             raise OutputUnwritable(message, "Give --report another name or folder.") from None
 
     def write(self, report: Report) -> None:
-        """Write the report of a complete output as JSON; raises the same errors as ``write_text``."""
+        """Write the report of a complete output as JSON. Raises the errors of ``write_text``."""
         if self._path is not None:
             document = strict_json(report.model_dump(mode="json"))
             text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)
             self.write_text(f"{text}\n", "the output is complete")
 
     def write_text(self, text: str, whole: str) -> None:
-        """Write a report's text, with invalid characters of names escaped.
+        """Write the text of a report; characters of names that are not valid text are escaped.
 
-        Raises StorageFailed: the report could not be written; the message begins with ``whole``, which states the
-        success of the job.
+        Raises StorageFailed if the report could not be written. The message begins with ``whole``, which states that
+        the job itself succeeded.
         """
         if self._path is None:
             return
-        content = text.encode(errors="backslashreplace")  # names that are not valid text, escaped as in JSON
+        content = text.encode(errors="backslashreplace")  # names that are not valid text are escaped as in JSON
         try:
             if self._stream is None:
                 write_whole(self._path, content)
@@ -93,7 +93,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _opened_stream(path: Path) -> int | None:
-    """Return a descriptor of the existing stream at ``path``; None for a regular file, or if nothing exists."""
+    """Return a descriptor of the stream at ``path``; None for a regular file, or if nothing exists there."""
     try:
         target = path.stat()
     except FileNotFoundError:
@@ -101,8 +101,7 @@ def _opened_stream(path: Path) -> int | None:
             raise OutputUnwritable(f"--report {path} is a link to nothing", "Give --report another name.") from None
         return None
     for standard in _STANDARD:
-        # The stream's descriptor is used, since a redirected stream that is opened by name would be overwritten from
-        # its start.
+        # A redirected stream that was opened by name would be overwritten from its start, so its descriptor is used.
         if os.path.samestat(target, os.fstat(standard)):
             return os.dup(standard)
     if stat.S_ISREG(target.st_mode):

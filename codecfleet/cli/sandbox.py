@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """The files that a command names. Without workers, the command uses neither devices nor a cluster."""
+    """The files that a command names. A command without workers uses neither devices nor a cluster."""
 
     reads: tuple[str, ...]  #: paths and URLs
     writes: tuple[str, ...] = ()  #: paths and URLs, each in an existing folder
@@ -24,7 +24,7 @@ class FileUse:
 
     @classmethod
     def of_job(cls, spec: "TranscodeSpec", address: str | None, *more_writes: str | None) -> Self:
-        """Return the files of a job with one output, including everything else that the job writes."""
+        """Return the files of a job with one output, with everything else that the job writes."""
         written = (spec.output, None if spec.no_journal else spec.work, spec.keep_evidence, *more_writes)
         return cls(
             reads=tuple(each for each in (spec.source, spec.overlay, spec.subtitle_font) if each is not None),
@@ -40,7 +40,7 @@ class FileUse:
 def confine_command(request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or any other command
     """Confine this process to the files of ``request``, if possible; ``mode`` is the setting ``sandbox``.
 
-    Raises Unsupported: the process cannot be confined, but the setting requires that.
+    Raises Unsupported if the process cannot be confined although the setting requires it.
     """
     if mode == "off":
         return
@@ -72,7 +72,7 @@ def _confined(files: FileUse | None) -> str:
 
 
 def _refusal(files: FileUse) -> str:
-    """Return why a command needs more than its files; "" if the files suffice."""
+    """Return why a command needs more than its files; "" if its files suffice."""
     from ..actors.media.location import is_local
     from ..actors.tracing import is_traced
 

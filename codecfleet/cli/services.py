@@ -1,4 +1,4 @@
-"""The calls behind the commands: the interface between the command line and the product.
+"""The calls behind the commands, which are the interface between the command line and the product.
 
 Each call imports the modules that it needs, so that ``--help`` is quick and few commands load Ray.
 """
@@ -40,24 +40,24 @@ class Answer:
 
     lines: list[str]
     document: dict[str, Any]
-    exact: bool = True  #: False if ``verify`` found a difference, or ``doctor`` a fault to fix; the exit code is then 1
+    exact: bool = True  #: False, with exit code 1, if ``verify`` found a difference or ``doctor`` found a fault to fix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """The machines of a cluster or a simulated fleet, or this machine."""
+    """The machines of a cluster, of a simulated fleet, or this machine alone."""
 
     address: str | None = None
     fleet: str | None = None
-    fresh: bool = False  #: ignores earlier codec trials
-    software: bool = True  #: False if this machine's software codecs need not be tried
+    fresh: bool = False  #: whether earlier codec trials are ignored
+    software: bool = True  #: whether this machine's software codecs are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offering:
-    """The options of a node that its probes do not decide."""
+    """The options of a node that are not determined by its probes."""
 
-    cpus: int | None = None  #: None means all that this process may use
+    cpus: int | None = None  #: None for all CPUs that this process may use
     zone: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Offering:
 
 
 class Services:
-    """The real calls, some of which tests replace by keyword: ``Services(probe=lambda source: Answer([], {}))``."""
+    """The real calls. A test replaces some by keyword: ``Services(probe=lambda source: Answer([], {}))``."""
 
     def __init__(self, **replaced: Callable[..., Any]) -> None:
         for name, call in replaced.items():
@@ -81,8 +81,8 @@ class Services:
         """End the process without Python's clean-up."""
         os._exit(code)
 
-    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or a test's own object
-        """Do nothing, since this process may run several commands; ``main`` confines a process that runs only one."""
+    def confine(self, request: Any, mode: str) -> None:  # noqa: ANN401 - a CommandRequest, or an object of a test
+        """Do nothing, since this process may run several commands. ``main`` confines a process that runs only one."""
 
     def check(self, arguments: Sequence[str]) -> "CommandRequest | int":
         """Parse a command line; return an exit code if nothing is left to do."""
@@ -150,7 +150,7 @@ class Services:
         return Answer(list(verdict.lines()), verdict.model_dump(mode="json"), verdict.exact)
 
     def stills(self, spec: "StillsSpec", address: str | None, progress: Progress) -> Answer:
-        """Take stills on the cluster at an address, by default the address in the environment."""
+        """Take stills on the cluster at an address, by default that in the environment."""
         import asyncio
 
         from ..jobs.fleet import run_stills
@@ -159,14 +159,14 @@ class Services:
         return Answer(report.lines(), report.to_json())
 
     def infer(self, spec: "InferSpec", address: str | None, progress: Progress) -> Answer:
-        """Run a network over a film on the cluster at the address or in the environment, or else a private Ray."""
+        """Run a network over a film, on the cluster at the address or in the environment, or else on a private Ray."""
         import asyncio
 
         from ..cluster.fleet.default import default_pool
         from ..jobs.infer.job import count_dlas, infer
 
         where = address or os.environ.get("RAY_ADDRESS") or "local"
-        # Without a DLA this raises before Ray is started.
+        # Without a DLA, this raises an error before Ray is started.
         dlas = count_dlas(spec.devices, spec.mode) if where == "local" else 0
 
         async def run() -> Answer:
@@ -186,7 +186,7 @@ class Services:
         return unfinished_spec(work)
 
     def work(self, action: str, place: str) -> Answer:
-        """List or remove unfinished work; a job whose work location is named is shown in full."""
+        """List or remove unfinished work. If a job's work location is named, show the whole job."""
         from ..console.listings import work_lines, work_rows
         from ..jobs.journal.found_work import find_work, names_work, remove_work
 
@@ -199,13 +199,13 @@ class Services:
         return Answer(lines, {"schema": 1, "jobs": [each.to_json() for each in found]})
 
     def open_queue(self, place: str | None, *, makes: bool) -> "Queue":
-        """Open a queue; ``makes`` says whether to create a file that is missing."""
+        """Open a queue; ``makes`` is whether to create a file that is missing."""
         from ..cluster.queue.queue import Queue
 
         return Queue(place, makes=makes)
 
     def queue_jobs(self, action: str, job_id: str, priority: int | None, place: str | None) -> Answer:
-        """Answer ``jobs`` about a queue."""
+        """Answer the command ``jobs`` about a queue."""
         import asyncio
 
         from ..console.listings import printed_answer, queue_answer
@@ -225,13 +225,13 @@ class Services:
         return asyncio.run(ask())
 
     def job_server(self, address: str) -> "JobServer":
-        """Reach the job server at an address."""
+        """Connect to the job server at an address."""
         from ..cluster.submission.job_server import JobServer
 
         return JobServer(address)
 
     def ray_jobs(self, action: str, job_id: str, address: str) -> Answer:
-        """Answer ``jobs`` about the Ray jobs on the job server at an address."""
+        """Answer the command ``jobs`` about the Ray jobs on the job server at an address."""
         from ..console.listings import job_json, job_rows, printed_answer
 
         server = self.job_server(address)
@@ -264,7 +264,7 @@ class Services:
         return [probe_node(fresh=machines.fresh, software=machines.software)]
 
     def list_nodes(self, address: str) -> "Sequence[tuple[NodeReport | SilentNode, ListedNode]]":
-        """Return the nodes of the cluster at an address: their probes' reports and Ray's entries."""
+        """Return the nodes of the cluster at an address, with their probe reports and Ray's entries."""
         import asyncio
 
         from ..cluster.operate.desk import ask_cluster
@@ -273,7 +273,7 @@ class Services:
         return asyncio.run(ask_cluster(address, list_cluster))
 
     def status(self, address: str | None) -> "Status | None":
-        """Return the status of the cluster at the address or in the environment, or else this machine's warm fleet."""
+        """Return the status of the cluster at the address or in the environment, or else of the warm fleet."""
         import asyncio
 
         from ..cluster.operate.desk import fleet_status
@@ -281,13 +281,13 @@ class Services:
         return asyncio.run(fleet_status(address))
 
     def watch(self, address: str | None, show: "Callable[[Seen], None]", every_s: float) -> Awaitable[None]:
-        """Show a fleet's status repeatedly; the address is that of ``status``."""
+        """Show the status of a fleet repeatedly; ``status`` documents the address."""
         from ..cluster.operate.desk import watch_status
 
         return watch_status(address, show, every_s)
 
     def open_desk(self, address: str | None) -> "AbstractAsyncContextManager[AskDesk[SupervisorSide]]":
-        """Open the connection to a fleet's status and history; the address is that of ``status``."""
+        """Open a connection to the status and history of a fleet; ``status`` documents the address."""
         from ..cluster.operate.desk import fleet_desk
 
         return fleet_desk(address)
@@ -323,7 +323,7 @@ class Services:
         return Answer([f"{order}: {node}"], {"schema": 1, "node": node, "order": order})
 
     def up(self, slots: int | None, idle_minutes: int) -> Answer:
-        """Start the warm fleet unless it is up; it ends after ``idle_minutes`` without a connected program."""
+        """Start the warm fleet unless it runs; it ends after ``idle_minutes`` without a connected program."""
         from ..cluster.fleet.warm import bring_up
 
         process, is_new, greeting = bring_up(slots, 60.0 * idle_minutes)
@@ -340,7 +340,7 @@ class Services:
         return _ended("warm fleet", take_down())
 
     def prepare_node(self, options: "NodeOptions", offered: Offering) -> "PreparedNode":
-        """Check that this machine may start as a node, and probe its offer."""
+        """Check that this machine may start as a node, and probe what it can offer."""
         from ..cluster.node.orders import prepare_node
 
         return prepare_node(offered.survey, options)
@@ -377,7 +377,7 @@ class CommandRequest(Protocol):
     """A parsed and checked command line."""
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the command, and return the exit code.
+        """Run the command and return the exit code.
 
         Raises CodecfleetError: the command failed; ReaderGone: stdout was closed.
         """
@@ -385,4 +385,4 @@ class CommandRequest(Protocol):
 
 
 Commands: TypeAlias = Mapping[str, tuple[Callable[..., CommandRequest], Sequence[str]]]
-"""By command name: the function that makes its request, and examples for its help."""
+"""For each command, the function that makes its request, and examples for the help."""

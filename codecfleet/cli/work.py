@@ -1,4 +1,4 @@
-"""Runs a job or a batch, from the start of its fleet to the end, with a view."""
+"""Runs a job or a batch in a view, from the start of the fleet to the end."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
     """Work that runs on a fleet, is shown in a view, and is cancelled by a signal."""
 
     stopping: str
-    """The view's note at the first signal."""
+    """The note that the view shows at the first signal."""
     interrupted_step: str
     """The next step after an interruption."""
 
@@ -52,7 +52,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
         """Do the work, and return the exit code."""
 
     def run(self, stderr: TextIO, events: TextIO | None) -> int:
-        """Do the work and return the exit code; report an early end on stderr, and to ``events`` as an event."""
+        """Do the work and return the exit code; report an early end on stderr, and as an event to ``events``."""
         try:
             with self._view:
                 return asyncio.run(self._started())
@@ -71,7 +71,7 @@ class FollowedWork(ABC, Generic[RequestT, ViewT]):
         return await self.drive()
 
     def cancel_by(self, owner: TaskOwner, cancel: Callable[[], Awaitable[object]]) -> None:
-        """From now on, let a signal call ``cancel`` instead of cancelling the fleet's start."""
+        """From now on, let a signal call ``cancel`` instead of cancelling the start of the fleet."""
         self._starting = None
         owner.start(self._cancel_when_asked(cancel), "cancellation")
 

@@ -1,6 +1,6 @@
 """Views of a running batch: a live table on a terminal, plain lines elsewhere, JSON lines for programs, or nothing.
 
-Progress goes to stderr and results to stdout, as for one job.
+Progress goes to stderr and results go to stdout, as for a single job.
 """
 
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
@@ -27,13 +27,13 @@ class BatchView(Display):
         """Show the result of a file."""
 
     def tick(self, progress: "BatchProgress") -> None:
-        """Show the batch's progress; called a few times a second."""
+        """Show the progress of the batch; called several times a second."""
 
     def note(self, text: str) -> None:
         """Show any other message."""
 
     def finish(self, progress: "BatchProgress") -> None:
-        """Show the summary. Raises StorageFailed: stdout cannot be written."""
+        """Show the summary. Raises StorageFailed if stdout cannot be written."""
 
 
 class JsonBatchView(BatchView):
@@ -60,7 +60,7 @@ class JsonBatchView(BatchView):
 
 
 class QuietBatchView(BatchView):
-    """Prints only each failed file, and at the end the number of failures (``--quiet``)."""
+    """Prints only each failed file and, at the end, the number of failures (``--quiet``)."""
 
     def __init__(self, stderr: Output) -> None:
         self._stderr = stderr
@@ -88,7 +88,7 @@ class SummaryView(BatchView):
 
 
 class PlainBatchView(SummaryView):
-    """Prints whole lines for logs and pipes: each file's result, progress every five seconds, and the summary."""
+    """Prints whole lines for logs and pipes: the result of each file, progress every five seconds, and the summary."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         super().__init__(stdout)
@@ -109,7 +109,7 @@ class PlainBatchView(SummaryView):
 
 
 class RichBatchView(PlainBatchView):
-    """Shows a live table on a terminal: counts, speed and the files in progress; failures stay above the table."""
+    """Shows a live table on a terminal: counts, speed, and the files in progress. Failures stay above the table."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
         from rich.console import Console
@@ -139,7 +139,7 @@ class RichBatchView(PlainBatchView):
 
 
 def _batch_table(progress: "BatchProgress") -> "Group":
-    """Return the live table: a row of counts, and below it a row for each of the first files in progress."""
+    """Return the live table: a row of counts, and below it rows for the first files in progress."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table

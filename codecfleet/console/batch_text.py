@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def result_text(result: "BatchResult") -> str:
-    """Return one line about a file's result."""
+    """Return one line about the result of a file."""
     if result.error is not None:
         when = "failed" if result.tries else "failed in an earlier run"
         return f"{when}: {failure_text(result.source, result.message)} [{result.error_class}]"
@@ -24,7 +24,7 @@ def result_text(result: "BatchResult") -> str:
 
 
 def failure_text(source: str, message: str) -> str:
-    """Return an input's error, with the input's name exactly once."""
+    """Return an error of an input, with the input's name exactly once."""
     return message if source in message else f"{source}: {message}"
 
 
@@ -34,7 +34,7 @@ def size_text(size_bytes: int | None) -> str:
 
 
 def progress_text(progress: "BatchProgress") -> str:
-    """Return a batch's progress: ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left``."""
+    """Return the progress of a batch: ``12/40 done, 1 failed, 4 running, 23 waiting, 210.0 fps, 3:05 left``."""
     parts = [f"{progress.done}/{progress.files} done"]
     parts += [f"{progress.failed} failed"] if progress.failed else []
     parts += [f"{len(progress.running)} running", f"{progress.waiting} waiting", f"{progress.fps:.1f} fps"]
@@ -58,7 +58,7 @@ def _failures(progress: "BatchProgress") -> str:
 
 
 def summary_lines(progress: "BatchProgress") -> list[str]:
-    """Return a batch's summary: the counts, the failures with their reasons, and the sizes."""
+    """Return the summary of a batch: the counts, the failures with their reasons, and the sizes."""
     skipped = f", {progress.skipped} of them by earlier runs" if progress.skipped else ""
     rows = [
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
@@ -72,7 +72,7 @@ def summary_lines(progress: "BatchProgress") -> list[str]:
 
 
 def _failed_files(progress: "BatchProgress") -> "Iterator[tuple[str, str]]":
-    """Yield the first failed files with their errors, and the number of further failures."""
+    """Yield the first failed files with their errors, then the number of further failures."""
     for source, fault in progress.failed_files:
         yield "", f"{failure_text(source, fault.message)} [{fault.error}]"
     if (more := progress.failed - len(progress.failed_files)) > 0 and progress.failed_files:
@@ -93,14 +93,14 @@ def _speed(progress: "BatchProgress") -> str:
 
 
 def intended_text(intended: "Intended") -> str:
-    """Return a line that states what the batch would do with a file."""
+    """Return one line about what the batch would do with a file."""
     line = f"{intended.intent.value:<8}{one_line(intended.source)} -> {one_line(intended.output)}"
     error = intended.error
     return line if error is None else f"{line}: {one_line(error.message)} [{type(error).__name__}]"
 
 
 def preview_lines(preview: "Preview") -> list[str]:
-    """Return a dry run's summary: the number of files, and estimates of time and size."""
+    """Return the summary of a dry run: the number of files, and estimates of time and size."""
     counts = ", ".join(f"{count} {intent.value}" for intent, count in preview.counts.items() if count)
     rows = [
         ("files", counts or "none"),

@@ -1,4 +1,4 @@
-"""The lists that commands print: jobs, unfinished work, presets, and the configuration."""
+"""The lists that commands print: of jobs, unfinished work, presets, and settings."""
 
 import json
 import shlex
@@ -78,14 +78,14 @@ def job_json(job: "RayJob") -> dict[str, Any]:
 
 
 def printed_answer(job_id: str, text: str) -> tuple[list[str], dict[str, Any]]:
-    """Return a job's output, as lines and as JSON values."""
+    """Return the output of a job, as lines and as JSON values."""
     return text.splitlines(), {"schema": 1, "job": job_id, "log": text}
 
 
 def queue_answer(
     jobs: "Sequence[QueuedJob]", *, is_one: bool = False, now_utc_s: float | None = None
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return the text about the jobs of a queue (rows, or all that is known about a single job), and JSON values."""
+    """Return text and JSON values about the jobs of a queue; about a single job, everything that is known."""
     now_utc_s = time.time() if now_utc_s is None else now_utc_s
     names = "state", "for", "attempts", "priority", "tenant", "job", "command"
     rows = [names, *(_queue_row(job, now_utc_s) for job in jobs)]
@@ -133,7 +133,7 @@ def _utc(at_s: float | None) -> str:
 
 
 def config_lines(config: "Config") -> list[str]:
-    """Return the configuration in the syntax of its file, with the origin of each value in a comment."""
+    """Return the configuration in the syntax of its file, with a comment about the origin of each value."""
     document = config.to_json()
     rows = [(_assigned(key), _origin(key)) for key in document["keys"]]
     width = max(len(assigned) for assigned, _ in rows)
@@ -153,7 +153,7 @@ def _origin(key: dict[str, Any]) -> str:
 
 
 def preset_rows(presets: "Sequence[NamedPreset]") -> list[str]:
-    """Return a row for each preset; the user's own presets are marked."""
+    """Return a row for each preset; presets of the user are marked."""
     return column_lines(
         [("preset", "codec", "for"), *((each.name, each.codec or "-", _purpose(each)) for each in presets)]
     )

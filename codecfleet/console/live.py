@@ -1,6 +1,6 @@
 """Views of a running job: a live bar on a terminal, plain lines elsewhere, JSON lines for programs, or nothing.
 
-Progress goes to stderr and results to stdout. A view's output depends only on the job's events.
+Progress goes to stderr and results go to stdout. The output of a view depends only on the job's events.
 """
 
 from typing import TYPE_CHECKING, Final, Self, TextIO
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S: Final = 5.0
 _SEGMENT_ROWS: Final = 8
 _LONG_STAGES: Final = frozenset({"startup", "gather", "proof"})
-"""The stages that a log names: earlier ones are short, and the others have separate output."""
+"""The stages that a log mentions. Earlier stages are short, and other stages have output of their own."""
 
 
 class View(Display):
@@ -44,7 +44,7 @@ class JsonView(View):
 
 
 class ProofView(View):
-    """Prints the proof at the end. Subclasses also show the plan and the warnings as they occur, through ``note``."""
+    """Prints the proof at the end. Subclasses also show the plan, and the warnings as they occur, through ``note``."""
 
     def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
@@ -96,7 +96,7 @@ class RichView(ProofView):
     """Shows live bars on a terminal: one for the whole job, and one for each running segment."""
 
     def __init__(self, stdout: Output, stderr: TextIO) -> None:
-        # rich takes a tenth of a second to import.
+        # The import of rich takes a tenth of a second.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
@@ -113,7 +113,7 @@ class RichView(ProofView):
             refresh_per_second=8,
         )
         self._whole: TaskID = self._bars.add_task("starting", total=None, detail="")
-        # All rows are made now, so that they stay in order.
+        # All rows are made now, so that their order never changes.
         self._rows = [self._bars.add_task("", total=None, detail="", visible=False) for _ in range(_SEGMENT_ROWS)]
         self._more: TaskID = self._bars.add_task("", total=None, detail="", visible=False)
 
@@ -145,7 +145,7 @@ class RichView(ProofView):
         self._bars.update(self._more, visible=hidden > 0, description=f"  and {hidden} more")
 
     def _show_segment(self, task: "TaskID", running: tuple[tuple[int, int, int], ...]) -> None:
-        """Show the segment in ``running``, at most one, in a row; hide the row if no segment runs."""
+        """Show the segment in ``running``, which has at most one, in a row; hide the row if no segment runs."""
         for segment, done, to_do in running:
             name, detail = f"segment {segment}", f"{done}/{to_do} frames"
             self._bars.update(task, description=name, completed=done, total=to_do or None, detail=detail)

@@ -1,4 +1,4 @@
-"""Lines on a stream, as text or as JSON."""
+"""Writes lines to a stream, as text or as JSON."""
 
 import contextlib
 import json
@@ -12,11 +12,11 @@ _COUNT_EVERY_FRAMES: Final = 10
 
 
 class ReaderGone(Exception):
-    """Stdout was closed, for example by ``| head``; the program stops without a message."""
+    """Stdout was closed, for example by ``| head``. The program then ends without a message."""
 
 
 class Display:
-    """The display of a running command, as a context manager; this base class shows nothing."""
+    """The display of a running command, as a context manager. This base class shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -35,7 +35,7 @@ class Output:
         self._stream = stream
 
     def line(self, text: str) -> None:
-        """Write one line, with addresses redacted.
+        """Write one line, in which secrets in addresses are redacted.
 
         Raises ReaderGone: the other end of the pipe is closed; StorageFailed: the disk is full, or the terminal is
         closed.
@@ -57,7 +57,7 @@ def json_line(document: dict[str, Any]) -> str:
 
 
 def strict_json(value: object) -> object:
-    """Return ``value`` with NaN and infinities as None, tuples as lists, and addresses redacted."""
+    """Return ``value`` with NaN and infinities as None, tuples as lists, and secrets in addresses redacted."""
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -70,7 +70,7 @@ def strict_json(value: object) -> object:
 
 
 class JsonLines:
-    """Writes events as lines of JSON on stdout. If the disk is full, it says so once on stderr, and raises nothing."""
+    """Writes events as lines of JSON on stdout. A full disk is reported once on stderr, and raises nothing."""
 
     def __init__(self, stdout: Output, stderr: Output) -> None:
         self._stdout = stdout
@@ -78,7 +78,7 @@ class JsonLines:
         self._is_full = False
 
     def write(self, document: dict[str, Any]) -> None:
-        """Write an event. Raises ReaderGone: stdout was closed."""
+        """Write an event. Raises ReaderGone if stdout was closed."""
         if self._is_full:
             return
         try:
@@ -89,14 +89,14 @@ class JsonLines:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether ``stream`` is a terminal that can redraw lines."""
+    """Return whether ``stream`` is a terminal on which lines can be redrawn."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class FrameCounter(Display):
-    """Counts frames on one line of a terminal, and erases it at the end; ``what`` is, for example, "compared".
+    """Counts frames on one line of a terminal, and erases the line at the end; ``what`` may be "compared".
 
-    Nothing is shown if ``stderr`` is not a terminal.
+    If ``stderr`` is no terminal, nothing is shown.
     """
 
     def __init__(self, stderr: TextIO, what: str) -> None:
@@ -110,7 +110,7 @@ class FrameCounter(Display):
             self._write("")
 
     def show(self, frames: int) -> None:
-        """Show the number after every ten frames."""
+        """Show the number after every tenth frame."""
         if frames - self._shown_frames >= _COUNT_EVERY_FRAMES:
             self._shown_frames = frames
             self._write(f"{frames} frames {self._what}")

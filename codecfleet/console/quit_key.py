@@ -1,4 +1,4 @@
-"""The key q, which ends a command that would otherwise run on."""
+"""Lets the key q end a command that would otherwise continue."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ _READ_BYTES: Final = 64
 
 
 class QuitKey(Display):
-    """Makes a terminal on standard input deliver each key at once; does nothing for other inputs."""
+    """Makes a terminal on standard input deliver each key at once. Does nothing if standard input is no terminal."""
 
     def __init__(self) -> None:
         self._terminal: int | None = None
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
-        # Standard input may be closed; the terminal may be gone, or this process may not configure it.
+        # Standard input may be closed, the terminal may be gone, or this process may not configure it.
         with contextlib.suppress(OSError, ValueError, AttributeError, termios.error):
             number = sys.stdin.fileno()
             if os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp():
@@ -33,7 +33,7 @@ class QuitKey(Display):
         return self
 
     def close(self) -> None:
-        """Restore the terminal's settings. Idempotent."""
+        """Restore the settings of the terminal. Idempotent."""
         number, self._terminal = self._terminal, None
         if number is not None:
             with contextlib.suppress(termios.error):

@@ -13,10 +13,10 @@ _LAST_STANDARD: Final = 2
 
 
 class ResultStream(io.TextIOWrapper):
-    """Stdout. It raises BrokenPipeError unchanged, and every other error as a ``StorageFailed`` with the reason."""
+    """Stdout. Raises BrokenPipeError unchanged, and any other error as a ``StorageFailed`` with the reason."""
 
     def write(self, text: str) -> int:
-        """Write like any text stream, with addresses redacted."""
+        """Write like any text stream, but redact secrets in addresses."""
         with _mapped():
             return super().write(redacted(text))
 
@@ -30,13 +30,13 @@ class LogStream(io.TextIOWrapper):
     """Stderr, which drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
 
     def write(self, text: str) -> int:
-        """Write, with addresses redacted; drop the text if that fails."""
+        """Write with secrets in addresses redacted; if that fails, drop the text."""
         with contextlib.suppress(OSError):
             super().write(redacted(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush; drop the text if that fails."""
+        """Flush; if that fails, drop the text."""
         with contextlib.suppress(OSError):
             super().flush()
 
@@ -62,7 +62,7 @@ def install_streams() -> None:
 
 
 def _fill_closed() -> None:
-    """Open the null device on each closed standard descriptor; otherwise the next opened file would get that number."""
+    """Open the null device on each closed standard descriptor; otherwise the next opened file would get its number."""
     descriptor = 0
     while descriptor <= _LAST_STANDARD:
         descriptor = os.open(os.devnull, os.O_RDWR)

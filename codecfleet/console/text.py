@@ -39,7 +39,7 @@ def bytes_text(size_bytes: int) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """Return a length of time as ``0:42``, ``12:05`` or ``1:02:03``, rounded to whole seconds."""
+    """Return a duration as ``0:42``, ``12:05`` or ``1:02:03``, rounded to whole seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -75,7 +75,7 @@ def stage_text(event: "StageStarted") -> str:
 
 
 def restored_text(event: "JournalOpened") -> str:
-    """Return one line about the earlier run that this run continues."""
+    """Return one line about the earlier run from which this run continues."""
     restored = f"{counted(event.restored, 'segment')} finished by an earlier run"
     return f"continuing: {restored}, {event.redone} to be done again"
 
@@ -89,7 +89,7 @@ def segment_text(event: "SegmentFinished") -> str:
 def proof_lines(report: "Report", report_path: str | None, shown: frozenset[str] = frozenset()) -> list[str]:
     """Return the proof and the paths of the files.
 
-    ``report_path`` is the report's path, if a report was written. Warnings whose message is in ``shown`` are only
+    ``report_path`` is the path of the report, if one was written. Warnings whose message is in ``shown`` are only
     counted.
     """
     proof = report.proof
@@ -154,7 +154,7 @@ def _engines_text(report: "Report") -> str:
 
 
 def _resumed_text(report: "Report") -> str:
-    """Return how much an earlier run of the job had done; "" if there was no earlier run."""
+    """Return how much of the job an earlier run had done; "" if there was no earlier run."""
     if report.resumed is None:
         return ""
     if report.resumed.published:
@@ -170,7 +170,7 @@ def _speed_of_report(report: "Report") -> str:
 
 
 def _seconds(text: str) -> Fraction | None:
-    """Return the seconds of a fraction or decimal in a report; None for anything else."""
+    """Return the seconds that a fraction or decimal in a report means; None for any other value."""
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -178,7 +178,7 @@ def _seconds(text: str) -> Fraction | None:
 
 
 def _decimal(text: str) -> str:
-    """Return a report's exact time to the microsecond: ``29.958333`` for ``719/24``."""
+    """Return an exact time of a report, rounded to the microsecond: ``29.958333`` for ``719/24``."""
     seconds = _seconds(text)
     return text if seconds is None else f"{float(seconds):.6f}".rstrip("0").rstrip(".")
 
@@ -198,7 +198,7 @@ def _warning_rows(warnings: "tuple[Warning_, ...]", shown: frozenset[str]) -> It
 
 
 def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield rows for the first ``texts``, with the label on the first row; then the number of further texts."""
+    """Yield rows for the first ``texts``, with the label in the first row, and then the number of further texts."""
     for number, text in enumerate(texts[:_ROWS_SHOWN]):
         yield "" if number else label, text
     if len(texts) > _ROWS_SHOWN:
@@ -206,7 +206,7 @@ def _rows(label: str, texts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def labelled(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Return a line for each label and its text, except labels without text."""
+    """Return a line for each label with its text; labels without text are left out."""
     return [f"{label:<{width}}{text}" for label, text in rows if text]
 
 

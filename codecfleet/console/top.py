@@ -1,7 +1,7 @@
-"""``codecfleet top``: a fleet's status on one screen.
+"""``codecfleet top``: the status of a fleet on one screen.
 
-In each table, broken entries come first, then the busiest. ``tables`` returns the content as plain values;
-``screen_lines`` draws as much of it as fits.
+In each table, broken entries come first, then the busiest entries. ``tables`` returns the content as plain values;
+``screen_lines`` draws as much of the content as fits.
 """
 
 import io
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
     from ..cluster.supervisor.status import DeviceStatus, JobStatus, NodeStatus, Status, WorkerStatus
 
-_TITLE_MAX: Final = 24  # the most characters of a job's input
+_TITLE_MAX: Final = 24  # the most characters shown of the name of a job's input
 BROKEN: Final = tuple(each.value for each in (DeviceState.QUARANTINED, StationState.RESTING))
 LIMITED: Final = tuple(each.value for each in (DeviceState.DRAINING, DeviceState.CORDONED, StationState.LEAVING))
-"""States in which a node or station gets no new work."""
+"""The states in which a node or station gets no new work."""
 _STYLES: Final = {**dict.fromkeys(BROKEN, "red"), **dict.fromkeys(LIMITED, "yellow")}
 _RANKS: Final = {state: rank for rank, state in enumerate((*BROKEN, *LIMITED))}
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenRow:
-    """The cells of a row, and its style for rich; "" for no style."""
+    """The cells of a row, and the style of the row for rich; "" for no style."""
 
     cells: tuple[str, ...]
     style: str = ""
@@ -44,13 +44,14 @@ class ScreenRow:
 class Table:
     """A table, or only its first rows."""
 
-    columns: tuple[str, ...]  # names of columns; the first also names the table, and the last column shrinks first
+    # the names of the columns; the first also names the table, and the last column shrinks first
+    columns: tuple[str, ...]
     rows: tuple[ScreenRow, ...]
     of: int  # how many rows the whole table has
 
 
 def screen_lines(status: "Status", *, width: int, height: int | None, colour: bool) -> list[str]:
-    """Return a screen of at most ``width`` columns and ``height`` lines (None: all), in ANSI colours if ``colour``."""
+    """Return a screen of at most ``width`` columns and ``height`` lines (None for all lines)."""
     head, drawn = heading(status), [table for table in tables(status) if table.rows]
     if height is None:
         rooms = [len(table.rows) for table in drawn]
@@ -65,16 +66,16 @@ def screen_lines(status: "Status", *, width: int, height: int | None, colour: bo
 class Sums:
     """A fleet's totals."""
 
-    used: int  # used slots of ready workers
-    slots: int  # slots of ready workers
-    fps: float  # frames of the source per second, by ready workers
+    used: int  # how many slots of ready workers are in use
+    slots: int  # how many slots the ready workers have
+    fps: float  # frames of sources per second, for all ready workers together
     sessions: int  # open encoder sessions
-    segments_left: int  # unfinished segments of all jobs
-    waiting: int  # jobs that wait for slots
+    segments_left: int  # how many segments of all jobs are unfinished
+    waiting: int  # how many jobs wait for slots
 
 
 def sums_of(status: "Status") -> Sums:
-    """Return a fleet's sums."""
+    """Return the totals of a fleet."""
     return Sums(
         used=sum(worker.used for worker in status.ready),
         slots=sum(worker.slots for worker in status.ready),
@@ -95,7 +96,7 @@ def counts_of(status: "Status") -> dict[str, str]:
 
 
 def heading(status: "Status") -> list[str]:
-    """Return the lines above the tables: the supervisor's process, and totals."""
+    """Return the lines above the tables: the process of the supervisor, and totals."""
     sums, counts = sums_of(status), counts_of(status)
     return [
         f"supervisor  process {status.pid} on {one_line(status.host)}",
@@ -107,7 +108,7 @@ def heading(status: "Status") -> list[str]:
 
 
 def tables(status: "Status", most: int | None = None) -> list[Table]:
-    """Return all tables in display order, each with its first ``most`` rows (None: all)."""
+    """Return all tables in the order of display, each with its first ``most`` rows (None for all rows)."""
     jobs = sorted(status.jobs, key=lambda job: (not job.waits_for, -job.used_slots, -job.segments_left, job.job))
     devices = sorted(status.devices, key=_device_order)
     device_columns = ("device on", "state", "NVDEC", "NVENC", "memory GiB", "sessions", "what")
@@ -128,7 +129,7 @@ def tables(status: "Status", most: int | None = None) -> list[Table]:
 
 
 def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
-    """Divide ``rows`` (0 if negative) equally among tables, but give no table more rows than it has."""
+    """Divide ``rows`` equally among tables, but give no table more rows than it has; a negative number counts as 0."""
     shares = [0] * len(wanted)
     while rows > 0 and (open_ := [n for n, want in enumerate(wanted) if shares[n] < want]):
         for number in open_[:rows]:
@@ -138,7 +139,7 @@ def shared_rows(wanted: Sequence[int], rows: int) -> list[int]:
 
 
 def counted(states: Iterable[str]) -> str:
-    """Return counts as text, for example "300: 298 open, 2 draining"."""
+    """Return counts as text, such as "300: 298 open, 2 draining"."""
     counts = Counter(states)
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=lambda each: (-each[1], each[0]))]
     return f"{counts.total()}{': ' * bool(parts)}{', '.join(parts)}"
@@ -181,7 +182,7 @@ def _percent(device: "DeviceStatus", engine: str) -> str:
 
 
 def worker_order(worker: "WorkerStatus") -> tuple[int, int, float, str]:
-    """Return a sort key for stations: broken stations first, then the busiest, then the fastest."""
+    """Return a sort key for stations: broken ones first, then the busiest, then the fastest."""
     return _rank(worker.state), -worker.used, -(worker.fps or 0.0), worker.worker
 
 
@@ -211,14 +212,14 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
 
 
 def _drawn(table: Table, room: int) -> "RichTable":
-    """Return a table with at most ``room`` rows; if rows are left out, the heading states the total."""
+    """Return a table with at most ``room`` rows; if rows are left out, the heading states how many there are."""
     from rich.table import Table as RichTable
 
     name, *others = table.columns
     hides = room < len(table.rows)
     drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in (f"{name} ({room} of {len(table.rows)})" if hides else name, *others):
-        # Only the last column may wrap, so it shrinks first.
+        # Only the last column may wrap, and so it shrinks first.
         drawn.add_column(_one_line(column), no_wrap=column != others[-1] if others else False)
     for row in table.rows[:room]:
         drawn.add_row(*map(_one_line, row.cells), style=row.style)

@@ -1,6 +1,6 @@
 """The dashboard's answers to requests, and the rules of access, without I/O.
 
-The page is one self-contained file; its content security policy keeps browsers from loading or running anything else.
+The page is one self-contained file. Its content security policy keeps browsers from loading or running anything else.
 """
 
 import base64
@@ -30,7 +30,7 @@ _SAFE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page's bytes, and its Content-Security-Policy."""
+    """The bytes of the page, and its Content-Security-Policy."""
 
     html: bytes
     policy: str
@@ -38,7 +38,7 @@ class Page:
 
 @cache
 def load_page() -> Page:
-    """Return the page; its policy allows only the style and the script with the hashes of those in the page."""
+    """Return the page; its policy allows only the page's own style and script, by their hashes."""
     html = files(__package__).joinpath("page.html").read_bytes()
     hashes = {
         kind.decode(): f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
@@ -58,12 +58,12 @@ def load_page() -> Page:
 
 
 class BadRequest(Exception):
-    """The bytes are not an HTTP/1 request."""
+    """The received bytes are not an HTTP/1 request."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """The request line and the headers of a request; header names are in lower case."""
+    """The request line and the headers of a request. Names of headers are in lower case."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True)
 class WebAnswer:
-    """An answer to a request; with ``wants_data``, its body is the newest snapshot of the fleet."""
+    """An answer to a request; if ``wants_data``, the body is the newest snapshot of the fleet."""
 
     status: HTTPStatus
     headers: Mapping[str, str]
@@ -82,15 +82,16 @@ class WebAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Admits requests with the ``token``; without a token, requests whose ``Host`` names this machine.
+    """Admits requests that have the ``token``; if there is none, admits requests whose ``Host`` names this machine.
 
-    Checking ``Host`` stops DNS rebinding: a foreign site whose name resolves to 127.0.0.1 appears there by that name.
+    The check of ``Host`` prevents DNS rebinding: if the name of a foreign site resolves to 127.0.0.1, its requests
+    still have that name as ``Host``.
     """
 
     token: str = ""
 
     def refuses(self, request: WebRequest) -> HTTPStatus | None:
-        """Return the status of the refusal, or None if a request is admitted."""
+        """Return the status of a refusal, or None if a request is admitted."""
         if not self.token:
             return None if names_this_machine(request.headers.get("host", "")) else HTTPStatus.MISDIRECTED_REQUEST
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
@@ -99,7 +100,7 @@ class Gate:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return whether a ``Host`` header is a loopback address or ``localhost``; the port may be any."""
+    """Return whether a ``Host`` header is a loopback address or ``localhost``, with any port."""
     before, colon, port = host.rpartition(":")
     name = before if colon and port.isdecimal() else host
     if name.lower() == "localhost":
@@ -111,7 +112,7 @@ def names_this_machine(host: str) -> bool:
 
 
 def parsed(head: bytes) -> WebRequest:
-    """Parse the head of an HTTP/1 request, up to the empty line. Raises BadRequest: the head is invalid."""
+    """Parse the head of an HTTP/1 request, up to the empty line. Raises BadRequest if the head is invalid."""
     line, *rest = head.decode("latin-1").split("\r\n")
     method, _, target = line.partition(" ")
     path, _, version = target.partition(" ")
@@ -125,7 +126,7 @@ def parsed(head: bytes) -> WebRequest:
 
 
 def answer_to(request: WebRequest, gate: Gate, page: Page) -> WebAnswer:
-    """Return the answer; the page contains nothing about the fleet, so it needs no token."""
+    """Return the answer to a request. The page itself needs no token, because it contains nothing about the fleet."""
     if request.method not in _READS:
         return refusal(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": ", ".join(_READS)})
     refused = gate.refuses(request)
@@ -148,7 +149,7 @@ def refusal(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Web
 
 
 def packed(answer: WebAnswer, *, with_body: bool) -> bytes:
-    """Return an answer as HTTP/1.1 bytes; HEAD gets no body, and the connection closes afterwards."""
+    """Return an answer as HTTP/1.1 bytes, after which the connection closes; the answer to HEAD has no body."""
     lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     lines += [f"Content-Length: {len(answer.body)}", "Connection: close", "", ""]

@@ -1,4 +1,4 @@
-"""The page's content as JSON values of limited size, computed from a fleet's status and history alone."""
+"""The content of the page as JSON values of limited size, computed from a fleet's status and history alone."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from ..cluster.operate.desk import Seen
 
 SCHEMA: Final = 1
-ROWS_MAX: Final = 20  # the most rows of a table
-STATIONS_MAX: Final = 24  # the most stations of the timeline
+ROWS_MAX: Final = 20  # the most rows in a table
+STATIONS_MAX: Final = 24  # the most stations in the timeline
 WINDOW_S: Final = 600  # how far back the timeline goes
-CELL_MAX: Final = 300  # the most characters of a cell, since Ray's errors can be very long
+CELL_MAX: Final = 300  # the most characters in a cell, since Ray's errors can be very long
 _STYLES: Final = {"red": "bad", "yellow": "limited"}
 _NUMBER: Final = re.compile(r"(\d+)")
 _DIGITS_MAX: Final = 18
 
 
 def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[StationId, ...]:
-    """Return the timeline's stations: first broken stations, then those already ``shown``, then the busiest."""
+    """Return the stations for the timeline: broken ones first, then those already ``shown``, then the busiest."""
     if not isinstance(seen, Status):
         return ()
     ordered = sorted(seen.present, key=worker_order)
@@ -33,7 +33,7 @@ def chosen_stations(seen: "Seen", shown: Collection[StationId] = ()) -> tuple[St
 
 
 def document(seen: "Seen", history: History, stations: tuple[StationId, ...]) -> dict[str, Any]:
-    """Return the page's content; ``trouble`` is the reason why there is no fleet to show, or ""."""
+    """Return the content of the page; ``trouble`` is why there is no fleet to show, or ""."""
     if seen is None:
         return {"schema": SCHEMA, "trouble": NO_SUPERVISOR, "fleet": None}
     if isinstance(seen, FleetUnavailable):
@@ -75,7 +75,7 @@ def _health(status: Status) -> Iterator[str]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a table with rows sorted by severity and name, so that they seldom move."""
+    """Return a table whose rows are sorted by severity and name, so that rows seldom move."""
     rows = table.rows
     if table.columns[0] != "event":
         rows = tuple(sorted(rows, key=_place))
@@ -98,7 +98,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _timeline(
     status: Status, history: History, stations: tuple[StationId, ...], gone: Sequence[StationId]
 ) -> list[dict[str, Any]]:
-    """Return a row for each of ``stations``, and, if there is room, for stations that are gone."""
+    """Return a row for each of ``stations`` and, if there is room, for stations that are gone."""
     workers = {worker.worker: worker for worker in status.workers if worker.worker in stations}
     there = [
         _row(worker.node, name, history, on=_short(worker.on), state=worker.state, slots=worker.slots)
@@ -118,7 +118,7 @@ def _titles(status: Status, timeline: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _gone(status: Status, history: History) -> list[StationId]:
-    """Return the stations that had work within the window but have no worker now, the latest first."""
+    """Return the stations that had work within the window but have no worker now, the most recent first."""
     present = {worker.worker for worker in status.present}
     return [name for name in history.gone if name not in present and _within(history.pieces.get(name, ()))]
 

@@ -1,4 +1,4 @@
-"""Takes a snapshot of a fleet every second while any page is open; all open pages share it."""
+"""Takes a snapshot of a fleet every second while a page is open. All open pages share the snapshots."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..cluster.operate.desk import AskDesk, Seen
 
 EVERY_S: Final = 1.0  # the pause between snapshots
-FRESH_S: Final = 3.0  # if the last snapshot is older, a page waits for a new one
-WAIT_S: Final = 5.0  # how long a page waits before it gets the old snapshot, with its age
+FRESH_S: Final = 3.0  # if the last snapshot is older than this, a page waits for a new one
+WAIT_S: Final = 5.0  # how long a page waits before it gets the old snapshot, with the snapshot's age
 AGAIN_S: Final = 5.0  # the pause after a lost connection
 _NOT_YET: Final = FleetUnavailable("the fleet has not answered yet", "Wait a moment.")
 
@@ -47,9 +47,9 @@ class Looking:
         self.reached = asyncio.Event()  # set once the fleet has answered
 
     async def data(self) -> bytes:
-        """Return the newest snapshot as JSON, with its number and age in seconds.
+        """Return the newest snapshot as JSON, with its number and its age in seconds.
 
-        If the newest snapshot is old, first wait for a new one.
+        If the newest snapshot is old, wait for a new one first.
         """
         self._wanted.set()
         if not self._number or self._clock() - self._looked_s > FRESH_S:
@@ -60,9 +60,9 @@ class Looking:
         return head[:-1] + b', "document": ' + self._content + b"}"
 
     async def run(self) -> None:
-        """Take snapshots while a page is open; after a lost connection, show the reason and reconnect.
+        """Take snapshots while a page is open; after a lost connection, show the reason and connect again.
 
-        Raises CodecfleetError: the first connection failed.
+        Raises CodecfleetError if the first connection fails.
         """
         while True:
             try:
@@ -73,7 +73,7 @@ class Looking:
                         self._wanted.clear()
                         await self._look(ask)
                         await self._sleep(EVERY_S)
-            except Exception as error:  # a broken connection may raise anything; the page shows the error
+            except Exception as error:  # a broken connection may raise any error; the page shows it
                 if not self.reached.is_set():
                     raise
                 self._take(as_unavailable(error), History())
@@ -84,7 +84,8 @@ class Looking:
             seen: Seen = await ask(ReadStatus())
             stations = chosen_stations(seen, self._stations)
             found = await ask(ReadHistory(stations)) if isinstance(seen, Status) else None
-        except CodecfleetError as error:  # any other error may mean a lost connection: ``run`` reconnects
+        # any other error may mean that the connection is lost, so ``run`` connects again
+        except CodecfleetError as error:
             self._take(as_unavailable(error), History())
             return
         self._stations = stations

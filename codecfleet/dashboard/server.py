@@ -1,4 +1,4 @@
-"""The dashboard's HTTP server: the shell around ``answers``."""
+"""The HTTP server of the dashboard; ``answers`` decides what it answers."""
 
 import asyncio
 import ipaddress
@@ -16,14 +16,15 @@ from ..errors import UsageError
 from .answers import BadRequest, Gate, WebAnswer, answer_to, load_page, packed, parsed, refusal
 from .looking import Looking
 
-HEAD_MAX: Final = 16 * 1024  # the most bytes of a request's head; a body is never read
+HEAD_MAX: Final = 16 * 1024  # the most bytes in the head of a request; a body is never read
 HEAD_S: Final = 10.0  # how long a request may take to arrive
 SEND_S: Final = 30.0  # how long a client may take to read an answer
-CONNECTIONS_MAX: Final = 64  # connections at a time; 64 more get a refusal, and further connections are closed at once
+# how many connections are served at the same time; 64 more are refused, and further ones closed at once
+CONNECTIONS_MAX: Final = 64
 LINGER_S: Final = 2.0
 LINGER_MAX: Final = 1 << 20
-"""How long, and how many bytes, the server reads and discards after an answer: closing a connection with unread bytes
-resets it, and the client may lose the answer."""
+"""How long, and how many bytes, the server reads and discards after an answer. If a connection were closed with unread
+bytes, it would be reset, and the client might lose the answer."""
 _NEXT_STEP: Final = (
     "Copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN; or listen on 127.0.0.1, and forward the "
     "port with ssh -L."
@@ -33,7 +34,7 @@ _NEXT_STEP: Final = (
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a bound socket that does not listen yet; port 0 picks a free port.
 
-    Raises UsageError: the host is not an address of this machine, or the port is taken or forbidden.
+    Raises UsageError: the host is no address of this machine, or the port is taken or forbidden.
     """
     try:
         family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -52,9 +53,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
-    """Return a gate that admits everyone if the socket is on loopback, otherwise holders of the cluster's token.
+    """Return a gate that admits everyone if the socket is on loopback, and otherwise those with the cluster's token.
 
-    ``asks_token`` requires the token on loopback too. Raises UsageError: a token is required, but ``token`` is "".
+    ``asks_token`` requires the token on loopback too. Raises UsageError if a token is required but ``token`` is "".
     """
     address = str(bound.getsockname()[0]).partition("%")[0]
     if not asks_token and ipaddress.ip_address(address).is_loopback:
@@ -66,7 +67,7 @@ def gate_for(bound: socket.socket, token: str, *, asks_token: bool) -> Gate:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Return the URL to open; if the host is 0.0.0.0, the URL has this machine's name."""
+    """Return the URL to open; if the host is 0.0.0.0, the URL has the name of this machine."""
     host, port, *_ = bound.getsockname()
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = socket.gethostname()
@@ -78,7 +79,7 @@ async def serve(
 ) -> None:
     """Serve until cancelled, then close all connections; call ``on_ready`` once requests are answered.
 
-    A client that does not read its answer within ``send_s`` is disconnected. Raises CodecfleetError: the fleet cannot
+    A client that does not read an answer within ``send_s`` is disconnected. Raises CodecfleetError if the fleet cannot
     be reached.
     """
     async with TaskOwner() as owner:
@@ -94,7 +95,7 @@ async def serve(
 
 
 class _Connections:
-    """The open connections; browsers also keep spare connections, on which no request comes."""
+    """The open connections, including spare connections on which browsers send no request."""
 
     def __init__(self, owner: TaskOwner, gate: Gate, data: Callable[[], Awaitable[bytes]], send_s: float) -> None:
         self._owner = owner
@@ -105,12 +106,12 @@ class _Connections:
         self._refused: set[asyncio.Task[None]] = set()
 
     def begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection, or refuse it if there are too many; call it in the event loop."""
+        """Serve a connection, or refuse it if there are too many. Call this in the event loop."""
         is_full = len(self._served) >= CONNECTIONS_MAX
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        # Runs in a separate task, because Python 3.11 prints a traceback when the stream's own task is cancelled.
+        # Runs in a task of its own, because Python 3.11 prints a traceback when the task of a stream is cancelled.
         serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)
@@ -129,7 +130,7 @@ class _Connections:
         except Exception as error:  # noqa: BLE001 - a defect costs only this connection
             log(LogAction.DEFECT, f"a connection of the dashboard: {type(error).__name__}: {error}", error=error)
         finally:
-            writer.transport.abort()  # an unread answer would keep the connection and its memory forever
+            writer.transport.abort()  # otherwise an unread answer would keep the connection and its memory for ever
 
     async def _answer(self, reader: asyncio.StreamReader, *, is_full: bool) -> tuple[WebAnswer, str]:
         if is_full:

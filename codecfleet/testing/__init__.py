@@ -1,10 +1,10 @@
 """Fakes for codecfleet's tests, and for tests of programs that use codecfleet.
 
-``LocalPool`` runs work in threads of this process; ``FaultyPool`` loses and reorders work on command; ``works`` has
-tiny work items that test a pool's promises. ``FakeNvml`` answers pynvml's calls for a simulated machine;
-``FakeClusterBackend`` is a cluster in memory for a supervisor, whose workers run in threads; ``FakeHosts`` replaces the
-processes of a fleet's hosts, ``FakeProcesses`` those of workers; ``FakeJobServer`` accepts Ray jobs; ``FakeClock`` is a
-clock that only the test advances.
+``LocalPool`` runs work in threads of this process; ``FaultyPool`` injects faults into a pool; ``works`` has tiny work
+items that test a pool's promises. ``FakeNvml`` answers pynvml's calls for a simulated machine. ``FakeClusterBackend``
+is a cluster in memory, whose workers run in threads, for a supervisor. ``FakeHosts`` replaces the processes of a
+fleet's hosts, and ``FakeProcesses`` those of workers. ``FakeJobServer`` accepts Ray jobs. ``FakeClock`` is a clock that
+only the test advances.
 """
 
 from .fake_clock import FakeClock

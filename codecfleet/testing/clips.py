@@ -1,6 +1,7 @@
 """Small synthetic clips with chosen timestamps and GOP structure, for tests of exactness.
 
-Every picture differs from its neighbours everywhere, so that tests notice lost, repeated or swapped pictures.
+All parts of every picture differ from the neighbouring pictures, so that tests notice lost, repeated or swapped
+pictures.
 """
 
 from collections.abc import Sequence
@@ -19,16 +20,16 @@ from ..actors.encode.scheduling import ordinary_scheduling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """A clip to make; the file's extension selects its container."""
+    """A clip to make. The extension of the file selects the container."""
 
-    times: tuple[int, ...]  # presentation times, increasing, in ticks of ``time_base``
+    times: tuple[int, ...]  # presentation times in ticks of ``time_base``, in increasing order
     time_base: Fraction = Fraction(1, 1000)
     keyframes: frozenset[int] = field(
         default_factory=lambda: frozenset({0})
     )  # the numbers of pictures that are keyframes
     encoder: str = "libx264"
-    options: tuple[tuple[str, str], ...] = ()  # options for FFmpeg's encoder
-    muxer_options: tuple[tuple[str, str], ...] = ()  # options for FFmpeg's muxer
+    options: tuple[tuple[str, str], ...] = ()  # options for the FFmpeg encoder
+    muxer_options: tuple[tuple[str, str], ...] = ()  # options for the FFmpeg muxer
     width: int = 64
     height: int = 48
     pix_fmt: str = "yuv420p"
@@ -46,7 +47,7 @@ def picture(number: int, width: int, height: int) -> VideoFrame:
 
 
 def turned_over(frame: VideoFrame) -> VideoFrame:
-    """Return a frame upside down; FFmpeg's ``vflip`` makes it, so it shares the memory and has negative strides."""
+    """Return a frame upside down, in the same memory and with negative strides, as FFmpeg's ``vflip`` makes it."""
     graph = Graph()
     source = graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25))
     graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink")).configure()
@@ -87,12 +88,12 @@ def _frame(clip: Clip, number: int) -> VideoFrame:
 
 
 def constant_times(frames: int, step: int = 40, start: int = 0) -> tuple[int, ...]:
-    """Return the times of ``frames`` pictures at a constant interval."""
+    """Return the times of ``frames`` pictures with a constant interval between them."""
     return tuple(start + n * step for n in range(frames))
 
 
 def uneven_times(steps: Sequence[int], start: int = 0) -> tuple[int, ...]:
-    """Return the times of pictures with these intervals between them; the first is at ``start``."""
+    """Return the times of pictures with these intervals between them; the first time is ``start``."""
     times = [start]
     for step in steps:
         times.append(times[-1] + step)

@@ -7,7 +7,7 @@ STEP_S = 0.25
 
 
 class FakeClock:
-    """A clock to read (``clock()``) and to sleep with (``await clock.sleep(s)``); only ``advance`` moves it."""
+    """A clock to read (``clock()``) and to sleep with (``await clock.sleep(s)``). Only ``advance`` moves the clock."""
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self._now_s = now_s
@@ -24,7 +24,7 @@ class FakeClock:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Advance in steps of a quarter of a second, and run the tasks that wake up."""
+        """Advance the clock in steps of a quarter of a second, and run the tasks that wake up."""
         for _ in range(int(seconds / STEP_S)):
             self._now_s += STEP_S
             due = [woken for at_s, woken in self._sleepers if at_s <= self._now_s]
@@ -36,6 +36,6 @@ class FakeClock:
 
 
 async def all_quiet() -> None:
-    """Run all tasks until every task waits for something."""
+    """Run tasks until every task waits for something."""
     for _ in range(TURNS_TO_QUIET):
         await asyncio.sleep(0)

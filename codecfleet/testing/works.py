@@ -1,4 +1,4 @@
-"""Tiny work items that test whether a pool keeps its promises; they can also test your own pool."""
+"""Tiny work items that test whether a pool keeps its promises. They can also test a pool of your own."""
 
 import os
 import threading
@@ -39,7 +39,7 @@ class Count(Work[int]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dwell(Work[tuple[float, float]]):
-    """Report a frame every 10 ms for ``seconds``; return when it began and ended, on the machine's monotonic clock."""
+    """Report a frame every 10 ms for ``seconds``; return when the work began and ended, in monotonic seconds."""
 
     seconds: float
 
@@ -53,9 +53,9 @@ class Dwell(Work[tuple[float, float]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandStill(Work[None]):
-    """Report one frame, then nothing for ``seconds``, like a codec that hangs.
+    """Report one frame, and then nothing for ``seconds``, like a codec that hangs.
 
-    Meanwhile it does not notice a cancellation.
+    Meanwhile, the work does not notice a cancellation.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ class StandStill(Work[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeArray(Work[NDArray[np.uint8]]):
-    """Return ``length`` bytes that a seed determines."""
+    """Return ``length`` bytes that are determined by a seed."""
 
     length: int
     seed: int = 0
@@ -77,7 +77,7 @@ class MakeArray(Work[NDArray[np.uint8]]):
         return self.expected()
 
     def expected(self) -> NDArray[np.uint8]:
-        """Return the same bytes as ``run``, in any process."""
+        """Return the bytes that ``run`` returns, in any process."""
         return np.random.default_rng(self.seed).integers(0, 256, self.length, dtype=np.uint8)
 
 
@@ -108,7 +108,7 @@ class RaiseError(Work[NoReturn]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raise(Work[NoReturn]):
-    """Raise an exception that codecfleet does not define; it may be one that ends a thread or a process."""
+    """Raise an exception that codecfleet does not define, perhaps one that ends a thread or a process."""
 
     error: type[BaseException] = ValueError
     message: str = "out of tune"
@@ -120,7 +120,7 @@ class Raise(Work[NoReturn]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash(Work[NoReturn]):
-    """End the whole process without a message, like a crashing codec. Never run it in your own process."""
+    """End the whole process without a message, as a codec that crashes does. Never run this in your own process."""
 
     def run(self, context: WorkContext) -> NoReturn:
         context.advance()
@@ -140,7 +140,7 @@ class Touch(Work[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpicklable(Work[int]):
-    """Hold something that does not pickle."""
+    """Hold a value that cannot be pickled."""
 
     held: object = lambda: None  # a lambda has no importable name
 
@@ -151,7 +151,7 @@ class Unpicklable(Work[int]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnUnpicklable(Work[object]):
-    """Return something that does not pickle."""
+    """Return a value that cannot be pickled."""
 
     def run(self, context: WorkContext) -> object:
         context.advance()

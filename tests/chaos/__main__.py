@@ -1,4 +1,4 @@
-"""``make chaos``: seeded rounds of faults during real jobs; exits with 1 if any did not end as promised."""
+"""``make chaos``: seeded rounds of faults during real jobs. Exits with 1 if a round did not end as promised."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from .schedule import Round, Shape, batches, round_of
 
 
 def main() -> int:
-    """Run the rounds that the report does not have yet; print a line for each, and the tables of all."""
+    """Run the rounds that are not in the report yet; print a line for each, and tables of all rounds."""
     asked = _arguments()
     if asked.table is not None:
         print(tables(list(rows_of(asked.table).values())))
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def rows_of(report: Path | None) -> dict[int, dict[str, Any]]:
-    """Return a report's rounds by their seeds; of a seed that was played again, the last one."""
+    """Return the rounds in a report by seed; if a seed was played several times, the last round counts."""
     if report is None or not report.exists():
         return {}
     rows = (json.loads(line) for line in report.read_text(encoding="utf-8").splitlines())
@@ -68,7 +68,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _plans(seeds: str, only: str | None) -> list[Round]:
-    """Return the rounds of these seeds that this machine can run; say which shapes it has not, and why."""
+    """Return the rounds of these seeds that this machine can run; print which shapes it cannot run, and why."""
     first, _, last = seeds.partition("-")
     plans = [round_of(seed) for seed in range(int(first), int(last or first) + 1)]
     plans = [plan for plan in plans if only in (None, plan.shape)]

@@ -1,4 +1,4 @@
-"""The cost of a round's faults, from its programs' events: repeated segments, and how long each waited."""
+"""What the faults of a round cost, from the events of its programs: repeated segments, and their waits."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Program = Sequence[Said]
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """A fault that was carried out: when, by the monotonic clock, and in which of the job's programs."""
+    """A fault that was carried out: its time on the monotonic clock, and the program of the job that ran then."""
 
     fault: Fault
     program: int
@@ -33,27 +33,27 @@ class Struck:
 
 
 def running(program: Program, at_s: float, heard_s: float = 0.0) -> set[int]:
-    """Return the segments that were started by ``at_s + heard_s`` and not finished at ``at_s``."""
+    """Return the segments that had started by ``at_s + heard_s`` and had not finished at ``at_s``."""
     finished = {said.event["segment"] for said in program if said.kind == "segment_finished" and said.at_s <= at_s}
     started = {said.event["segment"] for said in program if said.is_start and said.at_s <= at_s + heard_s}
     return started - finished
 
 
 def most_running(program: Program) -> int:
-    """Return how many segments ran at the same time at most."""
+    """Return the largest number of segments that ran at the same time."""
     return max((len(running(program, said.at_s)) for said in program if said.is_start), default=0)
 
 
 def redone(programs: Sequence[Program]) -> int:
-    """Return how many starts were not the first one of their segment."""
+    """Return how many starts were repeated starts of a segment."""
     starts = [said.event["segment"] for program in programs for said in program if said.is_start]
     return len(starts) - len(set(starts))
 
 
 def allowed(programs: Sequence[Program], struck: Sequence[Struck]) -> int:
-    """Return how many segments may have run again: those in flight at the faults, what was damaged, second runs.
+    """Return how many segments may have run again: those in flight at the faults, damaged ones, and second runs.
 
-    Beside them those on workers that were given up for silence: frozen ones, and any that the program says.
+    Segments on workers that were given up for silence also count: frozen workers, and those that the program names.
     """
     second_runs = sum(said.is_start and said.event["is_second"] for program in programs for said in program)
     given_up = 0
@@ -73,9 +73,9 @@ def _allowed(program: Program, struck: Struck) -> int:
 
 
 def recovery_s(programs: Sequence[Program], struck: Sequence[Struck], number: int) -> float | None:
-    """Return how long work lost to a fault waited until it ran again.
+    """Return how long the work that a fault lost waited until it ran again.
 
-    None if nothing was lost, or if another fault was under way, whose doing it may have been.
+    Return None if nothing was lost, or if another fault that may have caused the loss was still in progress.
     """
     ours = struck[number]
     back_s = _back_s(programs, ours)
@@ -87,7 +87,7 @@ def recovery_s(programs: Sequence[Program], struck: Sequence[Struck], number: in
 
 
 def _back_s(programs: Sequence[Program], struck: Struck) -> float | None:
-    """Return when the first segment that ran at the fault, or when it ended the program, was started again."""
+    """Return when the first segment that ran at the time of the fault, or of the program's end, started again."""
     ends = struck.fault in ENDS_THE_DRIVER
     lost = running(programs[struck.program], math.inf if ends else struck.at_s)
     later = programs[struck.program + ends :]
@@ -96,7 +96,7 @@ def _back_s(programs: Sequence[Program], struck: Struck) -> float | None:
 
 
 def _is_open(programs: Sequence[Program], struck: Struck, at_s: float) -> bool:
-    """Tell whether at ``at_s`` a segment that ran at the fault had been neither started again nor finished."""
+    """Return whether, at ``at_s``, a segment that the fault had interrupted had neither started again nor finished."""
     program = programs[struck.program]
     again = {
         said.event["segment"]

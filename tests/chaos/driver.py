@@ -1,4 +1,4 @@
-"""The program under attack, as its events tell."""
+"""The program under attack, as its events describe it."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One event, and the time of its arrival by the monotonic clock."""
+    """An event, and the time of its arrival on the monotonic clock."""
 
     at_s: float
     event: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Said:
 
 @dataclass
 class Driver:
-    """A running ``codecfleet transcode --json``, in its own session."""
+    """A running ``codecfleet transcode --json``, in a session of its own."""
 
     process: "subprocess.Popen[str]"
     said: list[Said] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Driver:
         return {said.event["segment"] for said in self.said if said.kind == "segment_finished"}
 
     def wait_for_segments(self, count: int, until_s: float) -> bool:
-        """Wait until ``count`` segments are finished; False if the program ended before, or time is up."""
+        """Wait until ``count`` segments are finished; return False if the program ended earlier, or time is up."""
         with self.news:
             self.news.wait_for(
                 lambda: len(self.finished) >= count or self.has_ended, timeout=max(0.0, until_s - time.monotonic())
@@ -67,7 +67,7 @@ class Driver:
         return self.process.poll() is not None
 
     def wait(self, until_s: float) -> int | None:
-        """Return the exit code, and None if time is up: then the program has been killed."""
+        """Return the exit code; if time is up, kill the program and return None."""
         try:
             code = self.process.wait(timeout=max(0.0, until_s - time.monotonic()))
         except subprocess.TimeoutExpired:

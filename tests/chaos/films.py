@@ -21,7 +21,7 @@ _NVENC: Final = (*_OPTIONS, "--encoder", "nvenc", "--preset", "1")
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """The source of a shape's jobs, their options, and the SHA-256 of the output of a job without any fault."""
+    """The source of a shape's jobs, their options, and the SHA-256 of a job's output without any fault."""
 
     path: Path
     options: tuple[str, ...]
@@ -29,7 +29,7 @@ class Film:
 
 
 def films_for(shapes: Iterable[Shape], folder: Path, segments: int = SEGMENTS) -> dict[Shape, Film]:
-    """Make a film, and encode it undisturbed with each kind of encoder that is needed."""
+    """Make a film, and encode it without faults, with each kind of encoder that is needed."""
     film = _make(folder / "film.mp4", segments)
     found: dict[Shape, Film] = {}
     for shape in sorted(shapes):
@@ -58,5 +58,5 @@ def _undisturbed(kind: Shape, film: Path, folder: Path) -> Film:
 
 
 def sha256(path: Path) -> str:
-    """Return a file's hash."""
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

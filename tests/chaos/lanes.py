@@ -1,4 +1,4 @@
-"""Rounds in several processes at once, each on its own cores; the rounds of a batch share a place."""
+"""Runs rounds in several processes at once, each on its own cores; the rounds of a batch share a place."""
 
 import json
 import os
@@ -29,9 +29,9 @@ _TROUBLES: Final = (OSError, AssertionError, LookupError, ValueError, RuntimeErr
 def run_all(
     batches: Sequence[Sequence[Round]], films: Mapping[Shape, Film], at_once: int, until_s: float, output: Path | None
 ) -> Iterator[Result]:
-    """Run batches, ``at_once`` of them at the same time; no round starts after ``until_s`` of the monotonic clock.
+    """Run batches, ``at_once`` of them at the same time; no round starts after ``until_s`` on the monotonic clock.
 
-    Each round is a line of JSON in ``output`` as soon as it has ended.
+    Each round is written to ``output`` as a line of JSON as soon as it has ended.
     """
     context = get_context("spawn")
     cores: Queue[set[int]] = context.Queue()
@@ -44,7 +44,7 @@ def run_all(
 
 
 def cores_of(lane: int, lanes: int, cores: Sequence[int]) -> set[int]:
-    """Return the cores of a lane: an equal part of all, in a row; two at least, which lanes share if need be."""
+    """Return the cores of a lane: an equal, contiguous part of all cores, but at least two, which lanes may share."""
     size = min(len(cores), max(CORES_LEAST, len(cores) // lanes))
     first = lane * size % (len(cores) // size * size)
     return set(cores[first : first + size])
@@ -55,7 +55,7 @@ def _settle(cores: "Queue[set[int]]") -> None:
 
 
 def _run_batch(batch: Sequence[Round], film: Film, until_s: float, output: Path | None) -> list[Result]:
-    """Run rounds one after the other; after one that went wrong in a new place."""
+    """Run rounds one after the other; after a round that failed, the next one gets a new place."""
     waiting, results = deque(batch), list[Result]()
     while waiting and time.monotonic() < until_s:
         try:

@@ -1,4 +1,4 @@
-"""Where a round runs, and how a fault reaches it: a private Ray below the driver, or a cluster that outlives rounds."""
+"""Where a round runs, and how a fault reaches it: a private Ray below the driver, or a cluster for many rounds."""
 
 import os
 import shutil
@@ -54,34 +54,34 @@ _SIGNALS = {
 
 @dataclass
 class Place:
-    """A private Ray's machine; ``Cluster`` is the other place."""
+    """A machine with a private Ray; ``Cluster`` is the other place."""
 
     shape: Shape
     env: dict[str, str]
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What a command begins with that is to run in this place."""
+        """The words that a command in this place begins with."""
         return ()
 
     def prepare(self, plan: Round, folder: Path) -> None:
-        """Make what a round needs, in its own folder; Ray starts first only if one of its processes is hit."""
+        """Make what a round needs in its own folder; Ray starts first only if a fault hits one of its processes."""
         del folder
         hits_ray = any(strike.fault in (Fault.RAYLET_KILLED, Fault.GCS_KILLED) for strike in plan.strikes)
         self.env["CODECFLEET_RAY"] = "first" if hits_ray else ""
 
     @property
     def has_met_its_fault(self) -> bool:
-        """Whether a fault that was prepared has struck."""
+        """Whether a prepared fault has struck."""
         return False
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
-        """Return the worker processes that may have the driver's work."""
+        """Return the worker processes that may have work of the driver."""
         below = _below(driver)
         return _named("RayWorker", below) + _named("cluster.worker.program", below)
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
-        """Carry out a fault other than one that ends the driver; False where there is no victim."""
+        """Carry out a fault that does not end the driver; return False if there is no victim."""
         if strike.fault in _SIGNALS:
             return _signalled(_SIGNALS[strike.fault], self.workers(driver), strike.choice)
         name = {Fault.RAYLET_KILLED: "raylet", Fault.GCS_KILLED: "gcs_server", Fault.HOST_KILLED: "cluster.fleet.host"}
@@ -95,7 +95,7 @@ class Place:
         return sorted(folder.glob(f"*{SUFFIX}"))
 
     def restore(self) -> None:
-        """Make the place whole for the next round."""
+        """Repair the place for the next round."""
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Cluster(Place):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What a command begins with that is to reach the cluster."""
+        """The words that a command on the cluster begins with."""
         return self.cluster.prefix
 
     def workers(self, driver: Driver) -> list[psutil.Process]:
@@ -157,13 +157,13 @@ class Cluster(Place):
         until_s = time.monotonic() + GIVEN_BACK_S + (RAY_NOTICES_S if self.stopped else 0)
         held: list[str] = ["the supervisor does not answer"]
         while held and time.monotonic() < until_s:
-            with suppress(AssertionError):  # it may be starting again
+            with suppress(AssertionError):  # the supervisor may be starting again
                 held = [f"job {job} holds slots" for job in self.cluster.status()["jobs"]]
             time.sleep(bool(held))
         return held
 
     def kept_events(self, folder: Path) -> list[Path]:
-        """Return what the cluster's supervisor tells, and the files of those that were killed."""
+        """Return the recording of the cluster's supervisor, and the files of supervisors that were killed."""
         folder.mkdir(exist_ok=True)
         said = self.cluster.run("status", "--events", str(folder / f"asked{SUFFIX}"))
         assert said.returncode == 0, said.stderr
@@ -208,7 +208,7 @@ def _of_devices(plan: Round) -> list[Strike]:
 
 
 def _fault_of(strike: Strike) -> DriverFault:
-    """Return what the driver does, at a picture near the moment of the strike; not before work has begun to end."""
+    """Return a fault of the simulated driver, at a picture near the moment of the strike, after some work has ended."""
     function, action, value = _DRIVER_FAULTS[strike.fault]
     picture = int((max(DEVICES_WORK, strike.after_segments) + strike.choice) * SEGMENT_FRAMES)
     return DriverFault(function=function, action=action, value=value, call=1 + picture)
@@ -216,7 +216,7 @@ def _fault_of(strike: Strike) -> DriverFault:
 
 @contextmanager
 def place_of(shape: Shape) -> Iterator[Place]:
-    """Yield the place for rounds of a shape; with Ray's own defaults for noticing deaths where its network is whole."""
+    """Yield the place for rounds of a shape; if its network is whole, Ray notices deaths with default settings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     if shape is Shape.SIMULATED_GPUS:
         yield SimulatedMachine(shape, own)
@@ -237,7 +237,7 @@ def place_of(shape: Shape) -> Iterator[Place]:
 
 
 def obstacle(shape: Shape) -> str:
-    """Return why this machine has no such place; empty if it can have one."""
+    """Return why this machine cannot have such a place; "" if it can."""
     if shape is Shape.SPLIT_NODES:
         trial = ["unshare", "--net", "ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
         try:

@@ -1,4 +1,4 @@
-"""One round: a job, its faults, and whether it ended as promised."""
+"""One round: a job, its faults, and whether the job ended as promised."""
 
 import os
 import secrets
@@ -39,7 +39,7 @@ _WITHOUT_STORAGE: Final = (0, 4, 5)
 
 @dataclass
 class Result:
-    """What came of a round. ``recoveries_s`` has, for each fault, the time until lost work ran again."""
+    """The result of a round. ``recoveries_s`` has, for each fault, the time until lost work ran again."""
 
     round: Round
     problems: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Result:
 
 
 class Attack:
-    """Runs one round in a place. Used once."""
+    """Runs one round in a place. Use it once."""
 
     def __init__(self, plan: Round, place: Place, film: Film, folder: Path) -> None:
         self.result = Result(plan)
@@ -141,7 +141,7 @@ class Attack:
             self._struck.append(struck)
 
     def _sees_device_fault(self) -> bool:
-        """Tell whether the round's fault of a device has struck, and count it once; others may be planned before it."""
+        """Return whether the round's fault of a device has struck, and count it once; others may be planned before."""
         if any(struck.fault in OF_A_DEVICE for struck in self._struck):
             return True
         if not self._place.has_met_its_fault:
@@ -199,15 +199,16 @@ class Attack:
         self._server.mood = Mood.GOOD
 
     def _check_failure(self, driver: Driver, cause: str) -> None:
-        """Wait until the program has ended: in time for its output to be whole, or with one line."""
+        """Wait until the program has ended: in time with a whole output, or with one line."""
         code = driver.wait(self._until_s)
         if code not in _WITHOUT_STORAGE or "Traceback" in "".join(driver.stderr):
             self._problem(f"{cause} ended the driver with {code}: {''.join(driver.stderr)[-300:]}")
 
     def _damage(self, fault: Fault) -> None:
-        """Change what the killed driver has left, as a disk might."""
+        """Damage files of the killed driver, as a disk might."""
         output = self._folder / "out" / "out.mp4"
-        if output.exists():  # a journal that no longer says that the output is done has it refused as a stranger's
+        # if the journal of a finished output is damaged, the output is refused as a stranger's
+        if output.exists():
             return
         files = sorted(path for path in work_folder(str(output)).rglob("*") if path.is_file() and path.stat().st_size)
         journals = [path for path in files if path.name == JOURNAL_FILE]
@@ -281,7 +282,7 @@ class Attack:
 
 @contextmanager
 def round_folder() -> Iterator[Path]:
-    """Yield a folder for a round's files, with a short path and a small disk for outputs where root allows one."""
+    """Yield a folder for a round's files, with a short path and, if root allows it, a small disk for outputs."""
     folder = Path(tempfile.mkdtemp(prefix="cx-", dir="/tmp"))
     (folder / "tmp").mkdir()
     (folder / "out").mkdir()

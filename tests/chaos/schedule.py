@@ -1,4 +1,4 @@
-"""The faults of a job, and their times: a pure function of a seed, so a seed repeats its round."""
+"""The faults of a job and their times: a pure function of a seed, so that a seed repeats its round."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ BATCH: Final = 10
 
 
 class Shape(StrEnum):
-    """Where the job runs."""
+    """The kind of place where the job runs."""
 
     PRIVATE = "private"
     TWO_NODES = "two nodes"
@@ -28,13 +28,13 @@ class Shape(StrEnum):
 
     @property
     def node_cpus(self) -> tuple[int, ...]:
-        """The number of CPUs of each node of the cluster; none is a private Ray."""
+        """The number of CPUs of each node of the cluster; empty for a private Ray."""
         own = {Shape.TWO_NODES: (2, 2), Shape.SMALL_NODES: (1, 1, 1, 1), Shape.SPLIT_NODES: (2, 2)}
         return own.get(self, ())
 
 
 class Fault(StrEnum):
-    """A fault. A node has a raylet, and workers below it."""
+    """A fault. A node has a raylet, and workers below the raylet."""
 
     WORKER_KILLED = "worker SIGKILL"
     WORKER_TERMINATED = "worker SIGTERM"
@@ -111,7 +111,7 @@ COMMON: Final = frozenset.intersection(*(frozenset(possible(shape)) for shape in
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault, ``delay_s`` after ``after_segments`` are finished in all; ``choice`` picks a victim among several."""
+    """A fault ``delay_s`` after ``after_segments`` are finished in all; ``choice`` picks one of several victims."""
 
     fault: Fault
     after_segments: int
@@ -121,7 +121,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One job and its faults, in order; ``beside`` tells whether a second job runs that nothing is done to."""
+    """A job and its faults, in order; ``beside`` is whether a second job without faults runs."""
 
     seed: int
     shape: Shape
@@ -134,11 +134,11 @@ class Round:
 
 
 def round_of(seed: int) -> Round:
-    """Return the round of a seed. Consecutive seeds go through shapes, and first faults, in turn.
+    """Return the round of a seed. Consecutive seeds cycle through the shapes, and through the first faults.
 
-    Every other first fault of a shape is one that not every shape has.
+    Every second round of a shape begins with a fault that not every shape has.
     """
-    generator = random.Random(seed)  # noqa: S311 - no secret
+    generator = random.Random(seed)  # noqa: S311 - not a secret
     shape = list(Shape)[seed % len(Shape)]
     turn, is_own = divmod(seed // len(Shape), 2)
     kinds = [fault for fault in possible(shape) if fault not in COMMON] if is_own else possible(shape)
@@ -149,13 +149,13 @@ def round_of(seed: int) -> Round:
         after = generator.randrange(SEGMENTS - 2)
         strikes.append(Strike(fault, after, generator.uniform(0, DELAY_MAX_S), generator.random()))
     strikes.sort(key=lambda strike: strike.after_segments)
-    # A full disk would be the other job's as well.
+    # A full disk would also hit the other job.
     can_share = bool(shape.node_cpus) and Fault.DISK_FULL not in faults
     return Round(seed, shape, tuple(strikes), beside=can_share and generator.random() < 1 / 4)
 
 
 def _bearable(faults: Sequence[Fault], shape: Shape) -> Iterator[Fault]:
-    """Leave out what would take the last node or GPU, and a second fault of a device: devices count from the start."""
+    """Leave out faults that would take the last node or GPU, and a second fault of a device."""
     nodes_left, devices_left = len(shape.node_cpus) - 1, 1
     for fault in faults:
         nodes_left -= fault in NODE_LOSSES

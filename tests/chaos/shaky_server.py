@@ -1,4 +1,4 @@
-"""A web server for a round's source, which delays, cuts and refuses on request."""
+"""A web server for the source of a round, which delays, cuts and refuses answers on request."""
 
 import itertools
 import re
@@ -23,7 +23,7 @@ class Mood(Enum):
     """How the server answers."""
 
     GOOD = auto()  #: as asked
-    SLOW = auto()  #: late; every third answer ends in its middle, but no range's more than CUTS_MOST times
+    SLOW = auto()  #: late; every third answer ends in the middle, but at most CUTS_MOST times for a range
     DOWN = auto()  #: 503
 
 
@@ -44,7 +44,7 @@ class ShakyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/film.mp4"
 
     def be_down(self, for_s: float) -> None:
-        """Refuse everything for a time."""
+        """Refuse all requests for a time."""
         self.mood = Mood.DOWN
         threading.Timer(for_s, self._recover).start()
 
@@ -52,7 +52,7 @@ class ShakyServer(ThreadingHTTPServer):
         self.mood = Mood.GOOD
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that are gone: they were killed."""
+        """Log nothing about clients that are gone, because they were killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(is_get=True)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
         """Say nothing."""
 
     def _answer(self, *, is_get: bool) -> None:

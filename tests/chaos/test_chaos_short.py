@@ -28,7 +28,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[Shape, Film]:
 
 @pytest.mark.parametrize("shape", ROUNDS, ids=str)
 def test_a_job_survives_its_faults(shape: Shape, films: dict[Shape, Film]) -> None:
-    """Output, redone work and leftovers are as promised, and the same events lead to the same effects and state."""
+    """Output, repeated work and leftovers are as promised, and the same events lead to the same effects and state."""
     if reason := obstacle(shape):
         pytest.skip(reason)
     strikes = tuple(Strike(fault, 2 + 2 * number, 0.1, 0.5) for number, fault in enumerate(ROUNDS[shape]))

@@ -1,4 +1,4 @@
-"""Every implementation of ``Pool``, ready to be held against the contract."""
+"""Every implementation of ``Pool``, ready for the tests of the contract."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ WIDE = 4
 
 
 def on_fake_workers(slots: int) -> Pool:
-    """Return the pool of real fleets with its own supervisor, over workers in threads of this process."""
+    """Return the pool of real fleets, with a supervisor of its own, on workers in threads of this process."""
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
@@ -50,7 +50,7 @@ def on_fake_workers(slots: int) -> Pool:
     ],
 )
 async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
-    """A factory of started pools with a given number of slots; they are closed after an implementation's tests."""
+    """A factory of started pools with a given number of slots, which are closed after the tests."""
     async with AsyncExitStack() as pools:
 
         async def make(slots: int) -> Pool:
@@ -73,11 +73,11 @@ async def make_pool(request: pytest.FixtureRequest) -> AsyncIterator[MakePool]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def narrow(make_pool: MakePool) -> Pool:
-    """A pool of one slot, for all tests of an implementation."""
+    """A pool with one slot, for all tests of an implementation."""
     return await make_pool(1)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def wide(make_pool: MakePool) -> Pool:
-    """A pool of ``WIDE`` slots, for all tests of an implementation."""
+    """A pool with ``WIDE`` slots, for all tests of an implementation."""
     return await make_pool(WIDE)

@@ -1,4 +1,4 @@
-"""Small clips of every kind that a picture decoder must get right, and the ranges to decode of them."""
+"""Small clips of every kind that a picture decoder must decode correctly, and ranges of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Footage:
     index: TrackIndex
 
     def ranges(self) -> list[DecodeRange]:
-        """Return the whole track, every range from an access point to the end, and short ones that stop early."""
+        """Return the whole track, every range from an access point to the end, and short ranges that stop early."""
         points = self.index.access_points
         pieces = [
             self._range(one, points[place + 1] if place + 1 < len(points) else None) for place, one in enumerate(points)
@@ -70,7 +70,7 @@ class Footage:
         return [self._range(None, None), *(self._range(point, None) for point in points[1:]), *pieces]
 
     def wanted(self, pictures: Iterable[PictureHash], *, by_packet: bool) -> WantedPictures:
-        """Return what makes a decoder give these pictures only."""
+        """Return the arguments that make a decoder return only these pictures."""
         assert self.index.has_whole_pictures
         times = frozenset(picture.ticks for picture in pictures)
         return WantedPictures(times, self.index.shifts, self.index.tick_divisor, by_packet)
@@ -89,7 +89,7 @@ class Footage:
 
 
 def footage(folder: Path, name: str) -> Footage:
-    """Make a clip unless it exists."""
+    """Make a clip, unless it exists."""
     path = folder / name
     if not path.exists():
         make_clip(path, CLIPS[name])

@@ -1,7 +1,7 @@
-"""A test bench for DLA sessions, with memory and a network to try them on.
+"""A test bench for DLA sessions, with memory and a network for them.
 
-In a process that runs on the driver simulator they are NVIDIA's binding and the simulated library; else the fakes,
-which have hybrid mode alone.
+In a process that runs on the driver simulator, it uses NVIDIA's binding and the simulated library; otherwise fakes,
+which have only hybrid mode.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ SHAPE = (2, 3, 4, 5)
 
 
 class Network:
-    """A network that means each channel: (2, 3, 4, 5) to (2, 3, 1, 1), doubled, plus one."""
+    """A network that returns twice the mean of each channel, plus one: (2, 3, 4, 5) becomes (2, 3, 1, 1)."""
 
     def __init__(self, *, simulated: bool) -> None:
         if simulated:
@@ -43,7 +43,7 @@ class Network:
 
 
 class DlaBench:
-    """Sessions over a host, and what a caller of one has to bring: memory, and a network to try it on."""
+    """Sessions on a host, and what a caller of a session must bring: memory, and a network."""
 
     def __init__(self, machine: FakeMachine | None, mode: DlaMode) -> None:
         self.network = Network(simulated=machine is None)
@@ -71,7 +71,7 @@ class DlaBench:
         return int(self._cuda.call("cuStreamCreate", 1))
 
     def stream_waits(self) -> list[tuple[int, int]] | None:
-        """Return which stream's work (first) was waited for by which (then); None where that is not recorded."""
+        """Return, for each stream, which stream waited for its work; None if that is not recorded."""
         return None if self._machine is None else self._machine.stream_waits
 
     def managed_memory(self, size_bytes: int) -> int:
@@ -96,7 +96,7 @@ class DlaBench:
     @cached_property
     def _cuda(self) -> CudaCalls:
         if self._machine is None:
-            import cuda.bindings.driver as driver  # noqa: PLR0402 - only where it is wanted
+            import cuda.bindings.driver as driver  # noqa: PLR0402 - imported only if needed
 
             cuda = CudaCalls(driver)
         else:
@@ -106,7 +106,7 @@ class DlaBench:
 
 
 def frames(seed: int = 0) -> NDArray[np.float32]:
-    """Return an input of the network."""
+    """Return an input for the network."""
     return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
 
 
@@ -130,7 +130,7 @@ MODES = list(DlaMode) if "DRIVER_SIM" in os.environ else [DlaMode.HYBRID]
 
 
 def make_bench(mode: DlaMode) -> DlaBench:
-    """Return a bench: over the driver simulator if this process runs on it, else over fakes."""
+    """Return a bench on the driver simulator if this process runs on it, otherwise on fakes."""
     return DlaBench(None if "DRIVER_SIM" in os.environ else FakeMachine(dlas=2), mode)
 
 

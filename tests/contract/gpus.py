@@ -1,4 +1,4 @@
-"""The GPU that this process sees, real or simulated, for contracts that hold it against the fakes."""
+"""The GPU that this process sees, real or simulated, for tests that compare it with the fakes."""
 
 from importlib import import_module
 from typing import Any
@@ -10,7 +10,7 @@ from codecfleet.errors import DeviceError
 
 
 def visible_gpu() -> tuple[Cuda, Any]:
-    """Return CUDA on that GPU and PyNvVideoCodec; skip the test where either is missing."""
+    """Return CUDA on that GPU and PyNvVideoCodec; skip the test if one of them is missing."""
     driver: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-python is not installed")
     try:
         cuda = Cuda(driver)

@@ -1,4 +1,4 @@
-"""Simulated nodes, a faked NVML on them, and what probes of it are asked."""
+"""Simulated nodes with a fake NVML, and helpers for tests of probes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ def device(report: NvmlReport, uuid: str) -> DeviceReport:
 
 
 def busy(fake: FakeNvml) -> FakeNvml:
-    """Let something go on on every device, so that a zero is never the right answer."""
+    """Make every device busy, so that a zero is never the right answer."""
     for each in fake.devices:
         each.gpu_percent = each.memory_percent = each.encoder_percent = each.decoder_percent = 40
         each.jpeg_percent = each.ofa_percent = 10
@@ -66,7 +66,7 @@ def busy(fake: FakeNvml) -> FakeNvml:
 
 @contextmanager
 def opened(fake: FakeNvml | None) -> Iterator[NvmlLike]:
-    """Yield an open library: a fake, or NVIDIA's where there is a driver."""
+    """Yield an open library: a fake, or NVIDIA's if there is a driver."""
     library: Any = fake or pynvml
     try:
         library.nvmlInit()

@@ -1,6 +1,6 @@
-"""Run the contract tests of Ray on the oldest Ray that pyproject.toml allows, and on the newest that there is.
+"""Runs the contract tests of Ray on the oldest Ray that pyproject.toml allows, and on the newest one.
 
-Each has an environment of its own, with that Ray only; everything else comes from the checkout's environment.
+Each version has an environment that contains only that Ray; everything else comes from the checkout's environment.
 """
 
 import subprocess
@@ -18,7 +18,7 @@ LOOK = "from importlib.metadata import version; print(version('ray'))"
 
 
 def main() -> int:
-    """Test each version once; return how many failed."""
+    """Test each version once; return how many versions failed."""
     (allowed,) = [each for each in _dependencies() if each.startswith(f"{NAME}>=")]
     oldest = allowed.removeprefix(f"{NAME}>=").partition(",")[0]
     tested: dict[str, int] = {}
@@ -39,7 +39,7 @@ def _dependencies() -> Sequence[str]:
 
 
 def _environment(folder: Path, wanted: str) -> Path:
-    """Return the Python of an environment with this Ray, which hides the checkout's."""
+    """Return the Python of an environment with this Ray, which hides the checkout's Ray."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--upgrade", wanted], check=True)

@@ -1,6 +1,6 @@
-"""What asking for nodes promises, on a cluster without workers that may have two of one group.
+"""The promises of requests for nodes, on a cluster without workers that may have two nodes of one group.
 
-Run as a program, it holds Ray's backend against that, on the cluster that RAY_ADDRESS names.
+Run as a program, it checks Ray's backend on the cluster in RAY_ADDRESS.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ REPEAT_S = 2.0
 
 
 def want(count: int, *ended: str) -> Resize:
-    """Return an order for a number of nodes of one CPU."""
+    """Return an order for a number of nodes with one CPU."""
     return Resize((WantedNodes(GROUP, LABELS, {"CPU": 1.0}, count),), ended)
 
 
 async def check(backend: ClusterBackend, is_coming: Callable[[], bool] = lambda: False) -> None:
-    """Hold a backend against all promises; at the end no node is left.
+    """Check a backend against all promises; at the end, no node is left.
 
-    ``is_coming`` says whether a node is still being started. One that ends meanwhile has failed to start, and is
+    ``is_coming`` is whether a node is still being started. A node that ends meanwhile has failed to start, and is
     replaced.
     """
     await backend.resize(want(2))
@@ -50,7 +50,7 @@ async def check(backend: ClusterBackend, is_coming: Callable[[], bool] = lambda:
 
 
 async def _what_is_reserved_stays(backend: ClusterBackend, node: str) -> None:
-    """A node is not ended while something of ours is on it, though it was named."""
+    """A node is not ended while a reservation of ours is on it, even if an order names the node."""
     station = StationId.of(node, DeviceKind.CPU, 0)
     await backend.reserve(Reserve(WorkerId.of(station, 1), Station(station, 1), 1, 0.0))
     await _until(backend, lambda nodes: any(each.node == node and not each.free_cores for each in nodes))
@@ -60,7 +60,7 @@ async def _what_is_reserved_stays(backend: ClusterBackend, node: str) -> None:
 
 
 async def _more_than_there_can_be(backend: ClusterBackend, node: str) -> None:
-    """Then none comes, and the order says so: at the latest when it is repeated."""
+    """If more nodes are requested than possible, none joins, and the order fails, at the latest when it is repeated."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -74,7 +74,7 @@ async def _more_than_there_can_be(backend: ClusterBackend, node: str) -> None:
 
 
 async def _end(backend: ClusterBackend, node: str) -> None:
-    """Name a node again until it is gone."""
+    """Name a node in orders until it is gone."""
     until_s = time.monotonic() + PATIENCE_S
     await backend.resize(want(0, node))
     while await _group(backend):

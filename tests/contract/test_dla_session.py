@@ -1,4 +1,4 @@
-"""What every ``DlaSession`` promises: on fakes, and with NVIDIA's binding on the driver simulator."""
+"""The promises of every ``DlaSession``: on fakes, and with NVIDIA's binding on the driver simulator."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -33,20 +33,20 @@ def bench(request: pytest.FixtureRequest) -> DlaBench:
 
 @pytest.fixture
 def hybrid() -> DlaBench:
-    """What a session beside CUDA needs."""
+    """What a session in hybrid mode needs."""
     return make_bench(DlaMode.HYBRID)
 
 
 @pytest.fixture
 def session(bench: DlaBench) -> Iterator[DlaSession]:
-    """An open session, closed after the test unless it failed."""
+    """An open session, which is closed after the test unless it failed."""
     session = bench.open()
     yield session
     session.close()
 
 
 class Loaded:
-    """A session with the network loaded and one set of buffers."""
+    """A session with a loaded network and one set of buffers."""
 
     def __init__(self, bench: DlaBench, session: DlaSession) -> None:
         self.bench, self.session = bench, session
@@ -73,14 +73,14 @@ def loaded(bench: DlaBench, session: DlaSession) -> Loaded:
 
 
 def test_a_new_session_is_idle_and_says_what_it_runs_on(session: DlaSession) -> None:
-    """A session is idle when it opens, has met no error, and knows its device."""
+    """A new session is idle, has met no error, and knows its device."""
     assert (session.state, session.device) == (DlaSessionState.IDLE, 0)
     assert session.last_error() is CudlaStatus.SUCCESS
     assert session.attributes().device_version > 0
 
 
 def test_a_loadable_is_described(loaded: Loaded) -> None:
-    """A module says all of its tensors, by values that cannot change."""
+    """A module describes all its tensors, by values that cannot change."""
     assert (loaded.source.name, loaded.source.shape) == ("frames", SHAPE)
     assert (loaded.result.name, loaded.result.shape) == ("means", (2, 3, 1, 1))
     assert loaded.module.statistics == ()
@@ -102,7 +102,7 @@ def test_a_task_computes(loaded: Loaded) -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_tasks_run_in_order(loaded: Loaded, *, at_once: bool) -> None:
-    """In one submission or many, a buffer holds the output of the last task that wrote to it."""
+    """In one submission or several, a buffer holds the output of the last task that wrote to it."""
     tasks = [loaded.task(frames(seed)) for seed in range(3)]
     overwritten = dataclasses.replace(tasks[0], inputs=tasks[2].inputs)
     submitted = [*tasks, overwritten]
@@ -114,7 +114,7 @@ def test_tasks_run_in_order(loaded: Loaded, *, at_once: bool) -> None:
 
 
 def test_registering_twice_is_refused_and_harms_nothing(loaded: Loaded) -> None:
-    """The one error that is not final: the first registration still works, and so does the session."""
+    """A second registration is the only error that is not final: the first one still works, and so does the session."""
     values = frames()
     task = loaded.task(values)
     with pytest.raises(UsageError, match="registered already"):
@@ -126,7 +126,7 @@ def test_registering_twice_is_refused_and_harms_nothing(loaded: Loaded) -> None:
 
 
 def test_managed_memory_is_refused(hybrid: DlaBench) -> None:
-    """CuDLA would fail for good on managed memory: it gets none, and the session works on."""
+    """Managed memory is refused, because cuDLA would fail on it for good; the session continues to work."""
     with hybrid.open() as session:
         loaded, values = Loaded(hybrid, session), frames()
         task = loaded.task(values)
@@ -138,7 +138,7 @@ def test_managed_memory_is_refused(hybrid: DlaBench) -> None:
 
 
 def test_memory_can_be_registered_again_once_it_was_unregistered(loaded: Loaded) -> None:
-    """Unregistering frees the memory for another registration, and the old one is worth nothing."""
+    """After unregistering, the memory can be registered again, and the old registration is invalid."""
     first = loaded.registered(256)
     loaded.session.unregister(first)
     second = loaded.session.register(first.memory, 256)
@@ -170,7 +170,7 @@ def _foreign(module: DlaModule, task: DlaTask) -> DlaTask:
 
 
 def test_tasks_that_make_no_sense_are_refused_before_cudla_hears_of_them(loaded: Loaded) -> None:
-    """A foreign module, missing, unregistered or too small buffers, and no task at all: UsageError, nothing changes."""
+    """Foreign modules, unsuitable buffers and empty submissions raise UsageError and change nothing."""
     task = loaded.task(frames())
     small = loaded.registered(4)
     stranger = dataclasses.replace(task.inputs[0])
@@ -192,7 +192,7 @@ def test_tasks_that_make_no_sense_are_refused_before_cudla_hears_of_them(loaded:
 
 
 def test_nothing_is_taken_away_from_running_tasks(loaded: Loaded) -> None:
-    """Memory stays registered while tasks may use it; after a wait it can be unregistered."""
+    """Memory stays registered while tasks may use it; after a wait, it can be unregistered."""
     task = loaded.task(frames())
     loaded.session.submit([task])
     with pytest.raises(UsageError, match="synchronize"):
@@ -202,7 +202,7 @@ def test_nothing_is_taken_away_from_running_tasks(loaded: Loaded) -> None:
 
 
 def test_what_is_no_loadable_ends_the_session(bench: DlaBench) -> None:
-    """A refused loadable is final as every error of cuDLA's is: later calls say so, and closing only gives up."""
+    """A refused loadable is final, like every error of cuDLA: later calls say so, and closing only gives up."""
     session = bench.open()
     with pytest.raises((Unsupported, DeviceLost), match="DLA 0"):
         session.load(b"no loadable at all, but long enough to be looked at" * 10)
@@ -215,7 +215,7 @@ def test_what_is_no_loadable_ends_the_session(bench: DlaBench) -> None:
 
 
 def test_closing_waits_for_tasks(bench: DlaBench) -> None:
-    """Closing a busy session waits for its tasks, then destroys the handle; closing again does nothing."""
+    """Closing a busy session waits for its tasks and then destroys the handle; closing again does nothing."""
     session = bench.open()
     loaded = Loaded(bench, session)
     loaded.session.submit([loaded.task(frames())])
@@ -227,7 +227,7 @@ def test_closing_waits_for_tasks(bench: DlaBench) -> None:
 
 
 def test_several_sessions_share_a_device(bench: DlaBench) -> None:
-    """Handles on one DLA or on several coexist, and end independently."""
+    """Several handles can be open, on one DLA or on several, and end independently."""
     with bench.open(0) as one, bench.open(0) as two, bench.open(1) as other:
         assert [session.device for session in (one, two, other)] == [0, 0, 1]
         loaded = Loaded(bench, two)
@@ -239,14 +239,14 @@ def test_several_sessions_share_a_device(bench: DlaBench) -> None:
 
 
 def test_the_time_of_tasks_can_be_limited(session: DlaSession) -> None:
-    """A limit is accepted up to what cuDLA takes."""
+    """A time limit is accepted up to the largest limit of cuDLA."""
     session.set_task_limit(0.5)
     with pytest.raises(UsageError, match="1000 s at most"):
         session.set_task_limit(2000)
 
 
 def test_a_stream_that_cudla_cannot_use_is_refused(hybrid: DlaBench) -> None:
-    """Tasks go into any stream but the per-thread default one."""
+    """Tasks run in any stream except the per-thread default stream."""
     with hybrid.open() as session:
         assert isinstance(session, HybridSession)
         task = Loaded(hybrid, session).task(frames())
@@ -257,7 +257,7 @@ def test_a_stream_that_cudla_cannot_use_is_refused(hybrid: DlaBench) -> None:
 
 
 def test_copies_and_tasks_keep_their_order_in_the_stream(bench: DlaBench) -> None:
-    """Upload, clear, task and download, queued at once, give what they would give one by one."""
+    """Upload, clear, task and download that are queued together have the same results as one by one."""
     with bench.open() as session:
         own = Allocated(bench, session)
         found = [np.zeros(own.result.size_bytes, dtype=np.uint8) for _ in range(3)]
@@ -279,7 +279,7 @@ def test_copies_and_tasks_keep_their_order_in_the_stream(bench: DlaBench) -> Non
 
 
 def test_tasks_of_another_stream_come_after_uploads_and_before_downloads(hybrid: DlaBench) -> None:
-    """``submit(stream=)`` is ordered with the session's own copies, both ways, without a wait of the caller's."""
+    """``submit(stream=)`` is ordered with the session's own copies in both directions, without a wait by the caller."""
     with hybrid.open() as session:
         assert isinstance(session, HybridSession)
         own, other = Allocated(hybrid, session), hybrid.stream()

@@ -1,4 +1,4 @@
-"""What ``StandaloneSession`` promises beyond ``DlaSession``, on the driver simulator: fences and shared memory."""
+"""The promises of ``StandaloneSession`` beyond ``DlaSession``, on the driver simulator: fences and shared memory."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def bench() -> DlaBench:
 
 
 class Loaded(Allocated):
-    """A session with the network loaded, and one task, whose buffers are written and read in place."""
+    """A session with a loaded network and one task, whose buffers are written and read in place."""
 
     session: StandaloneSession
 
@@ -48,7 +48,7 @@ def loaded(bench: DlaBench) -> Iterator[Loaded]:
 
 @pytest.mark.parametrize("fences", [1, 2])
 def test_a_task_begins_when_its_fences_are_signalled(bench: DlaBench, loaded: Loaded, fences: int) -> None:
-    """An input that is written after the submission and before the last signal is the one that the task reads."""
+    """A task reads an input that is written after the submission and before the last signal."""
     session = loaded.session
     written, *others = (session.event() for _ in range(fences))
     loaded.put(frames(1))
@@ -62,7 +62,7 @@ def test_a_task_begins_when_its_fences_are_signalled(bench: DlaBench, loaded: Lo
 
 
 def test_tasks_run_first_in_first_out(bench: DlaBench, loaded: Loaded) -> None:
-    """A task without a fence runs after an earlier one that waits: the later one's output remains."""
+    """A task without a fence runs after an earlier task that waits, so the output of the later task remains."""
     session = loaded.session
     late = session.allocate(loaded.into.size_bytes)
     session.view(late)[:] = pack(loaded.source, frames(5))
@@ -76,7 +76,7 @@ def test_tasks_run_first_in_first_out(bench: DlaBench, loaded: Loaded) -> None:
 
 
 def test_a_fence_is_taken_once(loaded: Loaded) -> None:
-    """The same fence twice in one submission is refused before cuDLA sees it, and the session stays usable."""
+    """A fence that is given twice in one submission is refused before cuDLA gets it, and the session stays usable."""
     session = loaded.session
     written = session.event()
     fence = session.fence(written)
@@ -96,7 +96,7 @@ def test_a_stream_of_cuda_is_refused(loaded: Loaded) -> None:
 
 
 def test_fences_are_refused_beside_cuda() -> None:
-    """Hybrid mode orders by streams."""
+    """Fences are refused in hybrid mode, which orders work by streams."""
     bench = make_bench(DlaMode.HYBRID)
     with bench.open() as session:
         own = Allocated(bench, session)
@@ -110,7 +110,7 @@ def test_fences_are_refused_beside_cuda() -> None:
 
 
 def test_memory_must_be_aligned_for_a_dla_and_large_enough(bench: DlaBench, loaded: Loaded) -> None:
-    """An NvSciBuf object of other code that does not fit is refused before cuDLA sees it."""
+    """An NvSciBuf object of other code that is unsuitable is refused before cuDLA gets it."""
     with pytest.raises(UsageError, match="aligned to 64 bytes, and a DLA needs 512"):
         loaded.session.register(bench.memory(256, alignment=64), 256)
     with pytest.raises(UsageError, match="has 256 bytes, not 512"):
@@ -121,6 +121,6 @@ def test_memory_must_be_aligned_for_a_dla_and_large_enough(bench: DlaBench, load
 
 
 def test_a_buffer_of_another_session_has_no_view_here(bench: DlaBench, loaded: Loaded) -> None:
-    """A foreign buffer is refused."""
+    """A buffer of another session is refused."""
     with bench.open() as other, pytest.raises(UsageError, match="not this session's"):
         loaded.session.view(other.allocate(64))

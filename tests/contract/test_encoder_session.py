@@ -1,4 +1,4 @@
-"""Every encoder session: software, NVENC over the fake package, and NVENC on a GPU or the driver simulator."""
+"""Every encoder session: software, NVENC on the fake package, and NVENC on a GPU or the driver simulator."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -64,7 +64,7 @@ def open_session(case: tuple[str, Codec, str]) -> Open:
 
 
 def nvenc_device(engine: str) -> NvencDevice:
-    """Return the fake's NVENC, or that of the GPU that this process sees."""
+    """Return NVENC of the fake, or of the GPU that this process sees."""
     if engine == "fake-nvenc":
         return NvencDevice(FakeNvenc())
     _, package = visible_gpu()
@@ -72,7 +72,7 @@ def nvenc_device(engine: str) -> NvencDevice:
 
 
 def frames_of(pix_fmt: str, times: list[int]) -> list[VideoFrame]:
-    """Return moving bars at those times."""
+    """Return pictures of moving bars at these times."""
     frames = []
     for number, ticks in enumerate(times):
         frame = picture(number, WIDTH, HEIGHT).reformat(format=pix_fmt)
@@ -82,14 +82,14 @@ def frames_of(pix_fmt: str, times: list[int]) -> list[VideoFrame]:
 
 
 def luma_of(frame: VideoFrame) -> NDArray[np.int64]:
-    """Return a frame's luma in 8 bits."""
+    """Return the luma of a frame in 8 bits."""
     wide = frame.format.components[0].bits > 8
     rows = np.frombuffer(memoryview(frame.planes[0]), dtype="<u2" if wide else "u1").reshape(HEIGHT, -1)[:, :WIDTH]
     return rows.astype(np.int64) >> (2 if wide else 0)
 
 
 def run(session: EncoderSession[VideoFrame], frames: list[VideoFrame]) -> list[EncodedPacket]:
-    """Encode to the end."""
+    """Encode all frames."""
     return [packet for frame in frames for packet in session.encode(frame)] + session.finish()
 
 
@@ -106,7 +106,7 @@ def test_each_picture_comes_out_once_at_its_own_time(
 
 
 def test_the_same_pictures_give_the_same_bytes(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """A session starts from nothing: what was encoded before it changes neither packets nor parameter sets."""
+    """A session begins from nothing: earlier sessions change neither packets nor parameter sets."""
     frames = frames_of(case[2], TIMES)
     with open_session() as session:
         wanted = run(session, frames), session.extradata, session.reorder_frames
@@ -118,7 +118,7 @@ def test_the_same_pictures_give_the_same_bytes(open_session: Open, case: tuple[s
 
 
 def test_the_packets_decode_to_the_pictures(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """With the parameter sets out of band, a decoder gives every picture, in order, and like the one that went in."""
+    """With the parameter sets out of band, a decoder returns every picture in order, similar to the original."""
     frames = frames_of(case[2], TIMES)
     wanted = [luma_of(frame) for frame in frames]
     with open_session() as session:
@@ -138,7 +138,7 @@ def test_the_packets_decode_to_the_pictures(open_session: Open, case: tuple[str,
 
 
 def test_the_reorder_bound_holds(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """No picture is coded later than the bound allows, so decoding times can be made from it."""
+    """No picture is coded later than the bound allows, so decoding times can be derived from the bound."""
     with open_session() as session:
         order = [packet.pts_ticks for packet in run(session, frames_of(case[2], TIMES))]
         depth = session.reorder_frames
@@ -146,7 +146,7 @@ def test_the_reorder_bound_holds(open_session: Open, case: tuple[str, Codec, str
 
 
 def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """A decoder can begin at the keyframe, and every picture still gives one packet."""
+    """A decoder can begin at the requested keyframe, and every picture still gives one packet."""
     frames = frames_of(case[2], TIMES)
     with open_session() as session:
         packets = [
@@ -164,7 +164,7 @@ def test_a_keyframe_comes_where_it_is_asked_for(open_session: Open, case: tuple[
 
 
 def test_messages_are_written_or_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """A message is in the packet of its picture, byte by byte; VP9 has no place for one, so it is refused."""
+    """A message is in the packet of its picture, byte for byte; VP9 has no place for messages, so they are refused."""
     frames = frames_of(case[2], TIMES[:4])
     message = SeiMessage(5, b"0123456789abcdef\0\0\0\1" + b"long" * 100)
     with open_session() as session:
@@ -175,13 +175,13 @@ def test_messages_are_written_or_refused(open_session: Open, case: tuple[str, Co
             return
         packets += session.encode(frames[1], sei_messages=[message])
         packets += [packet for frame in frames[2:] for packet in session.encode(frame)] + session.finish()
-    if case[0] != "fake-nvenc":  # which takes messages and drops them
+    if case[0] != "fake-nvenc":  # the fake accepts messages and drops them
         found = {packet.pts_ticks: list(messages_of(case[1], packet.payload)) for packet in packets}
         assert [ticks for ticks, messages in found.items() if message in messages] == [TIMES[1]]
 
 
 def test_new_rates_are_taken_or_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """NVENC takes a new frame rate; software names what it cannot change, and goes on."""
+    """NVENC accepts a new frame rate; software names what it cannot change, and continues."""
     frames = frames_of(case[2], TIMES[:2])
     with open_session() as session:
         session.encode(frames[0])
@@ -195,7 +195,7 @@ def test_new_rates_are_taken_or_refused(open_session: Open, case: tuple[str, Cod
 
 
 def test_a_session_encodes_once(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """After finish it takes nothing more; after close it does nothing more; closing twice is not an error."""
+    """After ``finish`` a session accepts no picture; after ``close`` it does nothing. Closing twice is no error."""
     frames = frames_of(case[2], TIMES[:2])
     session = open_session()
     run(session, frames[:1])
@@ -216,7 +216,7 @@ def test_nothing_in_gives_nothing_out(open_session: Open) -> None:
 
 
 def test_pictures_that_do_not_fit_are_refused(open_session: Open, case: tuple[str, Codec, str]) -> None:
-    """Another size, another tick, or a time that does not increase is refused, not repaired."""
+    """Another size, another time base, or a time that does not increase is refused, not repaired."""
     good, again = frames_of(case[2], [5, 5])
     small = picture(0, 64, 48).reformat(format=case[2])
     small.pts, small.time_base = 9, TICK

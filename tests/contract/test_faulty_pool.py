@@ -1,4 +1,4 @@
-"""FaultyPool's troubles come exactly as asked."""
+"""The faults of FaultyPool occur exactly as requested."""
 
 import asyncio
 import itertools
@@ -10,7 +10,7 @@ from codecfleet.testing import FaultyPool, LocalPool, works
 
 
 async def test_kills_the_chosen_attempts() -> None:
-    """The named attempts raise WorkerLost, and no other."""
+    """Only the named attempts raise WorkerLost."""
     async with FaultyPool(LocalPool(), kills={("a", 1), ("a", 2)}) as pool:
         for _ in range(2):
             with pytest.raises(WorkerLost):
@@ -21,7 +21,7 @@ async def test_kills_the_chosen_attempts() -> None:
 
 
 async def test_raises_the_chosen_errors() -> None:
-    """The named attempts raise what they are to, as if a worker had."""
+    """The named attempts raise the given errors, as if a worker had raised them."""
     async with FaultyPool(LocalPool(), errors={("a", 2): DeviceLost("it is gone")}) as pool:
         assert await pool.submit(works.Count(job="j", label="a")) == 1
         with pytest.raises(DeviceLost) as caught:
@@ -31,7 +31,7 @@ async def test_raises_the_chosen_errors() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abc")), ids="".join)
 async def test_results_arrive_in_the_given_order(order: tuple[str, ...]) -> None:
-    """Work submitted together comes back in the order asked for, also through fewer slots than pieces of work."""
+    """Results arrive in the requested order, even if there are fewer slots than work items."""
     arrived: list[str] = []
 
     async def fetch(label: str) -> None:
@@ -44,7 +44,7 @@ async def test_results_arrive_in_the_given_order(order: tuple[str, ...]) -> None
 
 
 async def test_a_window_never_locks_up() -> None:
-    """An order that the submitter's window cannot meet is met as far as it goes, without waiting without end."""
+    """If the submitter's window does not allow an order, it is followed as far as possible, without an endless wait."""
     labels = [f"{i}" for i in range(12)]
     window = asyncio.Semaphore(3)
 
@@ -58,7 +58,7 @@ async def test_a_window_never_locks_up() -> None:
 
 
 async def test_a_cancelled_submission_delays_no_other() -> None:
-    """Cancelling one piece of work lets the others go."""
+    """If one piece of work is cancelled, the others continue."""
     async with asyncio.timeout(10), FaultyPool(LocalPool(2), finishing_order=["a", "b"]) as pool:
         slow = pool.submit(works.Dwell(job="j", label="a", seconds=60))
         quick = pool.submit(works.Count(job="j", label="b"))

@@ -1,4 +1,4 @@
-"""What every store of a queue promises, held by each of them against one model."""
+"""The promises of every store of a queue; each store is compared with one model."""
 
 import math
 import os
@@ -32,14 +32,14 @@ DRIVERS = st.sampled_from(["one", "two"])
 
 @dataclass
 class Bench:
-    """A kind of store, empty, and the clock of all stores that it opens."""
+    """An empty store of one kind, and the clock of all stores that the bench opens."""
 
     open: Callable[[], JobStore]
     set_clock: Callable[[float], object]
     now_s: float = 1000.0
 
     def advance(self, seconds: float) -> None:
-        """Move the stores' clock."""
+        """Move the clock of the stores."""
         self.now_s += seconds
         self.set_clock(self.now_s)
 
@@ -53,7 +53,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """Each kind of store, and none of another test's jobs."""
+    """Each kind of store, without jobs of other tests."""
     if request.param == "sqlite":
         path, clock = tmp_path / "queue.sqlite", [1000.0]
         yield Bench(lambda: SqliteStore(path, clock=lambda: clock[0]), lambda now_s: clock.__setitem__(0, now_s))
@@ -96,7 +96,7 @@ def submit(
 
 @dataclass
 class Expected:
-    """A job of the model."""
+    """A job in the model."""
 
     number: int
     tenant: str
@@ -114,13 +114,13 @@ class Expected:
     text: str = ""
 
     def may_try(self, driver: str) -> bool:
-        """Return whether another driver tries its first failure at once."""
+        """Return whether another driver may try the job at once after its first failure."""
         return (self.exit_code or 0) >= 5 and self.failures == 1 and self.driver != driver
 
 
 @dataclass
 class Model:
-    """The promises in their plainest form."""
+    """The promises in their simplest form."""
 
     now_s: float = 1000.0
     jobs: dict[str, Expected] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Model:
                 job.is_cancelling = False
 
     def claimable(self, driver: str) -> list[str]:
-        """Return the ids in the order in which a driver gets them."""
+        """Return the ids in the order in which drivers get the jobs."""
         found = [
             (-job.priority, job.due_s, job.number, name)
             for name, job in self.jobs.items()
@@ -144,7 +144,7 @@ class Model:
         return [name for *_, name in sorted(found)]
 
     def end(self, job: Expected, end: RunEnd) -> None:
-        """Note the end of an attempt."""
+        """Record the end of an attempt."""
         job.exit_code = job.exit_code if end.exit_code is None else end.exit_code
         if end.exit_code == 0:
             job.state = "done"
@@ -161,7 +161,7 @@ class Model:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Any sequence of calls leaves the jobs that the model has, and gives out the same ones in the same order."""
+    """After any sequence of calls, a store has the model's jobs, and hands them out in the model's order."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
         due_in_s=st.sampled_from([None, 5.0, 60.0]),
     )
     def submit(self, name: str, tenant: str, priority: int, due_in_s: float | None) -> None:
-        """A new id is a new job, if its tenant has room; a known one changes nothing."""
+        """A new id is a new job, if the tenant has room; a known id changes nothing."""
         model = self.model
         model.expire()
         waiting = sum(job.tenant == tenant and job.state in ("queued", "running") for job in model.jobs.values())
@@ -236,7 +236,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), code=st.sampled_from([0, 1, 3, 5, 137, None]), retry=st.sampled_from(Retry))
     def end(self, data: st.DataObject, code: int | None, retry: Retry) -> None:
-        """An old claim ends nothing."""
+        """An outdated claim ends nothing."""
         if self.claims:
             claim, end = data.draw(st.sampled_from(self.claims)), RunEnd(code, "E", "message", "step", retry)
             job = self.held(claim)
@@ -247,7 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), text=st.text(max_size=5))
     def append(self, data: st.DataObject, text: str) -> None:
-        """An old claim adds no output."""
+        """An outdated claim adds no output."""
         text = text.encode(errors="replace").decode()
         if self.claims:
             claim = data.draw(st.sampled_from(self.claims))
@@ -264,7 +264,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=IDS)
     def cancel(self, name: str) -> None:
-        """A queued job ends; a running one is marked."""
+        """Cancelling ends a queued job and marks a running one."""
         self.model.expire()
         if self.is_known(name, lambda: self.store.cancel(name)):
             job = self.model.jobs[name]
@@ -273,7 +273,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=IDS)
     def retry(self, name: str) -> None:
-        """A job that did not end well starts counting again."""
+        """A retried job that did not end well counts from the beginning."""
         self.model.expire()
         job = self.model.jobs.get(name)
         if job is not None and job.state in ("queued", "running", "done"):
@@ -299,7 +299,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_jobs(self) -> None:
-        """States, counts, order and output are the model's."""
+        """States, counts, order and output are those of the model."""
         self.model.expire()
         found = {
             job.job_id: (job.state.value, job.attempt, job.failures, job.losses, job.priority, job.is_cancelling)
@@ -317,12 +317,12 @@ class TestJobStore:
     """The contract."""
 
     def test_any_calls_leave_the_jobs_of_the_model(self, bench: Bench) -> None:
-        """States, attempts, order, admission, leases and output."""
+        """States, attempts, order, admission, leases and output are those of the model."""
         some = settings(max_examples=max(10, settings().max_examples // 4), stateful_step_count=30, deadline=None)
         run_state_machine_as_test(lambda: StoreMachine(bench), settings=some)
 
     def test_claimers_at_one_time_never_get_the_same_job(self, bench: Bench, store: JobStore) -> None:
-        """Each of sixty jobs goes to one of six drivers, as soon as it is there, and none is left."""
+        """Each of sixty jobs is given to one of six drivers as soon as it is submitted, and none is left."""
         ready = threading.Barrier(7)
 
         def drive(name: str) -> list[str]:
@@ -342,7 +342,7 @@ class TestJobStore:
         assert sorted(found, key=int) == [str(number) for number in range(60)]
 
     def test_one_of_many_equal_submissions_counts(self, bench: Bench, store: JobStore) -> None:
-        """They return the same job; another command under its id is refused."""
+        """Equal submissions return the same job; another command under its id is refused."""
 
         def again(_: int) -> int:
             own = bench.open()
@@ -357,14 +357,14 @@ class TestJobStore:
             submit(store, "same", command=QueuedCommand(("verify",), "/"))
 
     def test_the_span_that_submits_a_command_is_not_part_of_it(self, store: JobStore) -> None:
-        """A script submits twice while it is traced."""
+        """A script that is traced may submit the same job twice, under different spans."""
         for span in ("b7ad6b7169203331", "c7ad6b7169203331"):
             trace = {"TRACEPARENT": f"00-0af7651916cd43dd8448eb211c80319c-{span}-01"}
             submit(store, "same", command=QueuedCommand(("verify",), "/", trace))
         assert len(store.jobs()) == 1
 
     def test_drivers_do_not_take_turns_on_a_job_that_waits(self, store: JobStore) -> None:
-        """Each tries a failure once, and then all leave the job alone; a busy output is left alone at once."""
+        """Each driver tries a failed job once, and then all leave it alone; a busy output is left alone at once."""
         for name, end, turns in (
             ("broken", RunEnd(5, "WorkerLost", "its worker died", ""), 2),
             ("busy", RunEnd(4, "OutputInUse", "another job writes it", "", Retry.ANYWHERE), 1),
@@ -378,7 +378,7 @@ class TestJobStore:
             assert tried == turns
 
     def test_a_claim_does_not_hold_in_a_queue_that_replaced_its_own(self, bench: Bench, store: JobStore) -> None:
-        """Though a job there has the same id, and is at the same attempt."""
+        """A claim does not hold in a new queue, even if a job there has the same id and the same attempt."""
         submit(store, "a")
         (old,) = store.claim("one", 1, LEASE_S)
         with store.transaction() as at:
@@ -395,7 +395,7 @@ class TestJobStore:
         assert (store.end(old.claim, RunEnd(0)), store.output("a").text) == (None, "")
 
     def test_old_output_is_dropped(self, store: JobStore) -> None:
-        """The end of it is kept, and positions stay true."""
+        """The end of the output is kept, and positions stay correct."""
         submit(store, "a")
         (job,) = store.claim("one", 1, LEASE_S)
         for number in range(4):
@@ -406,7 +406,7 @@ class TestJobStore:
         assert store.output("a", ends) == ("end", ends + 3)
 
     def test_the_end_of_the_output_is_kept_after_a_burst(self, store: JobStore) -> None:
-        """The last characters, also of a part that is as long as all that is kept."""
+        """The last characters are kept, even of a part that is as long as everything that is kept."""
         submit(store, "a")
         (job,) = store.claim("one", 1, LEASE_S)
         store.append(job.claim, "x" * OUTPUT_MAX)
@@ -414,7 +414,7 @@ class TestJobStore:
         assert store.output("a") == ("x" * (OUTPUT_MAX - 3) + "end", OUTPUT_MAX + 3)
 
     def test_names_that_are_not_utf_8_are_escaped(self, store: JobStore) -> None:
-        """In errors and tenants; no job has such an id."""
+        """Names that are not UTF-8 are escaped in errors and tenants; no job has such an id."""
         submit(store, "a", tenant="t\udcff\0")
         (job,) = store.claim("one", 1, LEASE_S)
         store.end(job.claim, RunEnd(3, "InputNotFound", "there is no b\udcff.mkv", ""))
@@ -424,7 +424,7 @@ class TestJobStore:
             store.job("\udcff")
 
     def test_a_job_says_what_happened(self, bench: Bench, store: JobStore) -> None:
-        """Times are the store's, the error is the last attempt's."""
+        """Times are those of the store, and the error is that of the last attempt."""
         submit(store, "a", due_in_s=60, priority=3)
         bench.advance(5)
         (job,) = store.claim("one", 1, LEASE_S)
@@ -455,7 +455,7 @@ class TestJobStore:
         assert store.job("a").command == COMMAND
 
     def test_jobs_outlive_their_programs(self, bench: Bench, store: JobStore) -> None:
-        """Another connection sees what this one has written."""
+        """Another connection sees what an earlier one has written."""
         submit(store, "a")
         store.close()
         again = bench.open()
@@ -464,7 +464,7 @@ class TestJobStore:
 
 
 def test_a_server_that_was_away_is_used_again(server: PostgresServer) -> None:
-    """While it is away, one line says so; when it is back, the jobs are there."""
+    """While the server is away, one line says so; when it is back, the jobs are still there."""
     store = PostgresStore(server.url)
     submit(store, "kept")
     server.stop()
@@ -477,7 +477,7 @@ def test_a_server_that_was_away_is_used_again(server: PostgresServer) -> None:
 
 
 def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> None:
-    """Its driver learns that it has lost them."""
+    """If a database came back empty, the driver learns that it has lost its jobs."""
     import psycopg
 
     store = PostgresStore(server.url)
@@ -492,7 +492,7 @@ def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> 
 
 
 def test_a_server_that_answers_nothing_is_given_up(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frozen one holds no program for longer than the limit, and is used again."""
+    """A frozen server delays a program for at most the limit, and is used again later."""
     monkeypatch.setattr(postgres, "SILENT_S", 0.5)
     store = PostgresStore(server.url)
     store.jobs()
@@ -510,7 +510,7 @@ def test_a_server_that_answers_nothing_is_given_up(server: PostgresServer, monke
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 def test_a_database_that_cannot_hold_every_character_is_refused(server: PostgresServer, encoding: str) -> None:
-    """Before a job is in it."""
+    """A database with an unsuitable encoding is refused before it has a job."""
     import psycopg
 
     name = f"d{encoding.lower()}"

@@ -38,7 +38,7 @@ SIZE, WIDER = (160, 144), (208, 168)
 
 
 def clip_of(encoder: str, *options: tuple[str, str]) -> Clip:
-    """Return a clip of an encoder."""
+    """Return a clip for an encoder."""
     return Clip(times=TIMES, encoder=encoder, options=options, width=SIZE[0], height=SIZE[1])
 
 
@@ -52,7 +52,7 @@ CLIPS = {
 
 
 class Bench:
-    """A decoder with four warm sessions, and the package and CUDA below it."""
+    """A decoder with four warm sessions, with the package and CUDA that it uses."""
 
     def __init__(self, cuda: Cuda, package: Any) -> None:
         self.cuda, self.package = cuda, package
@@ -69,25 +69,25 @@ class Bench:
         return replace(self.decoder, options=NvdecOptions(**options))
 
     def skip_without(self, codec: str) -> None:
-        """Skip the test where the device has no engine for a codec."""
+        """Skip the test if the device has no engine for a codec."""
         if reason := self.decoder.cannot(replace(key(), codec=codec)):
             pytest.skip(reason)
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many sessions were made, and how often one was handed out."""
+        """How many sessions were made, and how many times a session was handed out."""
         return self.pool.counts.made, self.pool.counts.in_use
 
 
 def fake_bench() -> Bench:
-    """Return a bench over the fakes."""
+    """Return a bench on fakes."""
     driver = FakeCudaDriver()
     return Bench(Cuda(driver), FakeNvdec(driver))
 
 
 @pytest.fixture(params=["fake", "nvdec"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    """The fakes, and the GPU that this process sees."""
+    """Benches on the fakes, and on the GPU that this process sees."""
     return fake_bench() if request.param == "fake" else Bench(*visible_gpu())
 
 
@@ -117,19 +117,19 @@ def coloured(clip: Clip, params: str) -> Clip:
 
 
 def spliced(folder: Path, name: str, *changes: Callable[[Clip], Clip]) -> tuple[Path, list[TrackPacket]]:
-    """Return a clip's file, and its packets with those of changed ones after it."""
+    """Return a clip's file, and its packets followed by those of changed clips."""
     return splice(folder, Path(name).suffix, [CLIPS[name], *(change(CLIPS[name]) for change in changes)])
 
 
 def made(folder: Path, name: str = "h264.ts", **changes: Any) -> tuple[Path, list[TrackPacket]]:
-    """Make a clip, changed; return its file and packets."""
+    """Make a clip with changes; return its file and packets."""
     path = make_clip(folder / name, replace(CLIPS[name], **changes))
     return path, packets_of(path)
 
 
 @pytest.mark.parametrize("name", CLIPS)
 def test_a_size_that_changes_is_followed(bench: Bench, tmp_path: Path, name: str) -> None:
-    """Pictures of each size come as software gives them, on a warm session for each."""
+    """Pictures of each size are the same as in software, and each size has a warm session."""
     bench.skip_without(name.partition(".")[0])
     path, packets = spliced(tmp_path, name, wider, same, wider)
     wanted = decoded_packets(SOFTWARE, path, packets)
@@ -140,7 +140,7 @@ def test_a_size_that_changes_is_followed(bench: Bench, tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", CLIPS)
 def test_one_session_may_be_turned_to_every_size(bench: Bench, tmp_path: Path, name: str) -> None:
-    """A session that was opened for the largest size serves all of them, and the next range as well."""
+    """A session that was opened for the largest size decodes all sizes, and the next range too."""
     bench.skip_without(name.partition(".")[0])
     path, packets = spliced(tmp_path, name, wider, same)
     decoder = bench.with_options(largest=WIDER)
@@ -151,7 +151,7 @@ def test_one_session_may_be_turned_to_every_size(bench: Bench, tmp_path: Path, n
 
 
 def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> None:
-    """Another sequence of its first size gets another session: the first would refuse its key."""
+    """If another sequence of the first size needs another key, it gets another session."""
     path, packets = spliced(tmp_path, "h264.ts", sdr, lambda clip: wider(sdr(clip)), hdr)
     packets = packets[len(TIMES) :]
     decoder = bench.with_options(largest=WIDER)
@@ -162,7 +162,7 @@ def test_a_session_can_always_be_turned_back(bench: Bench, tmp_path: Path) -> No
 
 
 def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: Path) -> None:
-    """A size that a session was not opened for gets another session."""
+    """A size for which a session was not opened gets another session."""
     path, packets = spliced(tmp_path, "h264.ts", wider)
     decoder = bench.with_options(largest=(WIDER[0], SIZE[1]))
     assert decoded_packets(decoder, path, packets) == decoded_packets(SOFTWARE, path, packets)
@@ -170,7 +170,7 @@ def test_a_size_beyond_the_largest_is_another_sessions(bench: Bench, tmp_path: P
 
 
 def test_colours_that_change_are_followed(bench: Bench, tmp_path: Path) -> None:
-    """Each picture has its sequence's colours, and each sequence its own session."""
+    """Each picture has the colours of its sequence, and each sequence a session of its own."""
     path, packets = spliced(tmp_path, "h264.ts", sdr, hdr, sdr)
     packets = packets[len(TIMES) :]
     wanted = decoded_packets(SOFTWARE, path, packets)
@@ -181,7 +181,7 @@ def test_colours_that_change_are_followed(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_colours_that_blur_are_left_to_software(bench: Bench, tmp_path: Path) -> None:
-    """Software gives new colours to older pictures that had none; to which, cannot be known."""
+    """Software gives new colours to some older pictures that had none; which ones cannot be known."""
     path, packets = spliced(tmp_path, "h264.ts", hdr)
     found = [each.colours for each in decoded_packets(SOFTWARE, path, packets)]
     assert found[0] == (0, 2, 2, 2)
@@ -191,7 +191,7 @@ def test_colours_that_blur_are_left_to_software(bench: Bench, tmp_path: Path) ->
 
 
 def test_other_parameters_in_the_middle_are_left_to_software(bench: Bench, tmp_path: Path) -> None:
-    """New parameters in a packet that begins nothing are refused."""
+    """New parameters in a packet that is no access point are refused."""
     path, packets = spliced(tmp_path, "h264.ts", wider)
     begins = len(TIMES)
     joined = [*packets[:begins], *packets[begins + 1 :]]
@@ -210,7 +210,7 @@ def test_parameters_that_software_does_not_read_are_left_to_it(bench: Bench, tmp
 
 
 def test_pictures_cropped_on_the_left_are_left_to_software(bench: Bench, tmp_path: Path) -> None:
-    """PyNvVideoCodec copies from a surface's corner, whatever is cropped there."""
+    """PyNvVideoCodec copies from the corner of a surface, even if the picture is cropped there."""
     path, packets = made(tmp_path, options=(("x264-params", f"{GOP}:crop-rect=2,0,0,0"),))
     with pytest.raises(EngineUnfit, match="cropped on the left"):
         decoded_packets(bench.decoder, path, packets)
@@ -221,7 +221,7 @@ def test_pictures_cropped_on_the_left_are_left_to_software(bench: Bench, tmp_pat
 @pytest.mark.parametrize("pictures", [1, 2, 3])
 @pytest.mark.parametrize("name", CLIPS)
 def test_tiny_ranges_come_whole(bench: Bench, tmp_path: Path, name: str, pictures: int) -> None:
-    """A flush gives all pictures of a range, however few, and the session is as new after it."""
+    """A flush returns all pictures of a range, however few, and the session can then be used as a new one."""
     bench.skip_without(name.partition(".")[0])
     path, packets = made(tmp_path, name, times=constant_times(pictures))
     wanted = decoded_packets(SOFTWARE, path, packets)
@@ -234,7 +234,7 @@ def test_tiny_ranges_come_whole(bench: Bench, tmp_path: Path, name: str, picture
 @pytest.mark.parametrize("latency", ["low", "zero"])
 @pytest.mark.parametrize("name", ["h264.ts", "vp9.webm", "vp8.webm"])
 def test_pictures_in_order_may_come_at_once(bench: Bench, tmp_path: Path, name: str, latency: Latency) -> None:
-    """Without reordering, pictures and times are software's in every latency."""
+    """If pictures are not reordered, pictures and times are those of software at every latency."""
     options = (("x264-params", "bframes=0:keyint=8:force-cfr=1:nal-hrd=none"),)
     path, packets = made(tmp_path, name, **({"options": options} if name == "h264.ts" else {}))
     decoder = bench.with_options(latency=latency)
@@ -243,13 +243,13 @@ def test_pictures_in_order_may_come_at_once(bench: Bench, tmp_path: Path, name: 
 
 @pytest.mark.parametrize("name", ["h264.ts", "hevc.ts"])
 def test_reordered_pictures_do_not_come_at_once(bench: Bench, tmp_path: Path, name: str) -> None:
-    """Low latency is refused where pictures are shown in another order than they are coded in."""
+    """Low latency is refused if pictures are shown in another order than they are coded in."""
     with pytest.raises(EngineUnfit, match="latency=zero needs"):
         decoded_packets(bench.with_options(latency="zero"), *made(tmp_path, name))
 
 
 def test_messages_come_with_their_pictures(bench: Bench, tmp_path: Path) -> None:
-    """The encoder's user data (type 5) comes with the first picture where it was asked for, and changes no sample."""
+    """The encoder's user data (type 5) comes with the first picture if it was requested, and changes no sample."""
     if isinstance(bench.package, FakeNvdec):
         bench.package.sei_messages = ((5, b"x264"),)
     path, packets = made(tmp_path)
@@ -262,7 +262,7 @@ def test_messages_come_with_their_pictures(bench: Bench, tmp_path: Path) -> None
 
 
 def test_statistics_come_or_are_refused_by_name(bench: Bench, tmp_path: Path) -> None:
-    """A driver from 590 on tells how pictures were coded; an older one gives none: the package only warns."""
+    """Drivers from 590 on report how pictures were coded; with older drivers, statistics are refused by name."""
     path, packets = made(tmp_path, "hevc.ts")
     try:
         found = decoded_packets(bench.with_options(statistics=True), path, packets)
@@ -273,7 +273,7 @@ def test_statistics_come_or_are_refused_by_name(bench: Bench, tmp_path: Path) ->
 
 
 def test_tracks_that_need_other_surfaces_share_no_session(bench: Bench, tmp_path: Path) -> None:
-    """A decoder has as many surfaces as its first stream needs; one of the same size that needs more gets its own."""
+    """A decoder has as many surfaces as its first stream needs; a stream that needs more gets a session of its own."""
     tracks = []
     for refs in (1, 6):
         options = (("x264-params", f"ref={refs}"),)
@@ -285,7 +285,7 @@ def test_tracks_that_need_other_surfaces_share_no_session(bench: Bench, tmp_path
 
 
 def test_notes_are_what_the_package_says(tmp_path: Path) -> None:
-    """Messages and statistics of every picture arrive with it, field by field."""
+    """Messages and statistics of every picture arrive with the picture, field by field."""
     bench = fake_bench()
     bench.package.sei_messages = ((5, b"user data"), (137, b"mastering"))
     motion = {"mv0_x": [3, 4], "mv0_y": [5, 6], "mv1_x": [], "mv1_y": []}
@@ -297,7 +297,7 @@ def test_notes_are_what_the_package_says(tmp_path: Path) -> None:
 
 
 def test_a_refused_picture_writes_to_no_memory(tmp_path: Path) -> None:
-    """A picture whose notes are refused is not copied to memory that is reused by then."""
+    """A picture whose notes are refused is not copied from memory that has already been reused."""
     bench, wanted = fake_bench(), key(options=NvdecOptions(statistics=True))
     _, packets = made(tmp_path)
     session = NvdecSession(bench.package, bench.cuda, wanted)
@@ -309,7 +309,7 @@ def test_a_refused_picture_writes_to_no_memory(tmp_path: Path) -> None:
 
     with pytest.raises(EngineUnfit, match="has no decode statistics"):
         feed()
-    gc.collect()  # what the error holds
+    gc.collect()  # values that the error keeps alive
     others = np.asarray(bench.memory.acquire(wanted.surface.size_bytes(*SIZE)))
     others[:] = 7
     session._stream.wait()
@@ -317,14 +317,14 @@ def test_a_refused_picture_writes_to_no_memory(tmp_path: Path) -> None:
 
 
 def key(width: int = SIZE[0], height: int = SIZE[1], options: NvdecOptions = PLAIN) -> SessionKey:
-    """Return what a session may be made for."""
+    """Return the streams for which a session may be made."""
     surface = surface_format("yuv420p")
     assert surface is not None
     return SessionKey("h264", "yuv420p", surface, width, height, options)
 
 
 def test_which_sizes_a_session_serves() -> None:
-    """Its own, and with room for more whatever fits; never another format or other options."""
+    """A session serves its own stream and, with room for more, whatever fits, but no other format or options."""
     bench, roomy = fake_bench(), NvdecOptions(largest=WIDER)
     session = NvdecSession(bench.package, bench.cuda, key())
     assert session.serves(key())
@@ -338,7 +338,7 @@ def test_which_sizes_a_session_serves() -> None:
 
 
 def test_a_size_that_the_package_refuses_is_the_devices_error(bench: Bench, tmp_path: Path) -> None:
-    """A session that was not opened for a larger size is turned to none."""
+    """A session that was not opened for a larger size never switches to one."""
     session = NvdecSession(bench.package, bench.cuda, key())
     session.prime(made(tmp_path)[1][0].data)
     session.turn_to(key())

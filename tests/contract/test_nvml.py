@@ -1,4 +1,4 @@
-"""The promises of pynvml and its fake, and the probes' reports from either."""
+"""The promises of pynvml and of its fake, and the reports of probes on either."""
 
 import inspect
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
 
 
 def test_nothing_fails_on_a_healthy_machine(nvml: NvmlLike) -> None:
-    """Every question about a healthy machine has an answer or an ordinary reason why not, and says so in full."""
+    """Every query about a healthy machine has an answer, or an ordinary reason in full."""
     report = probed(nvml)
     assert report.library_problem is None
     assert len(report.devices) == nvml.nvmlDeviceGetCount()
@@ -53,13 +53,13 @@ def test_nothing_fails_on_a_healthy_machine(nvml: NvmlLike) -> None:
 
 
 def test_a_report_survives_as_plain_values(nvml: NvmlLike) -> None:
-    """A report that travels as plain values comes back as it was: nothing of the library is left in it."""
+    """A report contains only plain values, and is the same after a transfer."""
     report = probed(nvml)
     assert _ADAPTER.validate_python(_plain(report)) == report
 
 
 class CheckedNvml:
-    """Holds each call against the signature that the real binding has."""
+    """Compares each call with the signature in the real binding."""
 
     def __init__(self, fake: FakeNvml) -> None:
         self._fake = fake
@@ -78,20 +78,20 @@ class CheckedNvml:
 
 @pytest.mark.parametrize("name", NODES)
 def test_the_probe_calls_what_the_binding_has(name: str) -> None:
-    """Each function that the probe calls exists in the real binding, and takes the arguments that it is given."""
+    """Each function that the probe calls exists in the real binding, and accepts the arguments."""
     checked, unchecked = (probed(library) for library in (CheckedNvml(FakeNvml(NODES[name])), FakeNvml(NODES[name])))
     assert checked == unchecked
 
 
 def test_every_query_that_a_vgpu_lacks_is_asked_elsewhere() -> None:
-    """On a GPU that is not a vGPU, the probe asks for every property of the guide's tables."""
+    """On a GPU that is not a vGPU, the probe queries every property in the guide's tables."""
     fake = FakeNvml(node(H200))
     probed(fake)
     assert {*GUEST_ABSENCES, "nvmlDeviceGetUUID"} <= set(fake.calls)
 
 
 def test_an_h200_is_reported_as_measured() -> None:
-    """Seven decoders, no encoder, passed through, encoder capacity 100 all the same: as one H200 really answers."""
+    """As one H200 answers: seven decoders, no encoder, passed through, and still an encoder capacity of 100."""
     report = device(probed(FakeNvml(node(H200))), "GPU-h200")
     assert (report.kind, report.virtualization, report.uuid_is_stable) == (DeviceKind.GPU, "passthrough", True)
     assert (report.architecture, report.compute_capability) == ("hopper", "9.0")
@@ -103,7 +103,7 @@ def test_an_h200_is_reported_as_measured() -> None:
 
 
 def test_slices_without_a_decoder_are_known() -> None:
-    """Each MIG slice has the engines that the driver says; an A100's smallest has no decoder; the GPU has five."""
+    """Each MIG slice has the engines that the driver reports: none for an A100's smallest slice, five for the GPU."""
     report = device(probed(busy(FakeNvml(node(A100)))), "GPU-a100")
     assert not isinstance(report.mig, Unavailable)
     small, large = report.mig.slices
@@ -116,7 +116,7 @@ def test_slices_without_a_decoder_are_known() -> None:
 
 
 def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None:
-    """Empty places between slices are ordinary; slices that the driver keeps to itself are named as such."""
+    """Empty places between slices are ordinary; slices that the driver withholds are reported as such."""
     fake = FakeNvml(node(A100))
     seen = probed(fake).devices[0].mig
     fake.faults["nvmlDeviceGetMigDeviceHandleByIndex"] = NO_PERMISSION
@@ -129,7 +129,7 @@ def test_slices_that_may_not_be_seen_are_not_slices_that_are_not_there() -> None
 
 
 def test_engines_of_a_slice_are_measured_one_by_one() -> None:
-    """If the GPU offers it, the use of each existing engine is known, for the whole GPU and for each slice."""
+    """If the GPU supports it, the use of each existing engine is known, for the whole GPU and for each slice."""
     fake = busy(FakeNvml(node(H100_MIG)))
     pauses: list[float] = []
     (report,) = probe_nvml(fake, sleep=pauses.append).devices
@@ -143,7 +143,7 @@ def test_engines_of_a_slice_are_measured_one_by_one() -> None:
 
 
 def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
-    """A driver that does not know the encoders' metrics still tells the decoders' use."""
+    """A driver that does not know the metrics of encoders still reports the use of decoders."""
     fake = busy(FakeNvml(node(H200)))
     fake.gpm.metrics_end = 100
     (report,) = probed(fake).devices
@@ -152,7 +152,7 @@ def test_an_older_driver_measures_the_engines_that_it_knows() -> None:
 
 
 def test_engines_that_do_not_exist_are_not_idle() -> None:
-    """If a driver calls missing engines idle, its own counts decide which exist."""
+    """If a driver reports missing engines as idle, the driver's own counts decide which engines exist."""
     fake = FakeNvml(node(H200))
     fake.gpm.idle_for_missing = True
     (report,) = probed(fake).devices
@@ -174,7 +174,7 @@ def test_the_probe_gives_back_what_it_took(broken: str) -> None:
 
 
 def test_who_uses_a_device_is_joined() -> None:
-    """A process comes with its memory and with its engines' use, a session with its codec and size."""
+    """A process is reported with its memory and its use of engines, a session with its codec and size."""
     (report,) = probed(busy(FakeNvml(node(L4)))).devices
     assert report.use.processes == (DeviceProcess(4711, 3 * GIB, 20, 30, 40),)
     assert report.use.encoder_sessions == (CodecSession(1, 4711, "h264", 1920, 1080, 60, 5000),)
@@ -183,14 +183,14 @@ def test_who_uses_a_device_is_joined() -> None:
 
 
 def test_no_samples_are_no_trouble() -> None:
-    """The binding raises NVMLError(0) where no process was sampled: there are then no processes, and no failure."""
+    """The binding raises NVMLError(0) if no process was sampled; then there are no processes, and nothing failed."""
     fake = FakeNvml(node(L4))
     fake.faults["nvmlDeviceGetProcessUtilization"] = 0
     assert probed(fake).devices[0].use.processes == ()
 
 
 def test_what_the_driver_advises_is_in_words() -> None:
-    """The driver's own recovery action is read from its field, and a field that is refused is absent."""
+    """The driver's recovery action is read from its field; a field that is refused is absent."""
     fake = busy(FakeNvml(node(H200, A100)))
     hopper, ampere = probed(fake).devices
     assert hopper.health.recovery_action == "reset"

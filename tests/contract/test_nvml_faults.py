@@ -1,4 +1,4 @@
-"""NVML that cannot answer, and devices that fail: each absence has its reason, and none becomes a zero."""
+"""NVML that cannot answer, and devices that fail: each absence has a reason, and none becomes a zero."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ from .nvml_nodes import (
     ],
 )
 def test_a_library_that_cannot_answer_says_how_to_fix_it(code: int, absence: Absence, says: str, fix: str) -> None:
-    """Without a driver, or after an upgrade under the loaded kernel module, there is one problem with its fix."""
+    """Without a driver, or after an upgrade under the loaded kernel module, there is one problem, with its fix."""
     fake = FakeNvml(node(L4))
     fake.library_code = int(code)
     report = probed(fake)
@@ -51,7 +51,7 @@ def test_a_library_that_cannot_answer_says_how_to_fix_it(code: int, absence: Abs
 
 
 def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
-    """A probe opens the library again, so another process that holds it open does not hide the mismatch."""
+    """A probe opens the library again, so another process with an open library does not hide the mismatch."""
     fake = FakeNvml(node(L4))
     fake.nvmlInit()
     assert probed(fake).library_problem is None
@@ -62,14 +62,14 @@ def test_a_driver_upgraded_while_the_library_was_open_is_noticed() -> None:
 
 
 def test_a_machine_without_nvidia_devices_has_no_library() -> None:
-    """A node without GPUs has no driver; the probe reports that instead of failing."""
+    """A node without GPUs has no driver; the probe reports this instead of failing."""
     report = probed(FakeNvml(node()))
     assert report.library_problem is not None
     assert report.library_problem.absence is Absence.NO_LIBRARY
 
 
 def test_a_lost_gpu_says_so_and_its_neighbour_is_untouched() -> None:
-    """A GPU that fell off the bus is reported as lost, with nothing made up, beside one that answers in full."""
+    """A GPU that fell off the bus is reported as lost, without invented values, beside a GPU that answers in full."""
     fake = FakeNvml(node(H200, L4))
     healthy = device(probed(FakeNvml(node(H200, L4))), "GPU-l4")
     fake.lose_gpu("GPU-h200")
@@ -82,7 +82,7 @@ def test_a_lost_gpu_says_so_and_its_neighbour_is_untouched() -> None:
 
 
 def test_a_gpu_whose_handle_is_refused_is_still_counted() -> None:
-    """A device that the driver counts and does not give out is reported, with the reason as every answer."""
+    """A device that the driver counts but refuses to open is reported, with the reason in place of every answer."""
     fake = FakeNvml(node(replace(H200, faults={"nvmlDeviceGetHandleByIndex": LOST}), L4))
     lost, neighbour = probed(fake).devices
     assert "GPU_IS_LOST" in lost.health.lost
@@ -91,7 +91,7 @@ def test_a_gpu_whose_handle_is_refused_is_still_counted() -> None:
 
 
 def test_an_xid_arrives_once() -> None:
-    """An Xid that is raised while a device is watched arrives once, named by device."""
+    """An Xid during a watch arrives once, with the name of the device."""
     fake = FakeNvml(node(H200, L4))
     fake.nvmlInit()
     handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
@@ -106,7 +106,7 @@ def test_an_xid_arrives_once() -> None:
 
 
 def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
-    """The last event of a GPU that no longer answers is reported with its UUID, which can no longer be asked for."""
+    """The last event of a GPU that no longer answers has its UUID, which can no longer be queried."""
     fake = FakeNvml(node(H200))
     fake.nvmlInit()
     with watch_events(fake, {"GPU-h200": fake.nvmlDeviceGetHandleByIndex(0)}) as watch:
@@ -115,7 +115,7 @@ def test_the_xid_of_a_lost_gpu_still_names_it() -> None:
 
 
 def test_a_device_that_tells_no_events_is_named() -> None:
-    """The watch names devices without events."""
+    """The watch names devices that report no events."""
     fake = FakeNvml(node(ORIN, L4))
     fake.nvmlInit()
     handles = {each.simulated.uuid: fake.nvmlDeviceGetHandleByIndex(each.index) for each in fake.devices}
@@ -124,13 +124,13 @@ def test_a_device_that_tells_no_events_is_named() -> None:
 
 
 def test_xids_that_wait_are_in_the_report() -> None:
-    """A report holds the Xids that were raised before the probe looks."""
+    """A report has the Xids that were raised before the probe."""
     report = probed(FakeNvml(node(replace(H200, xids=(31,)))))
     assert report.devices[0].health.xids == (31,)
 
 
 def test_a_function_that_the_binding_lacks_is_absent() -> None:
-    """The fake has no functions that it does not know, so a probe meets it would an older binding."""
+    """The fake lacks functions that it does not know, so for a probe it is like an older binding."""
     fake = FakeNvml(node(L4))
     with pytest.raises(AttributeError):
         _ = fake.nvmlDeviceSetMigMode
@@ -159,7 +159,7 @@ HEALTHY = probed(busy(FakeNvml(FAULTY_NODE)))
     only_one=st.booleans(),
 )
 def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int, *, only_one: bool) -> None:
-    """With any answer of any function the probe reports; unknown values are absent, never zero."""
+    """Whatever any function answers, the probe returns a report; unknown values are absent, never zero."""
     fake = busy(FakeNvml(FAULTY_NODE))
     healthy = dict(_leaves(_plain(HEALTHY)))
     faults = fake.devices[0].faults if only_one else fake.faults
@@ -171,20 +171,20 @@ def test_no_fault_raises_and_no_absence_becomes_a_zero(function: str, code: int,
 
 @pytest.mark.parametrize("code", [*return_codes(), NO_SUCH_CODE])
 def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
-    """If every question about a device is refused, its report has only reasons, and no number or boolean."""
+    """If every query about a device is refused, its report has only reasons, and no number or boolean."""
     fake = busy(FakeNvml(node(H100_MIG)))
     functions = {name for name in vars(pynvml) if name.startswith(("nvmlDeviceGet", "nvmlGpm"))}
     handed_out = {"nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
     fake.faults.update(dict.fromkeys(functions - handed_out, code))
     leaves = _leaves(_plain(probed(fake))["devices"])
     numbers = {path: value for path, value in leaves if isinstance(value, (int, float))}
-    # Who is asked is known without asking: its place, and that it is not a vGPU.
+    # Only two values are known without a query: the index, and that the device is no vGPU.
     assert numbers == {"[0].index": 0, "[0].uuid_is_stable": True}
 
 
 @pytest.mark.parametrize("function", _called(FAULTY_NODE))
 def test_no_failure_is_silent(function: str) -> None:
-    """A function that fails leaves a trace in the report, unless it only gives something back."""
+    """The failure of a function shows in the report, unless the function only releases something."""
     fake = busy(FakeNvml(FAULTY_NODE))
     fake.faults[function] = UNKNOWN
     gives_back = function in {"nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree"}

@@ -1,4 +1,4 @@
-"""GPU instances: what pynvml and its fake both promise of them, and licences."""
+"""GPU instances and licences: what both pynvml and its fake promise."""
 
 import ctypes
 from collections.abc import Iterator
@@ -27,13 +27,13 @@ PARTS = Path(__file__).parents[1] / "driver_sim" / "parts.toml"
 
 
 def cut_node() -> SimulatedNode:
-    """Return a machine with GPUs that are cut into instances of several kinds, and one that is cut into none."""
+    """Return a machine with GPUs that are partitioned in several ways, and one without slices."""
     return next(node for node in load_fleet(PARTS).nodes if node.name == "cut")
 
 
 @pytest.fixture(params=["cut", "a100-mig", "l4-x4", "real"])
 def nvml(request: pytest.FixtureRequest) -> Iterator[NvmlLike]:
-    """An open library: the fake on machines with and without slices, and the real one where there is a driver."""
+    """An open library: the fake on machines with and without slices, and the real one if there is a driver."""
     if request.param == "real":
         fake = None
     else:
@@ -55,7 +55,7 @@ def cut_gpus(nvml: Any) -> Iterator[Any]:
 
 
 def profiles(nvml: Any, gpu: object) -> Iterator[Any]:
-    """Yield the profiles that a GPU has."""
+    """Yield the profiles of a GPU."""
     for kind in range(KINDS):
         try:
             yield nvml.nvmlDeviceGetGpuInstanceProfileInfoV(gpu, kind, 2)
@@ -64,7 +64,7 @@ def profiles(nvml: Any, gpu: object) -> Iterator[Any]:
 
 
 def listed(function: Any, subject: object, number: int, kind: Any) -> list[Any]:
-    """Return the handles that a listing function gives."""
+    """Return the handles that a listing function returns."""
     handles, count = (kind * ROOM)(), ctypes.c_uint()
     function(subject, number, handles, ctypes.byref(count))
     return list(handles[: count.value])
@@ -78,7 +78,7 @@ def instances(nvml: Any, gpu: object) -> Iterator[tuple[Any, Any]]:
 
 
 def mig_devices(nvml: Any, gpu: object) -> dict[tuple[int, int], Any]:
-    """Return the handles of a GPU's MIG devices by GPU instance and compute instance."""
+    """Return the handles of a GPU's MIG devices, by GPU instance and compute instance."""
     found = {}
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
@@ -106,7 +106,7 @@ def test_a_mig_device_is_part_of_a_gpu_instance(nvml: Any) -> None:
 
 
 def test_an_instance_is_found_by_its_number(nvml: Any) -> None:
-    """Numbers lead to the same instances as lists do, and a number that nothing has is NOT_FOUND."""
+    """Numbers lead to the same instances as lists do, and an unused number is NOT_FOUND."""
     for gpu in cut_gpus(nvml):
         for number, _ in mig_devices(nvml, gpu):
             instance = nvml.nvmlDeviceGetGpuInstanceById(gpu, number)
@@ -116,7 +116,7 @@ def test_an_instance_is_found_by_its_number(nvml: Any) -> None:
 
 
 def test_no_two_instances_share_a_place(nvml: Any) -> None:
-    """Each GPU instance has slices of the GPU's memory for itself."""
+    """Each GPU instance has memory slices of its own."""
     for gpu in cut_gpus(nvml):
         places = [nvml.nvmlGpuInstanceGetInfo(instance).placement for _, instance in instances(nvml, gpu)]
         taken = [each for place in places for each in range(place.start, place.start + place.size)]
@@ -124,7 +124,7 @@ def test_no_two_instances_share_a_place(nvml: Any) -> None:
 
 
 def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
-    """A profile's free instances and those that exist are never more than it may have."""
+    """The free and the existing instances of a profile are never more than the profile allows."""
     for gpu in cut_gpus(nvml):
         made = [profile.id for profile, _ in instances(nvml, gpu)]
         for profile in profiles(nvml, gpu):
@@ -133,7 +133,7 @@ def test_what_is_cut_is_no_longer_free(nvml: Any) -> None:
 
 
 def test_the_probe_tells_compute_instances_apart() -> None:
-    """Each compute instance is a device with its own name; its engines are its GPU instance's."""
+    """Each compute instance is a device with a name of its own, and with the engines of its GPU instance."""
     report = probe_nvml(FakeNvml(cut_node()), sleep=lambda _: None)
     mig = report.devices[0].mig
     assert not isinstance(mig, Unavailable)
@@ -163,7 +163,7 @@ def test_a_licence_is_what_the_fleet_says(
     licensed: bool | None,  # noqa: FBT001 - a parameter of the test
     expected: tuple[bool, ...],
 ) -> None:
-    """State and expiry of the licence of a guest's GPU come from its fleet, and can change while a test runs."""
+    """The state and end of the licence come from the fleet, and can change while a test runs."""
     name = "guest-1" if virtualization == "guest" else "passthrough"
     node = next(node for node in load_fleet("vgpu").nodes if node.name == name)
     gpu = node.devices[0] if licensed is None else replace(node.devices[0], licensed=licensed)
@@ -176,7 +176,7 @@ def test_a_licence_is_what_the_fleet_says(
 
 
 def licences(fake: FakeNvml) -> tuple[Any, ...]:
-    """Return the licensable features that a guest sees of its first GPU."""
+    """Return the licensable features of the first GPU, as the guest sees them."""
     (report,) = read_nvml(fake, sleep=lambda _: None).vgpu_guests.values()
     assert not isinstance(report.licences, Unavailable)
     return report.licences.features

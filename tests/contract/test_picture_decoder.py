@@ -1,4 +1,4 @@
-"""Every decoder: the same pictures at the same times, or a refusal that says why."""
+"""Every decoder returns the same pictures at the same times, or refuses with a reason."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ from .decoder_clips import CLIPS, Footage, footage
 
 
 class Downloaded(PictureDecoder[VideoFrame]):
-    """A GPU's pictures that stay on the device, brought to the host to be looked at."""
+    """Pictures on a GPU, which are copied to the host for comparison."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -62,7 +62,7 @@ class Downloaded(PictureDecoder[VideoFrame]):
 
 
 def _on_fake_device(*, has_kernel: bool) -> NvdecDecoder[VideoFrame]:
-    """Return the real decoder over a device that needs no GPU."""
+    """Return the real decoder on a device that needs no GPU."""
     driver = FakeCudaDriver()
     device, cuda = FakeNvdec(driver), Cuda(driver)
     unpacker = Unpacker(FakeCudaCore, cuda) if has_kernel else None
@@ -87,7 +87,7 @@ MAKERS: dict[str, Callable[[], PictureDecoder[VideoFrame]]] = {
 
 @pytest.fixture(scope="module", params=MAKERS)
 def decoder(request: pytest.FixtureRequest) -> PictureDecoder[VideoFrame]:
-    """One decoder for all tests, so leftovers of one test would affect the next."""
+    """One decoder for all tests, so leftovers of one test would affect the next test."""
     try:
         return MAKERS[request.param]()
     except DeviceError as error:
@@ -107,7 +107,7 @@ def clip(request: pytest.FixtureRequest, folder: Path) -> Footage:
 
 
 def _hashes(range_: DecodeRange, decoder: PictureDecoder[VideoFrame]) -> list[PictureHash]:
-    """Return the pictures at and after the entry: those before it are dropped."""
+    """Return the pictures from the entry on; earlier pictures are dropped."""
     found = [picture_hash(*entry) for entry in decode_range(range_, DecodeTally(), decoder)]
     if range_.entry is None or range_.entry.pts is None:
         return found
@@ -115,7 +115,7 @@ def _hashes(range_: DecodeRange, decoder: PictureDecoder[VideoFrame]) -> list[Pi
 
 
 def _ranges(decoder: PictureDecoder[VideoFrame], clip: Footage) -> list[DecodeRange]:
-    """Return a clip's ranges; skip the test if a real GPU has no engine for them."""
+    """Return the ranges of a clip; skip the test if a real GPU has no engine for them."""
     ranges = clip.ranges()
     try:
         next(decode_range(ranges[0], DecodeTally(), decoder), None)
@@ -127,7 +127,7 @@ def _ranges(decoder: PictureDecoder[VideoFrame], clip: Footage) -> list[DecodeRa
 
 
 def test_every_range_gives_softwares_pictures(decoder: PictureDecoder[VideoFrame], clip: Footage) -> None:
-    """From the beginning or from the middle, to the end or not: the same hashes at the same times, in order."""
+    """Ranges that begin anywhere and end anywhere give the same hashes at the same times, in order."""
     ranges = _ranges(decoder, clip)
     assert len(ranges) >= 6
     for range_ in ranges:
@@ -139,9 +139,9 @@ def test_every_range_gives_softwares_pictures(decoder: PictureDecoder[VideoFrame
 
 @pytest.mark.parametrize("by_packet", [True, False])
 def test_only_wanted_pictures_come(decoder: PictureDecoder[VideoFrame], clip: Footage, *, by_packet: bool) -> None:
-    """Any choice of a range's pictures is software's, whether or not packets that nothing wanted needs are left out."""
+    """Any choice of pictures of a range equals software's, with or without the packets that no wanted picture needs."""
     ranges = _ranges(decoder, clip)
-    chooser = random.Random(clip.path.name)  # noqa: S311 - no secret
+    chooser = random.Random(clip.path.name)  # noqa: S311 - not a secret
     for range_ in ranges:
         every = _hashes(range_, SOFTWARE)
         for count in (1, 2, len(every) // 2):
@@ -156,7 +156,7 @@ def test_only_wanted_pictures_come(decoder: PictureDecoder[VideoFrame], clip: Fo
 def _picture_facts(
     range_: DecodeRange, decoder: PictureDecoder[VideoFrame]
 ) -> tuple[list[tuple[object, ...]], DecodeTally]:
-    """Return what a decoder says of each picture, and what it counted."""
+    """Return what a decoder reports about each picture, and what it has counted."""
     tally = DecodeTally()
     with av.open(range_.source) as container:
         track = open_track(container, range_)
@@ -171,7 +171,7 @@ def _facts(picture: av.VideoFrame) -> tuple[object, ...]:
 
 
 def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder[VideoFrame], clip: Footage) -> None:
-    """Packet number, time, size, format and colours are software's; every picture is counted."""
+    """Packet number, time, size, format and colours equal software's, and every picture is counted."""
     range_ = _ranges(decoder, clip)[0]
     facts, tally = _picture_facts(range_, decoder)
     wanted, _ = _picture_facts(range_, SOFTWARE)
@@ -181,7 +181,7 @@ def test_a_picture_says_where_it_comes_from(decoder: PictureDecoder[VideoFrame],
 
 
 def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
-    """A range that is not read to its end changes nothing for the next one."""
+    """A range that is not read to its end does not affect the next range."""
     range_ = footage(folder, "h264-open.mp4").ranges()[0]
     wanted = _hashes(range_, SOFTWARE)
     for stop in (1, 5):
@@ -193,7 +193,7 @@ def test_who_stops_early_leaves_nothing_behind(decoder: PictureDecoder[VideoFram
 
 
 def test_many_threads_share_one_decoder(decoder: PictureDecoder[VideoFrame], folder: Path) -> None:
-    """Ranges of several tracks that are decoded at once do not affect each other."""
+    """Ranges of several tracks that are decoded at the same time do not affect each other."""
     names = ["h264-open.mp4", "hevc-10-open.mkv", "vp9-hidden.webm"]
     ranges = [range_ for name in names for range_ in footage(folder, name).ranges()[:4]]
     with ThreadPoolExecutor(4) as threads:
@@ -213,7 +213,7 @@ UNFIT = {
 def test_what_does_not_fit_is_refused_before_a_picture(
     decoder: PictureDecoder[VideoFrame], folder: Path, name: str, unfit: Clip
 ) -> None:
-    """A device refuses with a reason what it does not decode exactly; software decodes it."""
+    """A device refuses, with a reason, what it does not decode exactly; software decodes it."""
     range_ = _whole(make_clip(folder / name, unfit))
     if isinstance(decoder, SoftwareDecoder):
         assert len(_hashes(range_, decoder)) == 4

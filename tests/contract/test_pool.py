@@ -1,4 +1,4 @@
-"""The contract of ``Pool``, held against every implementation."""
+"""The contract of ``Pool``, tested on every implementation."""
 
 import asyncio
 import itertools
@@ -42,23 +42,23 @@ ENDLESS_S = 3600
 async def until_it_runs(*runs: WorkRun[Any]) -> None:
     """Wait until work reports frames."""
     async with asyncio.timeout(20):
-        # RunProgress is polled: there is no event to wait on.
+        # RunProgress must be polled, because there is no event.
         while not all(run.progress.frames for run in runs):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def test_returns_the_result(wide: Pool) -> None:
-    """The submitter gets the work's result."""
+    """The submitter gets the result of the work."""
     assert await wide.submit(works.Count(job="j", label="a", frames=7)) == 7
 
 
 async def test_says_how_many_slots_it_has(wide: Pool) -> None:
-    """A pool has as many slots as were asked for, also when the machine has fewer cores."""
+    """A pool has as many slots as requested, even if the machine has fewer cores."""
     assert wide.state.slots == WIDE
 
 
 async def test_every_slot_has_a_core(wide: Pool) -> None:
-    """Work of a job may keep as many cores busy as it has slots, or more."""
+    """The work of a job may keep at least as many cores busy as the job has slots."""
     wide.set_demand("j", plain_demand("j", WIDE))
     async with asyncio.timeout(20):
         await more_slots(wide, "j", WIDE - 1)
@@ -67,26 +67,26 @@ async def test_every_slot_has_a_core(wide: Pool) -> None:
 
 
 async def test_nothing_speaks_against_what_it_can_do(wide: Pool) -> None:
-    """A pool of processors has room for software's work, and says nothing of GPUs to those that want none."""
+    """A pool of processors accepts software work, and mentions no GPU to jobs that want none."""
     assert await wide.preview(plain_demand("j", 4)) == PlacementPreview()
     assert (await wide.preview(replace(plain_demand("j", 4), needs_gpu=True))).never
 
 
 async def test_starting_twice_is_starting_once(narrow: Pool) -> None:
-    """A second start does nothing more."""
+    """A second start does nothing."""
     await narrow.start()
     assert await narrow.submit(works.Count(job="j", label="a")) == 1
 
 
 async def test_runs_in_order_of_submission(narrow: Pool) -> None:
-    """With one slot, work begins in the order in which it was submitted, each after the one before has ended."""
+    """With one slot, work runs in order of submission, each piece after the one before has ended."""
     submitted = (works.Dwell(job="j", label=f"{i}", seconds=0.02) for i in range(6))
     spans = await asyncio.gather(*(narrow.submit(work) for work in submitted))
     assert all(former[1] <= later[0] for former, later in itertools.pairwise(spans))
 
 
 async def test_never_exceeds_its_slots(wide: Pool) -> None:
-    """No more pieces of work run at any time than there are slots, and as many do."""
+    """At no time does more work run than there are slots, and at some time all slots are used."""
     submitted = (works.Dwell(job="j", label=f"{i}", seconds=0.2) for i in range(3 * WIDE))
     spans = await asyncio.gather(*(wide.submit(work) for work in submitted))
     at_once = [sum(began <= start < ended for began, ended in spans) for start, _ in spans]
@@ -106,7 +106,7 @@ async def test_carries_arrays(narrow: Pool, length: int) -> None:
     ids=lambda error: type(error).__name__,
 )
 async def test_errors_keep_their_type(narrow: Pool, error: CodecfleetError) -> None:
-    """A codecfleet error arrives as what it was raised as: type, message and next step."""
+    """An error of codecfleet arrives with the same type, message and next step."""
     with pytest.raises(type(error)) as caught:
         await narrow.submit(works.RaiseError(job="j", label="a", error=error))
     assert type(caught.value) is type(error)
@@ -123,14 +123,14 @@ async def test_errors_keep_their_type(narrow: Pool, error: CodecfleetError) -> N
 async def test_foreign_exceptions_are_named(
     narrow: Pool, kind: type[BaseException], error: type[CodecfleetError], words: str
 ) -> None:
-    """An error that is not codecfleet's is named, a lack of memory as what may be tried again; the slot is free."""
+    """An error that codecfleet does not define is named; after a lack of memory, the work may be tried again."""
     with pytest.raises(error, match=words):
         await narrow.submit(works.Raise(job="j", label="a", error=kind))
     assert await narrow.submit(works.Count(job="j", label="b")) == 1
 
 
 async def test_cancelled_while_queued_never_runs(narrow: Pool, tmp_path: Path) -> None:
-    """Work that is cancelled before its turn leaves no trace, and those behind it move up."""
+    """Work that is cancelled while it waits leaves no trace, and later work moves up."""
     running = narrow.submit(works.Dwell(job="j", label="a", seconds=0.5))
     await until_it_runs(running)
     trace = tmp_path / "trace"
@@ -146,7 +146,7 @@ async def test_cancelled_while_queued_never_runs(narrow: Pool, tmp_path: Path) -
 
 @pytest.mark.parametrize("constraints", [UNCONSTRAINED, ALONE], ids=["beside others", "alone"])
 async def test_cancelled_while_running_frees_its_slot(narrow: Pool, constraints: Constraints) -> None:
-    """Cancelling stops the work, also in a separate process, and its slot serves the next work."""
+    """Cancelling stops the work, even in a separate process, and its slot serves the next work."""
     running = narrow.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S, constraints=constraints))
     await until_it_runs(running)
     running.cancel()
@@ -155,7 +155,7 @@ async def test_cancelled_while_running_frees_its_slot(narrow: Pool, constraints:
 
 
 async def test_cancelled_as_soon_as_submitted(narrow: Pool) -> None:
-    """A cancellation that chases its submission wins, whatever overtakes what on the way."""
+    """A cancellation soon after the submission always takes effect, whatever overtakes what."""
     for i in range(20):
         chased = narrow.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S))
         for _ in range(i % 5):
@@ -179,7 +179,7 @@ async def test_a_run_says_where_it_is(narrow: Pool) -> None:
 
 
 async def test_a_result_has_an_origin(narrow: Pool) -> None:
-    """Its worker is known, and can be blamed for it."""
+    """The worker of a result is known, and can be blamed for the result."""
     run = narrow.submit(works.Count(job="j", label="a"))
     await run
     assert run.origin is not None
@@ -189,7 +189,7 @@ async def test_a_result_has_an_origin(narrow: Pool) -> None:
 
 
 async def test_a_run_that_is_given_up_ends_at_once(narrow: Pool) -> None:
-    """Its submitter gets the reason, and the pool goes on; giving up work that does not run has no effect."""
+    """The submitter gets the reason, and the pool continues; giving up work that does not run has no effect."""
     hung = narrow.submit(works.Dwell(job="j", label="a", seconds=1))
     waiting = narrow.submit(works.Count(job="j", label="b"))
     await until_it_runs(hung)
@@ -202,7 +202,7 @@ async def test_a_run_that_is_given_up_ends_at_once(narrow: Pool) -> None:
 
 
 async def test_the_state_says_when_it_is_another(wide: Pool) -> None:
-    """A demand that gets slots wakes who waits for the state to change."""
+    """A demand that gets slots wakes tasks that wait for the state to change."""
     wide.set_demand("new", plain_demand("new", 2))
     async with asyncio.timeout(20):
         await more_slots(wide, "new", 0)
@@ -211,7 +211,7 @@ async def test_the_state_says_when_it_is_another(wide: Pool) -> None:
 
 
 async def test_a_second_run_never_shares_the_station_of_the_first(wide: Pool) -> None:
-    """With one station it waits for the first to end."""
+    """If there is only one station, a second run waits for the first to end."""
     first = wide.submit(works.Dwell(job="j", label="a", seconds=0.5))
     await until_it_runs(first)
     second = wide.submit(works.Dwell(job="j", label="a again", apart_from="a", seconds=0))
@@ -219,7 +219,7 @@ async def test_a_second_run_never_shares_the_station_of_the_first(wide: Pool) ->
 
 
 async def test_errors_say_where(narrow: Pool) -> None:
-    """An error of the work names the worker, for what is tried next; away from it means so only if there are others."""
+    """An error names the worker; work that avoids that worker still runs there if there is no other."""
     with pytest.raises(EncoderFailed) as caught:
         await narrow.submit(works.RaiseError(job="j", label="a", error=EncoderFailed("no frame came out")))
     assert caught.value.where
@@ -230,7 +230,7 @@ async def test_errors_say_where(narrow: Pool) -> None:
 
 
 async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(wide: Pool) -> None:
-    """A device that fails under work in a separate process affects neither its neighbours nor later work."""
+    """A device that fails under work in a separate process affects neither other work nor later work."""
     beside = wide.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until_it_runs(beside)
     breaks = works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus"), constraints=ALONE)
@@ -244,13 +244,13 @@ async def test_what_breaks_while_it_runs_alone_breaks_nothing_else(wide: Pool) -
 
 
 async def test_serves_many_at_once(wide: Pool) -> None:
-    """Hundreds of submissions at once all come back, each with its own result."""
+    """Hundreds of submissions at once all return, each with its own result."""
     submitted = (works.Count(job="j", label=f"{i}", frames=i) for i in range(200))
     assert await asyncio.gather(*(wide.submit(work) for work in submitted)) == list(range(200))
 
 
 async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
-    """Running and queued work ends with Cancelled; closing again, or at the same time, is fine; no work is taken."""
+    """Running and queued work ends with Cancelled; closing again is allowed; no more work is accepted."""
     pool = await make_pool(1)
     running = pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     queued = pool.submit(works.Count(job="j", label="b"))
@@ -266,6 +266,6 @@ async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
 
 @pytest.mark.parametrize("slots", [0, -1])
 async def test_refuses_to_have_no_slots(make_pool: MakePool, slots: int) -> None:
-    """A pool without slots would wait without end."""
+    """A pool without slots is refused, because work would wait for ever."""
     with pytest.raises(UsageError, match="at least one slot"):
         await make_pool(slots)

@@ -1,7 +1,7 @@
-"""What codecfleet needs of Ray, asked of the installed one: in private ways where Ray has them, and in public ones.
+"""What codecfleet needs from Ray, tested on the installed Ray: through its internals if it has them, and without.
 
-``make ray-contract`` asks it of the oldest Ray that is allowed and of the newest there is, too. A quick test of each
-private way, and of its absence, is in tests/unit/cluster/ray.
+``make ray-contract`` also tests the oldest allowed and the newest Ray. Quick tests of each internal part, and of its
+absence, are in tests/unit/cluster/ray.
 """
 
 import json
@@ -146,7 +146,7 @@ asyncio.run(main())
 
 @dataclass
 class Asked:
-    """The program's results on a cluster; ``is_private`` if Ray's internals were used."""
+    """The results of the program on a cluster; ``is_private`` is whether Ray's internals were used."""
 
     cluster: RayCluster
     is_private: bool
@@ -159,26 +159,26 @@ class Asked:
     ids=["private", "public"],
 )
 def asked(request: pytest.FixtureRequest) -> Iterator[Asked]:
-    """The program on a head and a node of two CPUs: all processes use private ways, or none does."""
+    """The program on a head and a node with two CPUs; either all processes use Ray's internals, or none does."""
     with ray_cluster(2, env={SWITCH: request.param}) as cluster:
         found = json.loads(cluster.python(PROGRAM, timeout_s=LIMIT_S).splitlines()[-1])
         yield Asked(cluster, request.param != OFF, found)
 
 
 def test_what_is_kept_outlives_its_writer(asked: Asked) -> None:
-    """Values and claims, by key and prefix: a key is claimed once, by whichever program comes first."""
+    """Values and claims, by key and by prefix; a key is claimed once, by the first program."""
     assert asked.found["kept"] == [None, True, False]
     recalled = json.loads(asked.cluster.python(PROGRAM, "again", timeout_s=LIMIT_S).splitlines()[-1])
     assert recalled == ["last", ["contract/term/1"], False]
 
 
 def test_a_reservation_is_on_its_node_and_found_by_name(asked: Asked) -> None:
-    """An actor starts inside it; a node's free CPUs are those that are left, where Ray reports them, else all."""
+    """An actor starts inside a reservation; if Ray reports free CPUs, the node then has fewer."""
     assert asked.found["reserved"] == [True, [["a"], True], 1 if asked.is_private else 2, True]
 
 
 def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
-    """Its errors arrive unchanged; its death, or a failed start, is distinguished from them in one line."""
+    """Errors of an actor arrive unchanged; its death, or a failed start, differs from them and is one line."""
     assert asked.found["lived"] == {
         "answer": 5,
         "failed": ["code", "KeyError", "KeyError: 'contract'"],
@@ -189,17 +189,17 @@ def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
 
 
 def test_a_function_runs_on_the_node_that_is_named(asked: Asked) -> None:
-    """A process of Ray knows its node, its cluster, the GPUs that its node was shown, and its logs."""
+    """A process of Ray knows its node, its cluster, the GPUs that its node was given, and its logs."""
     assert asked.found["ran"] == [42, True, None, True, True]
 
 
 def test_a_cluster_that_does_not_grow_has_no_autoscaler_that_knows_labels(asked: Asked) -> None:
-    """Whether Ray can be asked or not; only then it says what it was asked for."""
+    """The cluster has no autoscaler, whether Ray can be asked or not."""
     assert asked.found["scaling"] == [False, asked.is_private]
 
 
 def test_a_draining_node_is_known_where_ray_can_be_asked(asked: Asked) -> None:
-    """Without private ways its end comes unannounced: what runs there is done again elsewhere."""
+    """A draining node is known only through Ray's internals; otherwise its end comes unannounced."""
     assert asked.found["drained"] is asked.is_private
 
 
@@ -216,7 +216,7 @@ def test_a_stranger_is_kept_out_in_one_line(asked: Asked) -> None:
 
 
 def test_no_port_for_ray_client_is_open() -> None:
-    """The hook closes it, whatever Ray calls the field; without the hook a head listens there."""
+    """The hook closes the port, whatever Ray calls the field; without the hook, a head listens on the port."""
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with ray_head(*SMALL, env=path) as head:
         until_s = time.monotonic() + UP_S

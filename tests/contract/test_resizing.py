@@ -1,4 +1,4 @@
-"""What asking a cluster for nodes promises: of the cluster in memory, and of Ray's second autoscaler."""
+"""The promises of requests for nodes: of the cluster in memory, and of Ray's autoscaler v2."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from . import resizing
 
 
 async def test_the_cluster_in_memory_keeps_the_promises() -> None:
-    """Nodes come as they are wanted, end as they are named, stay while in use; too many are refused, all of them."""
+    """Nodes join on request, end when named, and stay while in use; a request for too many is refused as a whole."""
     backend = FakeClusterBackend(())
     backend.offers = {resizing.GROUP: resizing.MOST}
     await resizing.check(backend)
@@ -20,6 +20,6 @@ async def test_the_cluster_in_memory_keeps_the_promises() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_rays_autoscaler_keeps_the_promises() -> None:
-    """The same, with nodes that its fake provider starts on this machine."""
+    """Ray's autoscaler keeps the same promises, with nodes that its fake provider starts on this machine."""
     with autoscaled_cluster({resizing.GROUP: resizing.MOST}) as cluster:
         assert cluster.program(resizing.__file__) == resizing.KEPT

@@ -25,10 +25,10 @@ FINAL = {
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("arguments", [("it broke",), ("it broke: 'ü' \n", "Fix it.")])
 def test_every_error_survives_pickling(kind: type[CodecfleetError], arguments: tuple[str, ...]) -> None:
-    """Type, arguments, both texts and notes are the same on the other side of a process boundary."""
+    """After pickling, an error has the same type, arguments, texts and notes."""
     error = kind(*arguments)
     error.add_note("where it happened")
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - bytes from this test
     assert type(again) is kind
     assert (again.args, str(again), again.message, again.next_step) == (
         error.args,
@@ -41,7 +41,7 @@ def test_every_error_survives_pickling(kind: type[CodecfleetError], arguments: t
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_an_error_reads_as_one_text(kind: type[CodecfleetError]) -> None:
-    """``str`` gives what went wrong and then what to do; without the second, just the first."""
+    """``str`` returns the failure and then the next step; without a next step, only the failure."""
     assert str(kind("it broke", "Fix it.")) == "it broke. Fix it."
     assert str(kind("it broke")) == "it broke"
 
@@ -51,20 +51,20 @@ def test_an_error_reads_as_one_text(kind: type[CodecfleetError]) -> None:
     [("UsageError", 2), ("InputError", 3), ("RequestError", 4), ("WorkError", 5), ("Cancelled", 130)],
 )
 def test_exit_codes_go_by_family(family: str, code: int) -> None:
-    """Every class of a family has the family's exit code."""
+    """Every class in a family has the exit code of the family."""
     members = [kind for kind in CLASSES if issubclass(kind, getattr(errors, family))]
     assert members
     assert {kind.exit_code for kind in members} == {code}
 
 
 def test_everything_public_is_in_the_tree() -> None:
-    """``__all__`` is exactly the classes there are, and each is documented."""
+    """``__all__`` has exactly the classes of the module, and each is documented."""
     assert set(errors.__all__) == {kind.__name__ for kind in CLASSES} | {"Retry"}
     assert all(kind.__name__ in (errors.__doc__ or "") and kind.__doc__ for kind in CLASSES)
 
 
 def test_only_what_may_succeed_is_tried_again() -> None:
-    """Bad inputs and bad requests are never retried, but for an output that another process still holds."""
+    """Bad inputs and bad requests are never tried again, except an output that another process still uses."""
     may = {kind for kind in CLASSES if kind.retry is not Retry.NEVER}
     elsewhere = errors.WorkerLost | errors.EncoderFailed | errors.DeviceError | errors.DeadlineMissed
     elsewhere |= errors.ObjectStoreFull | errors.OutputInUse
@@ -72,7 +72,7 @@ def test_only_what_may_succeed_is_tried_again() -> None:
 
 
 def test_the_page_on_errors_knows_every_one(repository: Path) -> None:
-    """docs/errors.md names each error a user can meet with its exit code, and no other."""
+    """docs/errors.md has each error that a user can meet, with its exit code, and no other error."""
     page = (repository / "docs" / "errors.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, flags=re.MULTILINE))
     families = {"CodecfleetError", "InputError", "RequestError"}
@@ -80,7 +80,7 @@ def test_the_page_on_errors_knows_every_one(repository: Path) -> None:
 
 
 def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
-    """Yield (place, class, call) of every place in the product that makes one of our errors."""
+    """Yield (place, class, call) for every place in the product that makes one of our errors."""
     names = {kind.__name__ for kind in CLASSES}
     for folder in ("actors", "cluster", "jobs", "codecfleet"):
         for path in sorted((repository / folder).rglob("*.py")):
@@ -90,9 +90,9 @@ def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def test_errors_say_what_to_do_next(repository: Path) -> None:
-    """Every error that can end a command says what to do next, wherever in the product it comes from.
+    """Every error that can end a command has a next step, wherever in the product it is raised.
 
-    Exceptions: wrong use of the API, a cancellation, and what is retried.
+    Exceptions are wrong use of the API, cancellations, and errors after which the work is tried again.
     """
     silent = [
         f"{place} {name}"

@@ -1,4 +1,4 @@
-"""The program of a host: it starts the workers before it loads anything else."""
+"""The program of a host, which starts the workers before it loads anything else."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from ..pool import ClientName
 def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
     """Start this machine's workers, which load while this process loads.
 
-    Return a function that hands them out; None if work has to wait for Ray.
+    Return a function that returns these workers, and then new ones, one per call; None if work has to wait for Ray.
     """
     if dlas or not may_begin_without_ray(address):
         return None
@@ -25,9 +25,9 @@ def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable
 
 
 def main() -> None:
-    """Run a host. Its settings are ``[address, slots, dlas, [fleet, number], idle time in seconds]``.
+    """Run a host with the settings ``[address, slots, dlas, [fleet, number], idle time in seconds]``.
 
-    A host with an idle time is a warm fleet; any other host serves the fleet that started it.
+    A host with an idle time is a warm fleet; any other host serves the fleet that started the host.
     """
     end, (address, slots, dlas, name, idle_s) = begin()
     if idle_s is not None:
@@ -41,6 +41,6 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Leave the current folder, so that it can be unmounted; programs send absolute file names."""
+    """Leave the current folder, so that its file system can be unmounted; programs send absolute file names."""
     sys.path[:] = [os.path.abspath(each) for each in sys.path]  # noqa: PTH100 - "" is the current folder
     os.chdir("/")

@@ -41,10 +41,13 @@ async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
 
 
 async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) -> None:
-    """Serve as the user's warm fleet until told to end, or tell ``starter`` which warm fleet already runs."""
+    """Serve as the user's warm fleet until told to end.
+
+    If a warm fleet of this code already runs, only tell ``starter`` which process it is.
+    """
     name = code_name()
     try:
-        with locked_place() as place:  # held until this fleet listens, so that others find it
+        with locked_place() as place:  # held until this fleet listens, so that no second fleet starts
             if (other := greeted(place, name)) is not None:
                 other.end.close()
                 _tell(starter, other.process, other.greeting, is_new=False)
@@ -63,9 +66,9 @@ async def serve_many(pool: LeasedPool, idle_s: float, starter: socket.socket) ->
 
 
 class Keeper:
-    """Greets each program that connects to ``listener``, and lets it use a started pool.
+    """Greets each program that connects to ``listener``, and lets the program use a started pool.
 
-    When it ends, it calls ``leave`` and closes the listener and the pool.
+    At the end, calls ``leave`` and closes the listener and the pool.
     """
 
     def __init__(
@@ -83,11 +86,11 @@ class Keeper:
         self._idle: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        """Make ``run`` return; connected programs lose their running work, as when a host dies."""
+        """Make ``run`` return; connected programs lose their running work, as they do when a host dies."""
         self._over.set()
 
     async def run(self) -> None:
-        """Serve until ``stop``, or until no program has been connected for ``idle_s`` of the greeting."""
+        """Serve until ``stop`` is called, or until no program has been connected for the greeting's ``idle_s``."""
         self._wait_idle()
         self._sessions.spawn("waiting for programs", self._accept())
         try:
@@ -165,7 +168,7 @@ def _tell(starter: socket.socket, process: int, greeting: Greeting, *, is_new: b
 
 
 def _leave(name: str, inode: int) -> None:
-    """Remove this fleet's socket, and also the directory if it is empty and no other fleet is starting there."""
+    """Remove this fleet's socket; then remove the directory if it is empty and no other fleet is starting there."""
     with suppress(OSError, CodecfleetError), MeetingPlace.open(make=False) as place:
         if place.inode(name) == inode:
             place.remove(name)

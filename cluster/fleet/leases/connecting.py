@@ -1,6 +1,6 @@
 """Connects a pool to a cluster's supervisor, or to a supervisor in this process that manages only this machine.
 
-Local work may begin before Ray starts. Ray is imported late, because it reads its settings during the import.
+Local work may begin before Ray starts. Ray reads its settings when it is imported, so it is imported late.
 """
 
 import asyncio
@@ -54,8 +54,8 @@ def connecting_pool(
         dlas: how many DLAs of this machine run networks; only for an embedded Ray, whose workers then start with the
             first work.
         name: this client's name at a cluster's supervisor.
-        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs save time.
-            None: Ray starts first.
+        start_process: starts a worker's process on this machine; a private Ray then starts only if GPUs save time. If
+            this is None, Ray starts first.
     """
     if start_process is not None:
         return LeasedPool(partial(_reach_here, slots, partial(_connect, address), start_process), slots, name=name)
@@ -76,11 +76,14 @@ async def _reach(address: str | None, slots: int | None, dlas: int) -> Ground:
 SLOTS_MAX = 1024
 """More than the cores of any machine with a private Ray."""
 PRIVATE = SupervisorSettings(idle_release_s=None, device_wait_s=5.0)
-"""A private Ray keeps its workers, since no other program could use their devices; no machine joins it."""
+"""A private Ray keeps its workers, since no other program could use their devices. No machine joins a private Ray."""
 
 
 def ground_on(connection: "Connection", slots: int | None, *, dlas: int = 0) -> Ground:
-    """Return the ground of a pool on an open connection, which outlives the pool; only a private Ray uses ``slots``."""
+    """Return the ground of a pool on an open connection; only a private Ray uses ``slots``.
+
+    The connection stays open when the pool closes.
+    """
     if not connection.is_private:
         supervisor = ActorClient(settings_from(os.environ), policy_from(os.environ))
         return Ground(supervisor=supervisor, notes=lambda: connection.notes)
@@ -94,7 +97,7 @@ async def _reach_here(
 ) -> Ground:
     """Return the ground of a pool on this machine.
 
-    CPU workers are child processes; Ray starts if GPU workers save time.
+    CPU workers are child processes. Ray starts only if GPU workers would save time.
     """
     cores = slots or max(1, machine.cores())
     late = LateRay(cores, connect, has_gpus=can_load_nvml())

@@ -1,4 +1,4 @@
-"""The demands of a client's jobs, and each job's share of the grants; without I/O."""
+"""The demands of a client's jobs, and each job's share of the granted slots. Does no I/O."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,14 +14,14 @@ from .late_ray import LateRay
 from .leases import Leases
 
 CORES_OF_A_SLOT: Final = 2
-"""The most cores per slot if a user limits the slots."""
+"""The most cores for each slot if a user limits the slots."""
 _BROKEN: Final = (
     "Run `codecfleet doctor` on the devices' machine and read its kernel log, or run without these devices."
 )
 
 
 class Demands:
-    """The demands of a client's jobs; one job gets at most ``slots_max`` slots (None: no limit)."""
+    """The demands of a client's jobs. One job gets at most ``slots_max`` slots; None means no limit."""
 
     def __init__(self, slots_max: int | None) -> None:
         self._slots_max = slots_max
@@ -45,7 +45,7 @@ class Demands:
         self._later.clear(job)
 
     def reported(self, leases: Leases, late: LateRay | None) -> tuple[JobReport, ...]:
-        """Return the jobs that have a demand or work, as they are reported to the supervisor."""
+        """Return the jobs to report to the supervisor: those with a demand or with work."""
         outstanding = leases.outstanding()
         plain = {name: plain_demand(name, count, self._slots_max) for name, count in outstanding.items()}
         wanted = self._demands
@@ -58,11 +58,11 @@ class Demands:
         )
 
     def reported_later(self) -> tuple[Demand, ...]:
-        """Return the later demands of batches, as they are reported to the supervisor."""
+        """Return the batches' later demands to report to the supervisor."""
         return tuple(map(with_pyav, self._later.reported(self._demands, self._slots_max)))
 
     def state(self, ground: Ground, grants: Grants, leases: Leases, failure: CodecfleetError | None) -> PoolState:
-        """Return the pool's state; ``failure`` is the reason why no work will ever run, if there is one."""
+        """Return the pool's state; ``failure`` is why no work will ever run, or None."""
         capacity = grants.capacity_slots
         slots = capacity if self._slots_max is None else min(capacity, self._slots_max)
         held = {name: leases.slots_for(name) for name in {*self._demands, *leases.outstanding(), *grants.waiting}}
@@ -81,9 +81,10 @@ class Demands:
         return PoolState(slots, ground.notes(), {name: job_state(name) for name in held}, job_state(""))
 
     def _cores(self, job: str, slots: int, *, idle: int, is_alone: bool) -> int:
-        """Return how many cores a job may use: its slots, plus idle cores (on a cluster, at most one per slot).
+        """Return how many cores a job may use: one for each slot, plus idle cores.
 
-        If a user limits the slots of the pool or the job, the job gets at most two cores for each slot of the limit.
+        On a cluster, a job uses at most one idle core for each slot. If a user limits the slots of the pool or the job,
+        the job gets at most two cores for each slot of the limit.
         """
         found = slots + (idle if is_alone else min(idle, slots))
         demand = self._demands.get(job)
@@ -93,12 +94,12 @@ class Demands:
     def broken(self, grants: Grants, job: str) -> FleetUnavailable | None:
         """Return why the devices that a job needs are lost; None if the devices work."""
         demand = self._demands.get(job)
-        # The grants may answer an earlier demand of the job, which now continues in software because NVENC has failed.
+        # The reason may belong to an earlier demand: the job may now continue in software because NVENC has failed.
         reason = grants.broken.get(job, "") if demand is not None and demand.needs_devices else ""
         return FleetUnavailable(reason, _BROKEN) if reason else None
 
     def _never(self, grants: Grants, job: str) -> CodecfleetError | None:
-        """Return why a job will never get slots; None while the job may get slots."""
+        """Return why a job will never get slots; None if it may still get slots."""
         if (lost := unrecoverable(grants) or self.broken(grants, job)) is not None:
             return lost
         if reason := grants.refused.get(job):
@@ -119,5 +120,5 @@ def with_pyav(demand: Demand) -> Demand:
 
 
 def _at_least(demand: Demand, tasks: int) -> Demand:
-    """Return a demand for at least ``tasks`` slots: besides segments, audio tracks and retries need slots."""
+    """Return a demand for at least ``tasks`` slots, since audio tracks and retries need slots too."""
     return replace(demand, segments=demand.segments + (PLAIN_FRAMES,) * (tasks - len(demand.segments)))

@@ -1,4 +1,4 @@
-"""What a pool connects to: a supervisor, and the properties of the machines that it manages."""
+"""Describes what a pool connects to: a supervisor, and properties of the machines that it manages."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ async def _release_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """A connected supervisor, and the properties that a pool needs to know of the supervisor's machines."""
+    """A connected supervisor, and what a pool needs to know about the supervisor's machines."""
 
-    supervisor: SupervisorClient  # opened and closed by the pool
-    eager: int = 0  # how many slots get workers at once, which stay; 0: workers start with the first job
+    supervisor: SupervisorClient  # the pool opens and closes the supervisor
+    eager: int = 0  # how many slots get permanent workers at once; with 0, workers start with the first job
     is_alone: bool = False  # no other client has workers on these machines
-    late: LateRay | None = None  # a private Ray that starts with the first long job; None: Ray already runs
+    late: LateRay | None = None  # a private Ray that starts with the first long job; None if Ray already runs
     notes: Callable[[], tuple[str, ...]] = tuple  # returns lines for every job's report
-    killed_for_memory: Callable[[], bool] = bool  # returns whether the OOM killer explains the death of a worker
+    killed_for_memory: Callable[[], bool] = bool  # returns whether the OOM killer explains a worker's death
     release: Callable[[], Awaitable[None]] = _release_nothing  # called after the supervisor is closed
 
     async def reach(self) -> Self:
-        """Return this ground, which is already connected."""
+        """Return this ground, which is connected already."""
         return self

@@ -1,4 +1,4 @@
-"""A client's records of workers: their handles, whether they have completed work, and the faults of their devices."""
+"""A client's records of workers: handles, completed work, and faults of devices."""
 
 import asyncio
 import itertools
@@ -19,7 +19,8 @@ from ..run import Doubt
 from .leases import Lose, keep
 
 REPEATED: Final = 16
-"""How many of the last faults each report repeats: a report may be lost. The supervisor counts each fault once."""
+"""How many of the last faults each report repeats, since a report may be lost. The supervisor counts each fault
+once."""
 PROGRESS_ANSWER_S: Final = 1.0
 """How long a worker may take to report the progress of its work."""
 AFTER_A_DEATH: Final = "Submit the same work again; the pool starts another process."
@@ -28,7 +29,10 @@ _NO_ROOM: Final = "Free space in Ray's folder (RAY_TMPDIR, else /tmp), on the wo
 
 
 class KnownWorkers:
-    """Workers by name; a name is never reused for another process. ``killed_for_memory`` is that of ``Ground``."""
+    """Workers by name; ``Ground`` documents ``killed_for_memory``.
+
+    A new process never gets the name of an earlier one.
+    """
 
     def __init__(self, handle: Callable[[WorkerId], Awaitable[Worker]], killed_for_memory: Callable[[], bool]) -> None:
         self._handle = handle
@@ -52,13 +56,13 @@ class KnownWorkers:
         return self._handles[worker]
 
     def reached(self, worker: WorkerId) -> Worker | None:
-        """Return the handle of a worker if it was fetched before, else None."""
+        """Return the handle of a worker if it has been fetched, otherwise None."""
         return self._handles.get(worker)
 
     async def frames(self, worker: WorkerId) -> Mapping[str, int]:
-        """Return how many frames each run of a worker has done; empty if the worker does not answer."""
+        """Return how many frames each run of a worker has finished; empty if the worker does not answer."""
         if (handle := self._handles.get(worker)) is not None:
-            with suppress(Exception):  # other code notices a lost worker
+            with suppress(Exception):  # other code notices the loss of a worker
                 return (await asyncio.wait_for(handle.heartbeat(), PROGRESS_ANSWER_S)).progress
         return {}
 
@@ -80,7 +84,7 @@ class KnownWorkers:
         keep(self._out_of_memory, worker, value=True)
 
     def loss(self, lost: Lose) -> WorkerLost:
-        """Return the error of a dead worker's work; one OOM kill explains the loss of all its work."""
+        """Return the error for a dead worker's work; one OOM kill explains the loss of all work in the worker."""
         worker, reason = lost.worker, lost.reason
         if lost.broken:
             message = f"worker {worker} ended because its device failed: {reason}"
@@ -92,7 +96,7 @@ class KnownWorkers:
         return WorkerOutOfMemory(f"worker {worker} was OOM-killed while running", _AFTER_AN_OOM)
 
     def ended(self, work: Work[Any], worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Note a device fault during work that ran alone; refused sessions and lack of memory do not count."""
+        """Note a device fault if the failed work ran alone; refused sessions and lack of memory do not count."""
         error = outcome.error
         if work.constraints.alone and isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
             self._note(Doubt(worker, work.file, error.message, is_wrong=False), is_doubtful=False)
@@ -115,7 +119,7 @@ class KnownWorkers:
 
 
 def lost_in_transit(label: str, failure: LossScope, reason: str) -> WorkError:
-    """Return the error of work whose result was lost although its worker lives."""
+    """Return the error for work whose result was lost although the worker lives."""
     match failure:
         case LossScope.RESULT:
             return WorkerLost(f"the result of {label} was lost: {reason}", AFTER_A_DEATH)

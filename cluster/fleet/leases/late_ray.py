@@ -1,4 +1,4 @@
-"""Starts this machine's private Ray, which GPU workers need, with the first job that is long enough to benefit."""
+"""Starts this machine's private Ray, which GPU workers need, with the first job that is long enough to profit."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from ...ray.embedded import Connection
 
 RAY_S: Final = 5.0
-"""How long Ray and a GPU's worker take to start while other work runs."""
+"""How long Ray and the first GPU worker take to start while other work runs."""
 SOONER: Final = "the CPU finishes it before a GPU's worker process starts"
 """Why a short job uses no GPU."""
 
 
 def gpus_pay(demand: Demand, slots: int) -> bool:
-    """Return whether a job that may use GPUs runs longer in software than GPUs take to start; True if unknown."""
+    """Return whether GPUs can start before the CPU would finish this job; True if the job's speed is unknown."""
     fps = usual_fps(demand)
     lasts = fps == 0.0 or sum(demand.segments) / fps > RAY_S * min(slots, len(demand.segments))
     return demand.may_use_gpu and lasts
 
 
 class LateRay:
-    """This machine's private Ray, which may never start. Used from one event loop.
+    """This machine's private Ray, which may never start. Use it from one event loop.
 
     ``slots`` is how many slots the worker processes have; ``reach`` starts Ray.
     """
@@ -49,16 +49,16 @@ class LateRay:
         return () if self._connection is None else self._connection.notes
 
     def bounded(self, demand: Demand) -> Demand:
-        """Return a demand, limited to software until a job is long enough for GPUs."""
+        """Return a demand; once a job is long enough for GPUs, demands are no longer limited to software."""
         self._is_wanted = self._is_wanted or self._wants_ray(demand)
         return self.followed(demand)
 
     def followed(self, demand: Demand) -> Demand:
-        """Return a demand under the present limit, which this call never lifts."""
+        """Return a demand under the current limit, without lifting the limit."""
         return demand if self._is_wanted else self._in_software(demand)
 
     def previewed(self, demand: Demand) -> Demand:
-        """Return the same demand as ``bounded``, without lifting the limit for later demands."""
+        """Return what ``bounded`` would return, without lifting the limit for later demands."""
         return demand if self._is_wanted or self._wants_ray(demand) else self._in_software(demand)
 
     def _wants_ray(self, demand: Demand) -> bool:
@@ -89,7 +89,7 @@ class LateRay:
             raise
 
     async def close(self) -> None:
-        """End Ray, even while it is starting. Idempotent."""
+        """End Ray, even if it is still starting. Idempotent."""
         if self._starting is not None:
             await self._starting.cancel()
         if self._connection is not None:

@@ -25,15 +25,16 @@ from .known_workers import KnownWorkers
 from .leases import Leases
 
 PROBE_QUESTIONS = 6
-"""How often a preview is requested while GPUs are probed; the supervisor holds each call for 10 s."""
+"""How many times a preview is requested while GPUs are probed; the supervisor holds each call for 10 s."""
 DEPARTURE_S = 0.5
 """How long to wait for the supervisor to record that this client leaves."""
 ANSWER_S = 15.0
-"""How long an answer may take: a supervisor needs seconds to restart."""
+"""How long an answer may take; a supervisor needs seconds to restart."""
 RENEW_S = 1.0
 """How long the supervisor may hold a report while nothing changes."""
 COALESCE_S = 0.005
-"""How long changes are collected into one report, for each reported job: long reports cost more to read."""
+"""How long changes are collected before a report, multiplied by the number of reported jobs, since long reports cost
+more to read."""
 CALLS_AT_ONCE = 2
 DEFECTS_MAX = 3
 AGAIN_S = 0.2
@@ -44,11 +45,10 @@ LOST_PATIENCE_S = 60.0
 
 
 class LeaseClient:
-    """A pool's connection to its supervisor and its workers, with the newest ``grants``.
+    """A pool's connection to a supervisor and its workers, with the newest ``grants``.
 
     ``on_grants`` is called after each change of the grants. If the supervisor stays out of reach, the grants become
-    unrecoverable; ``lost`` then says why, and a new connection may succeed. Reports describe ``demands`` and
-    ``leases``.
+    unrecoverable and ``lost`` says why; a new connection may succeed. Reports describe ``demands`` and ``leases``.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class LeaseClient:
     async def enter(self) -> None:
         """Connect to the supervisor, and end the fleet's earlier connections there.
 
-        Retries for ``LOST_PATIENCE_S``, because a supervisor that does not answer may be restarting on another node.
-        Raises FleetUnavailable.
+        A supervisor that does not answer may be restarting on another node, so this tries again for
+        ``LOST_PATIENCE_S``. Raises FleetUnavailable.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + LOST_PATIENCE_S
@@ -100,7 +100,7 @@ class LeaseClient:
         self.files_address = self.supervisor.files_address(str(self._name))
 
     async def depart(self) -> None:
-        """Tell the supervisor that this client leaves, so that it need not wait until the reports are overdue."""
+        """Tell the supervisor that this client leaves; otherwise it would wait until a report is overdue."""
         with suppress(Exception):
             await asyncio.wait_for(self.supervisor.depart(str(self._name)), DEPARTURE_S)
 
@@ -112,7 +112,7 @@ class LeaseClient:
             await self.ground.release()
 
     async def preview(self, demand: Demand) -> PlacementPreview:
-        """Return where a job would be placed, after the GPUs that it may use have been probed."""
+        """Return where a job would be placed; waits until the GPUs that the job may use have been probed."""
         late = self.ground.late
         demand = with_pyav(demand if late is None else late.previewed(demand))
         for _ in range(PROBE_QUESTIONS):
@@ -125,11 +125,11 @@ class LeaseClient:
         return preview
 
     def report_soon(self) -> None:
-        """Report a change soon, without waiting for the pending answer."""
+        """Send a report soon, without waiting for the pending answer."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Send reports until cancelled, and retry if the supervisor is out of reach. Raises unexpected errors."""
+        """Send reports until cancelled; try again if the supervisor is out of reach. Raises unexpected errors."""
         self._clock = AwakeClock(GAP_MAX_S, asyncio.get_running_loop().time)
         self._answered_s = self._clock()
         calls: set[asyncio.Task[None]] = set()
@@ -142,7 +142,8 @@ class LeaseClient:
                 changed = owner.start(self._changed.wait(), "a change")
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                # The supervisor answers a pending call when it gets a newer one, so two are never pending for long.
+                # The supervisor answers a pending call when a newer call arrives, so at most two calls are pending for
+                # long.
                 await asyncio.sleep(COALESCE_S * max(1, self._jobs))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
@@ -162,7 +163,7 @@ class LeaseClient:
     async def _miss(self, error: Exception, silence_s: float) -> None:
         is_late = isinstance(error, TimeoutError)
         reason = f"no answer within {ANSWER_S:g} s" if is_late else first_line(error)
-        # A supervisor that answers late may be restarting, but a defect in its code will recur.
+        # A supervisor that answers late may be restarting, but a defect would occur again.
         self._defects = self._defects + 1 if not is_late and classify(error) is LossScope.CODE else 0
         if self._defects >= DEFECTS_MAX:
             self._accept(self._unrecoverable(f"the supervisor failed: {reason}"))
@@ -170,7 +171,7 @@ class LeaseClient:
             self.lost = f"the supervisor has been out of reach: {reason}"
             self._accept(self._unrecoverable(self.lost))
         await asyncio.sleep(AGAIN_S)
-        with suppress(Exception):  # the next report fails too
+        with suppress(Exception):  # if this fails, so does the next report
             try:
                 await self.supervisor.open()
             except VersionRefused as refused:
@@ -196,6 +197,6 @@ class LeaseClient:
 
 
 def _where() -> str:
-    """Return where this client runs: its Ray job, or its process."""
+    """Return where this client runs: in a Ray job, or in a process of a machine."""
     job, host = submission_id(os.environ), socket.gethostname()
     return f"Ray job {job} on {host}" if job else f"{host} process {os.getpid()}"

@@ -28,15 +28,16 @@ from .leases import Effect, Leases, Lose, PendingWork, RunTask, StopTask, WorkTi
 ResultT = TypeVar("ResultT")
 
 WARM_UP = "warm-up"
-"""The name of the job by which an eager pool gets its first workers."""
+"""The name of the job for which an eager pool requests its first workers."""
 SHUTDOWN_GRACE_S = 0.5
 """How long cancelled work may take to end before its process is killed."""
 PROGRESS_S = 0.25
 """How often the pool queries workers for progress."""
 CANCEL_LIMIT_S = 60
-"""How long cancelled work may take to end before its worker counts as hung: an encoder may finish many frames first."""
+"""How long cancelled work may take to end before its worker counts as hung; an encoder may have many frames to
+finish."""
 SAME_KIND_WAIT_S = 30.0
-"""How long work waits for a worker of the requested kind: a new process takes a few seconds."""
+"""How long work waits for a worker of the requested kind; a new process takes a few seconds to start."""
 _AFTER_A_HANG = "Check the load of the machine that ran the work, and the storage of the input."
 _DEFECT = "Please report this defect, with the input and the options."
 
@@ -47,7 +48,7 @@ class LeasedPool(Pool):
     Args:
         reach: connects to the supervisor; called by ``start``, and again after a failure.
         workers_max: the most slots of one job; None for no limit.
-        cancel_limit_s: see ``CANCEL_LIMIT_S``; only time in which this process is awake counts.
+        cancel_limit_s: see ``CANCEL_LIMIT_S``; time in which this process is stopped does not count.
         name: this client's name; earlier connections of the same fleet lose their slots at once.
     """
 
@@ -82,7 +83,7 @@ class LeasedPool(Pool):
 
     @property
     def state(self) -> PoolState:
-        """The pool's state, computed on demand after a change."""
+        """The pool's state, computed when it is read after a change."""
         if self._is_stale and self._client is not None:
             self._is_stale = False
             found = self._demands.state(self._client.ground, self._client.grants, self._leases, self._broken)
@@ -91,7 +92,7 @@ class LeasedPool(Pool):
 
     @property
     def lost(self) -> str:
-        """Why this connection to Ray is lost permanently; "" while the connection works or the pool is closing.
+        """Why this connection to Ray is lost for good; "" while the connection works or the pool is closing.
 
         Thread-safe.
         """
@@ -102,18 +103,18 @@ class LeasedPool(Pool):
 
     @property
     def spent(self) -> str:
-        """Why no work will ever run here again; "" if work may still run."""
+        """Why no work will ever run in this pool again; "" if work may still run."""
         return "" if self._client is None else self._client.grants.unrecoverable
 
     @property
     def client(self) -> LeaseClient:
-        """The connection to the supervisor. Raises FleetUnavailable: there is no connection."""
+        """The connection to the supervisor. Raises FleetUnavailable if there is no connection."""
         if self._client is None:
             raise FleetUnavailable("the pool has not been started", "Start it first.")
         return self._client
 
     async def start(self) -> None:
-        """Reach the supervisor; an eager pool also waits for its first worker."""
+        """Connect to the supervisor; an eager pool also waits for its first worker."""
         if self._closing is not None:
             raise FleetUnavailable("the pool is closed", "Open a new fleet.")
         if self._opening is None:
@@ -215,7 +216,7 @@ class LeasedPool(Pool):
         self._changed()
 
     def _accept_grants(self) -> None:
-        """Start work that may run now, and fail work that was lost, cannot finish in time, or can never run."""
+        """Start work that may run now; fail work that was lost, cannot finish in time, or can never run."""
         grants = self.client.grants
         for worker in grants.dead:
             self.client.workers.forget(worker)
@@ -228,7 +229,7 @@ class LeasedPool(Pool):
         self._state.changed.set()
 
     def _leave_nodes(self, grants: Grants) -> None:
-        """Fail work that cannot finish before its node ends; the job then runs it elsewhere."""
+        """Fail work that cannot finish before its node ends; the job then submits it again."""
         for worker, ends_utc_s in grants.leaving.items():
             left_s, now_s = ends_utc_s - time.time(), time.monotonic()
             for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
@@ -236,7 +237,7 @@ class LeasedPool(Pool):
                 self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
 
     async def _queue_shipping(self, pending: PendingWork) -> None:
-        """Queue work once workers can read this machine's files; until then it has no slot and no deadline."""
+        """Queue work once workers can read this machine's files; until then the work has no slot and no deadline."""
         task = pending.task = next(self._numbers)
         self._pending[task] = pending
         reader = self._reader = self._reader or SharedCall(
@@ -325,7 +326,7 @@ class LeasedPool(Pool):
                     self._fail(task, self.client.workers.loss(effect), worker)
 
     def _run_name(self, task: int) -> str:
-        return f"{self._name}:{task}"  # unique among all clients of a worker
+        return f"{self._name}:{task}"  # no other client of the worker uses this name
 
     async def _run(self, task: int, worker: WorkerId, pending: PendingWork) -> None:
         workers = self.client.workers
@@ -345,7 +346,7 @@ class LeasedPool(Pool):
             self._times.ended(task, time.monotonic(), well=outcome.error is None)
             workers.ended(pending.work, worker, outcome)
             if outcome.error is not None and outcome.spoils_process:
-                handle.end()  # also confirms the outcome to the worker, whose other work is lost
+                handle.end()  # also tells the worker that the outcome arrived; its other work is lost
                 self._lose(worker, outcome.error.message, broken=True)
                 return
         except Exception as error:  # noqa: BLE001 - ``classify`` handles every error of Ray
@@ -360,7 +361,7 @@ class LeasedPool(Pool):
         self._end_run(task)
 
     def _deliver(self, pending: PendingWork, worker: WorkerId, outcome: Outcome[Any]) -> None:
-        """Deliver an outcome; work whose encoder session was refused is queued again later."""
+        """Deliver an outcome; if an encoder session was refused, queue the work again later."""
         origin = ResultOrigin(worker, pending.work.file, self._doubt)
         if outcome.error is None:
             pending.run.end(outcome.result, origin)

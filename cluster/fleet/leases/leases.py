@@ -1,6 +1,6 @@
 """One client's assignment of work to workers: a state machine without Ray, clock or I/O.
 
-The supervisor grants each job slots of workers. A job's work waits in a queue. In order, each piece goes to the least
+The supervisor grants each job slots of workers. The work of each job waits in a queue; the next piece goes to the least
 loaded worker that its constraints allow. Work on a revoked slot finishes there.
 """
 
@@ -22,7 +22,7 @@ from ..run import WorkRun
 ValueT = TypeVar("ValueT")
 
 LOST_KEPT: Final = 1024
-"""How many of the last lost workers are remembered: the supervisor learns of a loss within seconds."""
+"""How many of the last lost workers are remembered; the supervisor learns of a loss within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Leases:
         self._dead: dict[WorkerId, None] = {}
 
     def slots_for(self, job: str) -> int:
-        """Return how many tasks of ``job`` may run now: one per free slot, plus all that run, even on revoked slots."""
+        """Return how many tasks of ``job`` may run now: all running tasks, and one more for each free slot."""
         found = self._jobs.get(job)
         return 0 if found is None else len(found.running) + found.free
 
@@ -105,7 +105,7 @@ class Leases:
         return [task for job in self._jobs.values() for task, where in job.running.items() if where == worker]
 
     def submitted(self, task: int, work: Work[Any]) -> list[Effect]:
-        """Queue work under the number ``task``; it may have been queued before."""
+        """Queue work under the number ``task``; the same work may have been queued before."""
         self._work[task] = work
         self._jobs.setdefault(work.job, _Job()).waiting.append(task)
         return self._hand_out(work.job)
@@ -130,20 +130,20 @@ class Leases:
         return []
 
     def finished(self, task: int) -> list[Effect]:
-        """Record that a worker has ended ``task``, with a result or an error."""
+        """Record that a worker has ended ``task``, with a result or with an error."""
         work = self._work.pop(task, None)
         if work is None:
             return []
         self._jobs[work.job].running.pop(task, None)
-        # A worker runs a limited number of tasks alone, which all jobs share.
+        # Each worker has a limit on tasks that run alone, which all jobs share.
         return [
             effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
         ]
 
     def died(self, worker: WorkerId, reason: str, *, broken: bool = False) -> list[Effect]:
-        """Record that a worker is gone, or ``broken`` and about to end: its work and slots are lost."""
+        """Record that a worker is gone, or ``broken`` and about to end; its work and slots are lost."""
         effects: list[Effect] = []
-        # The supervisor may grant the dead worker's slots again before it learns of the death.
+        # The supervisor may grant slots of the dead worker again before it learns of the death.
         keep(self._dead, worker, value=None)
         for job in self._jobs.values():
             job.slots.pop(worker, None)
@@ -189,7 +189,7 @@ class Leases:
         if not free:
             return None
         full = self._full()
-        # If two runs have the same label, the newer one counts: the older one was cancelled but still runs.
+        # If two runs have the same label, the newer one counts; the older one was cancelled but still runs.
         stations = {self._work[task].label: worker.station for task, worker in sorted(job.running.items())}
         for task in job.waiting:
             work = self._work[task]
@@ -223,13 +223,12 @@ def keep(lost: dict[WorkerId, ValueT], worker: WorkerId, *, value: ValueT) -> No
 
 WAITS: Final = Backoff(first_s=0.5, most_s=30.0)
 WAITS_MAX: Final = 7
-"""How many times work waits after a refused encoder session: a minute in total, in which most segments end.
-Meanwhile the supervisor learns of the refusal from a heartbeat, and grants fewer slots.
-"""
+"""How many times work waits after a refused encoder session. All waits together take a minute, in which most segments
+end. Meanwhile a heartbeat reports the refusal to the supervisor, which then grants fewer slots."""
 MARGIN_S: Final = 3.0
-"""How long before a node's end the supervisor ends its workers."""
+"""How long before the end of a node the supervisor ends the node's workers."""
 LONGEST_KEPT: Final = 0.9
-"""The longest time of a job's tasks shrinks by this factor with each shorter task, because times vary."""
+"""With each shorter task of a job, the longest known time shrinks by this factor, because times vary."""
 
 
 @dataclass(slots=True, eq=False)
@@ -238,10 +237,10 @@ class PendingWork:
 
     work: Work[Any]
     packed: bytes  # the pickled work
-    blobs: tuple[Any, ...]  # references to its blobs
-    run: WorkRun[Any]  # what its submitter awaits
-    task: int = -1  # the work's number in ``Leases``, new after each refused encoder session
-    refusals: int = 0  # how often an encoder session was refused
+    blobs: tuple[Any, ...]  # references to the work's blobs
+    run: WorkRun[Any]  # the run that the submitter awaits
+    task: int = -1  # the work's number in ``Leases``; it changes after each refused encoder session
+    refusals: int = 0  # how many times an encoder session was refused
 
     def wait_s(self, outcome: Outcome[Any]) -> float | None:
         """Return the seconds to wait before another try; None if the outcome is final."""
@@ -253,7 +252,7 @@ class PendingWork:
 
 
 class WorkTimes:
-    """The start of each running task, and the longest time of each job's tasks, in seconds."""
+    """The start of each running task, and each job's longest known task time, in seconds."""
 
     def __init__(self) -> None:
         self._began: dict[int, tuple[str, float]] = {}
@@ -274,7 +273,7 @@ class WorkTimes:
         self._longest.pop(job, None)
 
     def doomed(self, tasks: Iterable[int], left_s: float, now_s: float) -> list[int]:
-        """Return the tasks that will not finish within ``left_s`` if they last as long as their job's longest task."""
+        """Return the tasks that would not finish within ``left_s`` if each took its job's longest known time."""
         found = []
         for task in tasks:
             job, began_s = self._began.get(task, ("", now_s))

@@ -1,6 +1,6 @@
 """Runs a probe in a child process with a time limit, because calls in the probe may hang, crash or call exit().
 
-Initialising CUDA, importing PyNvVideoCodec and creating a decoder can all end a process without an exception.
+A process can end without an exception when it initialises CUDA, imports PyNvVideoCodec or creates a decoder.
 """
 
 import math
@@ -18,13 +18,13 @@ from ....actors.process.running import Limits, Running, signal_name
 from ... import machine
 
 Probe: TypeAlias = Callable[..., Any]
-"""An importable function or generator function; its arguments and results can be pickled."""
+"""An importable function or generator function whose arguments and results can be pickled."""
 STUCK_S = 2.0
-"""How long to wait for a killed child: a child stuck in a kernel driver never ends."""
+"""How long to wait for the end of a killed child; a child that is stuck in a kernel driver never ends."""
 
 
 class ChildEnd(Enum):
-    """How the child ended."""
+    """How a child process ended."""
 
     RETURNED = "returned"  #: the probe finished
     RAISED = "raised"  #: the probe raised the exception that ``detail`` names
@@ -51,7 +51,7 @@ class ChildOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The child's last message: the exception that ended its probe."""
+    """The last message of a child: the exception that ended the probe."""
 
     error: str
 
@@ -62,13 +62,13 @@ def run_in_child(
     limit_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> ChildOutcome:
-    """Run ``probe`` with keyword ``arguments`` in a child process; never raises if the probe fails.
+    """Run ``probe`` with keyword ``arguments`` in a child process; never raises, even if the probe fails.
 
-    After ``limit_s`` the child is killed with its own children; it also ends when this process ends. ``environment`` is
-    added to this process's variables.
+    After ``limit_s``, the child and its own children are killed; they also end when this process ends. ``environment``
+    is added to this process's variables.
     """
     began_s = time.monotonic()
-    # The kernel limits the child's CPU time too, because this process may be stopped and miss the deadline.
+    # The kernel also limits the child's CPU time, because this process may be stopped and miss the deadline.
     limits = Limits(cpu_s=math.ceil(limit_s) * machine.cores())
     try:
         child = run_program(__name__, environment={**os.environ, **(environment or {})}, limits=limits)
@@ -114,7 +114,7 @@ def _end(child: Running, until_s: float, limit_s: float) -> tuple[ChildEnd, str]
 
 
 def main() -> None:
-    """Run the probe that the parent process sends, with its arguments."""
+    """Run the probe that the parent process sends, with the arguments that follow."""
     end = PlainEnd(begin()[0])
     try:
         probe, arguments = end.receive()
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""If this many cases kill their processes, the machine itself is at fault, and the remaining cases are not tried."""
+"""After this many cases that killed their processes, the machine itself is at fault, and no more cases are tried."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 
@@ -139,7 +139,7 @@ class CasesOutcome:
     """The results of all cases."""
 
     results: dict[str, Any]  #: the result of each finished case
-    deaths: dict[str, ChildOutcome]  #: how the child ended during a case, by case
+    deaths: dict[str, ChildOutcome]  #: for each case during which the child ended, how it ended
     untried: tuple[str, ...]
     problem: str  #: why cases were not tried; "" if all were tried
 
@@ -154,11 +154,11 @@ def try_cases(
     run: RunChild,
     clock: Callable[[], float] = time.monotonic,
 ) -> CasesOutcome:
-    """Try ``cases`` in order, all within ``limit_s``; if a case ends its child, another child continues.
+    """Try ``cases`` in order, all within ``limit_s``; if a case ends its child, continue in another child.
 
-    ``probe`` is a generator function that yields each case's name when it begins, and (name, result) when it is done.
-    ``arguments`` returns the keyword arguments of ``probe`` for the remaining cases; ``limit_s``, the remaining time,
-    is added.
+    ``probe`` is a generator function that yields each case's name when the case begins, and (name, result) when it is
+    done. ``arguments`` returns the keyword arguments of ``probe`` for the remaining cases; the remaining time is added
+    as ``limit_s``.
     """
     results: dict[str, Any] = {}
     deaths: dict[str, ChildOutcome] = {}

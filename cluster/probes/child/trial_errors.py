@@ -1,8 +1,8 @@
 """Translates error messages of NVIDIA's codecs into a reason and a fix.
 
-PyNvVideoCodec raises one exception for all faults; its message contains a CUresult for decoders and an NVENCSTATUS for
-encoders. A decoder that cannot create a CUDA context ends the process instead, so the output of a dead child is read
-too.
+PyNvVideoCodec raises one exception for all faults; its message contains a CUresult for decoders, an NVENCSTATUS for
+encoders. A decoder that cannot create a CUDA context ends the process instead, so the output of a dead child is also
+read.
 """
 
 import re
@@ -23,7 +23,7 @@ XID_FIX: Final = "look for Xid lines: sudo dmesg | grep Xid"
 class Fault:
     """Why an engine failed a case."""
 
-    code: int | None  #: the library's error code, if the message contains one
+    code: int | None  #: the error code of the library, if the message contains one
     reason: str
     fix: str = ""
 
@@ -45,7 +45,7 @@ def encode_fault(message: str) -> Fault:
 
 
 def fault_of_death(death: ChildOutcome) -> Fault:
-    """Translate the last output of a child that ended during a trial."""
+    """Translate the last output of a child process that ended during a trial."""
     found = _PRINTED_CODE.findall(death.said)
     code = next((int(text) for text in reversed(found) if int(text) in _DECODE), None)
     if code is None:

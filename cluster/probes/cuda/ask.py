@@ -1,7 +1,7 @@
-"""Queries the CUDA driver, in a child process, since initialising it may hang, crash or call exit().
+"""Queries the CUDA driver in a child process, since initialising the driver may hang, crash or call exit().
 
-ctypes calls libcuda directly, so the driver is judged with any version of ``cuda.bindings``, or none. Each answer is
-yielded at once, so that a crash loses no earlier answers.
+ctypes calls libcuda directly, so the driver can be judged with any version of ``cuda.bindings``, or none. Each answer
+is yielded at once, so that a crash loses no earlier answers.
 """
 
 import ctypes
@@ -34,11 +34,11 @@ ATTRIBUTES = {
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
 }
-"""CU_DEVICE_ATTRIBUTE_* numbers, by our names: compute capability, and features of the device's memory."""
+"""The CU_DEVICE_ATTRIBUTE_* numbers of the compute capability and of features of the memory, under our names."""
 
 
 UNASKED = CudaReport(codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED))
-"""The report if the child process returned nothing."""
+"""The report if the child process returns nothing."""
 Found: TypeAlias = str | dict[str, Any]
 """The name of the next step, or fields of ``CudaReport``."""
 _NO_LIBRARY = Unavailable(Absence.NO_LIBRARY, "libcuda.so.1 is not installed")

@@ -1,7 +1,8 @@
-"""Chooses the user-mode driver that workers load: the system's, or that of a compat package which passed a trial.
+"""Chooses the user-mode driver that workers load: that of the system, or that of a compat package.
 
-Rules of CUDA Compatibility: a package is needed only if the driver is older than a runtime (3.3.1); all processes share
-the newest package that fits; if no package can be used, processes use the system's driver (3.4).
+A compat package must first pass a trial. The rules are those of CUDA Compatibility. A package is needed only if the
+driver is older than a runtime (3.3.1). All processes share the newest package that fits; without a usable package, they
+use the system's driver (3.4).
 """
 
 import os
@@ -27,7 +28,7 @@ class DriverChoice:
     search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None leaves it unchanged
     folder: str = ""  # the compat package's folder; "" for the system's driver
     reason: str = ""  # a sentence without a full stop; "" if there was no choice
-    failed: bool = False  # a trial failed, or no alternative could be tried
+    failed: bool = False  # whether a trial failed, or no alternative could be tried
 
     @property
     def note(self) -> str:
@@ -49,7 +50,7 @@ class Candidate(NamedTuple):
     """A driver to try."""
 
     search_path: str  # LD_LIBRARY_PATH
-    folder: str  # the folder of the compat package comes first; "" if a broken package is left out of the path
+    folder: str  # the folder of the compat package to load; "" if the path only leaves out a broken package
     why: str
 
 
@@ -70,7 +71,7 @@ def choose_driver(
 
 
 def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate | DriverChoice:
-    """Return a driver that may be better than the current driver, or the choice to keep the current driver."""
+    """Return a driver that may be better than the current one, or else the choice to keep the current one."""
     path = environ.get(LIBRARY_PATH, "")
     if not isinstance(system.library, Unavailable) and is_compat_library(system.library, system.kernel_module):
         return _without(system.library, system, path)
@@ -87,7 +88,7 @@ def worth_a_trial(system: CudaReport, environ: Mapping[str, str]) -> Candidate |
 
 
 def without_packages(environ: Mapping[str, str]) -> DriverChoice:
-    """Return the choice on a machine without a compat package; if a folder was configured for one, it has failed."""
+    """Return the choice on a machine without a compat package; if a folder was configured, it has failed."""
     named = compat_folder(environ)
     return (
         DriverChoice(reason=f"{COMPAT} names {named}, which holds no compat package", failed=True)
@@ -97,7 +98,7 @@ def without_packages(environ: Mapping[str, str]) -> DriverChoice:
 
 
 def needs_newer(system: CudaReport) -> str:
-    """Return in a few words which runtimes are newer than the driver; "" for none or an unknown version."""
+    """Return in a few words which runtimes are newer than the driver; "" if none is, or the version is unknown."""
     if isinstance(system.cuda_version, Unavailable):
         return ""
     has = version_numbers(system.cuda_version)[:2]
@@ -132,7 +133,7 @@ def _without(library: CudaLibrary, system: CudaReport, path: str) -> Candidate |
 
 
 def after_trial(candidate: Candidate, system: CudaReport, tried: CudaReport) -> DriverChoice:
-    """Choose the candidate if CUDA starts with it on every device where CUDA starts now; else the current driver."""
+    """Choose the candidate if CUDA starts on every device where it starts now, otherwise the current driver."""
     trouble = _trouble(candidate, system, tried)
     if not trouble:
         return DriverChoice(candidate.search_path, candidate.folder, candidate.why)

@@ -1,6 +1,6 @@
 """Judges a machine's CUDA driver from the probes' reports, by the rules of NVIDIA's "CUDA Compatibility".
 
-The result of a trial outranks the document's tables.
+The result of a trial overrides the document's tables.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ STUCK_FIX: Final = (
     "look for NVRM and Xid lines (sudo dmesg | grep -E 'NVRM|Xid'); if nvidia-smi hangs too, restart the machine"
 )
 _NO_DEVICE: Final = 100
-_VERSIONED_DOTS: Final = 3  # a file name with a driver version has at least this many dots: "libnvcuvid.so.580.95"
+_VERSIONED_DOTS: Final = 3  # A file name with a driver version has at least this many dots: "libnvcuvid.so.580.95".
 
 
 def judge(
@@ -32,7 +32,7 @@ def judge(
     """Return the verdicts about the CUDA driver and the software that uses it, causes before consequences.
 
     A machine without an NVIDIA driver gets one verdict, which is not "broken". ``nvml_driver_version`` is "" if
-    unknown; ``codecs_work``: a GPU here has decoded or encoded a picture.
+    unknown. ``codecs_work`` means that a GPU here has decoded or encoded a picture.
     """
     if not has_driver(report):
         rule = "a GPU needs a kernel driver and libcuda (CUDA Compatibility 1)"
@@ -61,11 +61,11 @@ def has_driver(report: CudaReport) -> bool:
 
 
 def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
-    """Judge whether kernel driver and user-mode driver have the same version; a compat package is exempt."""
+    """Judge whether the kernel driver and the user-mode driver have the same version. A compat package need not."""
     subject, rule = "driver versions", "user-mode and kernel driver have the same version (CUDA Compatibility 3.3.3)"
     module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
-        # On a Tegra and in some containers the file is missing although the driver works.
+        # On a Tegra, and in some containers, the file is missing although the driver works.
         if report.init_code != 0:
             fix = "load it (sudo modprobe nvidia) or, in a container, start it with --gpus all"
             reason = module.reason
@@ -104,8 +104,8 @@ def _missing(absence: Unavailable) -> Grade:
 def _initialises(report: CudaReport, *, codecs_work: bool) -> Iterator[Diagnosis]:
     """Judge the result of cuInit.
 
-    Three failures do not close devices: an error that may pass by itself (affected workers restart after a pause), a
-    probe out of time or memory, and a crash on a machine where a codec session worked.
+    After three kinds of failure, devices stay in use: an error that may pass by itself (affected workers restart after
+    a pause), a probe that ran out of time or memory, and a crash on a machine where a codec session worked.
     """
     subject, rule = "CUDA initialisation", "the result of cuInit (CUDA Compatibility 3.3.3)"
     code = report.init_code
@@ -167,7 +167,7 @@ def _context(device: CudaDevice) -> Diagnosis:
 
 
 def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
-    """Judge whether toolkits and drivers support this generation of GPUs; ``driver`` is "" if no table has it."""
+    """Judge whether toolkits and drivers support this generation of GPUs; ``driver`` is "" if unknown."""
     if isinstance(device.compute_capability, Unavailable):
         return
     subject = f"generation of device {device.ordinal} ({device.name})"
@@ -192,7 +192,7 @@ def _hardware(device: CudaDevice, driver: str) -> Iterator[Diagnosis]:
 
 
 def _codec_packages(report: CudaReport) -> str:
-    """Return how to install the codec libraries, with the names of Debian's and Ubuntu's packages."""
+    """Return how to install the codec libraries, with their package names in Debian and Ubuntu."""
     module = report.kernel_module
     branch = "" if isinstance(module, Unavailable) else f"-{version_numbers(module.version)[0]}"
     packages = f"libnvidia-decode{branch} and libnvidia-encode{branch}"
@@ -203,7 +203,7 @@ def _codec_packages(report: CudaReport) -> str:
 
 
 def _codec_libraries(report: CudaReport, *, codecs_work: bool) -> Diagnosis:
-    """Judge whether the driver's codec libraries load, and have the same version as the kernel driver."""
+    """Judge whether the driver's codec libraries load and have the version of the kernel driver."""
     subject, rule = "codec libraries", "they come with the driver and stay at its version (CUDA Compatibility 3.3.3)"
     absent = {name: path for name, path in report.codec_libraries.items() if isinstance(path, Unavailable)}
     if absent:

@@ -33,7 +33,7 @@ def probe_cuda(
 ) -> CudaReport:
     """Report the CUDA driver of this machine; never raises or hangs, whatever the driver does.
 
-    After ``limit_s`` the child process is killed; earlier answers are kept. ``every_device`` ignores
+    After ``limit_s`` the child process is killed; its earlier answers are kept. ``every_device`` ignores
     CUDA_VISIBLE_DEVICES, which is empty in Ray tasks without a GPU.
     """
     searched = {name: environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in environ}
@@ -53,10 +53,9 @@ def probe_cuda(
 
 
 def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> DriverChoice:
-    """Return which CUDA driver processes on this machine should load, considering compat packages.
+    """Return which CUDA driver processes on this machine should load: the system's, or that of a compat package.
 
-    A compat package that fits is tried in a child process for up to ``limit_s``. Without such a package no driver is
-    loaded.
+    A compat package that fits is tried in a child process for up to ``limit_s``. If none fits, no driver is loaded.
     """
     module = kernel_module(root)
     packages = packages_here(root, module, environ, linker_folders(root))
@@ -74,7 +73,7 @@ def workers_driver(limit_s: float, *, root: Path = _ROOT, environ: Mapping[str, 
     )
     tried = partial(probe_cuda, limit_s, root=root)
     is_in_path = {package.folder for package in packages} & set(environ.get(LIBRARY_PATH, "").split(os.pathsep))
-    # The current driver is called only if it may come from a package; otherwise the files are enough.
+    # Call the current driver only if it may come from a package; otherwise the files say enough.
     system = tried(environ=environ) if is_in_path else from_files
     if not is_in_path and any(map(is_geforce, _models(root))):
         return DriverChoice(reason=NOT_FOR_GEFORCE)
@@ -107,7 +106,7 @@ def kernel_module(root: Path) -> Maybe[KernelModule]:
 def packages_here(
     root: Path, module: Maybe[KernelModule], environ: Mapping[str, str], linked: Iterable[str]
 ) -> tuple[CudaLibrary, ...]:
-    """Return the compat packages in toolkits' folders and on the library search paths, including ``linked``."""
+    """Return the compat packages in the folders of toolkits and on the library search paths, including ``linked``."""
     named = (*environ.get("LD_LIBRARY_PATH", "").split(":"), compat_folder(environ), *linked)
     found = compat_libraries(root, (folder for folder in named if folder.startswith("/")))
     return tuple(library for library in found if is_compat_library(library, module))
@@ -124,7 +123,7 @@ def linker_folders(root: Path) -> tuple[str, ...]:
 
 
 def find_runtimes() -> tuple[RuntimeInUse, ...]:
-    """Return the CUDA runtimes that this Python installation would use, from package metadata, without loading any."""
+    """Return the CUDA runtimes that this Python installation would use, from package metadata; load none of them."""
     found: list[RuntimeInUse] = []
     for name in _RUNTIME_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):

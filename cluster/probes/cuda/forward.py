@@ -1,6 +1,6 @@
 """Judges forward compatibility: a newer user-mode driver, from a compat package, on an older kernel driver.
 
-The library's ELF note outranks the document's table, and the result of cuInit outranks both.
+The ELF note of the library overrides the document's table, and the result of cuInit overrides both.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ _MISMATCH = 803
 CODEC_LIMIT = "NVENC, NVDEC and NVML stay at the kernel driver's version"
 _OPENCL_LIMIT = "OpenCL stays at the kernel driver's version"
 _SINCE = {"libnvidia-nvvm": (11, 5), "libcudadebugger": (11, 8)}
-"""The CUDA version since which compat packages contain a library (CUDA Compatibility 3.2.1)."""
+"""The CUDA version since which compat packages contain these libraries (CUDA Compatibility 3.2.1)."""
 _NOT_FOR_WORK = ("libcudadebugger",)
 
 
 class ForwardAnswer(NamedTuple):
-    """Whether a compat library fits a kernel driver (None if unknown), the deciding rule, and the reason."""
+    """Whether a compat library fits a kernel driver (None if unknown), with the deciding rule and the reason."""
 
     answer: Forward | None
     rule: str
@@ -40,9 +40,9 @@ class ForwardAnswer(NamedTuple):
 def forward_answer(library: CudaLibrary, host_driver: str) -> ForwardAnswer:
     """Return whether a compat library fits a kernel driver version ("550.54.15").
 
-    A library with a note fits if the note lists the driver's branch, and a newer CUDA version than the driver has. For
-    other libraries the table in CUDA Compatibility 3.3.1 decides. For a branch that is not in the table, a newer
-    library may work, but an older library never works.
+    A library with a note fits if the note lists the driver's branch and a newer CUDA version than the driver has.
+    Without a note, the table in CUDA Compatibility 3.3.1 decides. For a branch that the table lacks, a newer library
+    may work, but an older library never works.
     """
     branch, host_cuda = version_numbers(host_driver)[0], newest_cuda_of(host_driver)
     note = library.note
@@ -80,7 +80,7 @@ def _not_newer(rule: str, cuda: str, branch: int, host_cuda: str) -> ForwardAnsw
 def package_troubles(library: CudaLibrary, *, for_work: bool = False) -> tuple[str, ...]:
     """Return the faults of a compat package's files (CUDA Compatibility 3.2.1, 3.2.2), each in a few words.
 
-    ``for_work`` ignores the debugger's library, which work does not need.
+    ``for_work`` ignores the debugger's library, which is not needed for work.
     """
     if not library.companions:
         return ()
@@ -123,7 +123,7 @@ def _repair(library: CudaLibrary) -> str:
 
 
 def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterator[Diagnosis]:
-    """Report a compat package older than the driver; the upgrade should have removed it (CUDA Compatibility 3.3.1)."""
+    """Report a compat package that is older than the driver; an upgrade should have removed it (3.3.1)."""
     cuda, host_cuda = cuda_of(library), newest_cuda_of(host_driver)
     if cuda and host_cuda and version_numbers(cuda)[:2] < version_numbers(host_cuda):
         because, package = forward_answer(library, host_driver).because, minor_version(cuda).replace(".", "-")
@@ -133,7 +133,7 @@ def _left_behind(subject: str, library: CudaLibrary, host_driver: str) -> Iterat
 
 
 def cuda_of(library: CudaLibrary) -> str:
-    """Return a library's CUDA version, from the note or from the driver version in the file name; "" if unknown."""
+    """Return a library's CUDA version, from its note or else from the driver version in its name; "" if unknown."""
     if not isinstance(library.note, Unavailable):
         return library.note.cuda_version
     return "" if isinstance(library.version, Unavailable) else newest_cuda_of(library.version)
@@ -158,7 +158,7 @@ def usable_compat_library(report: CudaReport, cuda_version: str) -> CudaLibrary 
 
 
 def judge_forward(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge the compat package in use: whether it fits, what it lacks, and how it is deployed."""
+    """Judge the compat package in use: whether it fits, which files it lacks, and how it is deployed."""
     library = report.library
     if isinstance(library, Unavailable) or not is_compat_library(library, report.kernel_module):
         return
@@ -184,7 +184,7 @@ def _fits(library: CudaLibrary, report: CudaReport) -> Diagnosis:
 
 
 def _on_tegra(library: CudaLibrary, report: CudaReport) -> Diagnosis:
-    """Judge a Jetson's upgrade package by the result of cuInit, because the package's note lists no driver branches."""
+    """Judge a Jetson's upgrade package by the result of cuInit, because its note lists no driver branches."""
     rule, package = "a Jetson upgrade package names only its CUDA version", cuda_of(library) or "unknown"
     if report.init_code == 0:
         return Diagnosis(_SUBJECT, Grade.OK, rule, f"the package for CUDA {package} initialised")

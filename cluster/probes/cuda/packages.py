@@ -1,8 +1,8 @@
 """Finds compat packages on the disk (CUDA Compatibility 3.2.1, 3.2.2), and reads the ELF note of their libcuda.
 
-Packages from a runfile may lack links, so the search is for versioned files. The note (section
-``SECTION``, owner ``OWNER``) is JSON with the CUDA version, the accepted driver branches and the kinds of device.
-Orin's note has only a CUDA version, and its length exceeds the section by two bytes.
+Packages from a runfile may lack links, so the search is for versioned files. The note (section ``SECTION``, owner
+``OWNER``) is JSON with the CUDA version, the accepted driver branches and the kinds of devices. Orin's note has only a
+CUDA version, and is two bytes longer than its section.
 """
 
 import json
@@ -26,11 +26,11 @@ OWNER = b"NVIDIA Corporation"
 _DESCRIPTION_BYTES_MAX = 65536
 _NOTE_BYTES_MAX = 2 * _DESCRIPTION_BYTES_MAX
 _ENTRIES_MAX = 1024
-# elf(5): 64-bit and little-endian, like every libcuda with the note.
+# elf(5): 64-bit and little-endian, as is every libcuda with the note.
 _ELF = b"\x7fELF\2\1"
 _HEADER = struct.Struct("<40xQ10x3H")  # Elf64_Ehdr: the section headers' offset, size, number, and index of the names
-_SECTION_HEADER = struct.Struct("<I20x2Q")  # Elf64_Shdr: the name (an offset), the offset in the file, the size
-_NOTE_HEADER = struct.Struct("<3I")  # Elf64_Nhdr: the sizes of owner and description, the type
+_SECTION_HEADER = struct.Struct("<I20x2Q")  # Elf64_Shdr: the name (as an offset), the offset in the file, the size
+_NOTE_HEADER = struct.Struct("<3I")  # Elf64_Nhdr: the size of the owner, the size of the description, the type
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 _NO_NOTE = Unavailable(Absence.NOT_FOUND, "the library has no note about forward compatibility")
 
@@ -38,9 +38,9 @@ _Bytes: TypeAlias = bytes | mmap.mmap
 
 
 def compat_libraries(root: Path, folders: Iterable[str] = ()) -> tuple[CudaLibrary, ...]:
-    """Return the newest libcuda in each folder for compat packages, and in each of ``folders``; links are optional.
+    """Return the newest libcuda in each folder for compat packages and in each of ``folders``; links may be missing.
 
-    This may include the driver's own libcuda; see ``report.is_compat_library``.
+    The result may include the driver's own libcuda; see ``report.is_compat_library``.
     """
     searched = [*sorted(root.glob("usr/local/cuda*/compat*")), *(root / folder.lstrip("/") for folder in folders)]
     found = {_newest(folder.resolve()) for folder in searched if folder.is_dir()}
@@ -71,7 +71,7 @@ def library_of(path: str) -> CudaLibrary:
 
 
 def _companions(folder: Path, version: str) -> dict[str, str]:
-    """Return the version of each library, by name: ``version`` if the folder has that version, else the newest."""
+    """Return the version of each library by name: ``version`` if the folder has a file of it, otherwise the newest."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.glob("lib*.so.*")):
         if (named := _COMPANION.match(path.name)) and named[1] in LINKS and path.is_file():
@@ -80,7 +80,7 @@ def _companions(folder: Path, version: str) -> dict[str, str]:
 
 
 def forward_note_of(path: Path) -> Maybe[ForwardNote]:
-    """Read the note of a library file; never raises, whatever the file is."""
+    """Return the note of a library file, or why there is none; never raises, whatever the file contains."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return read_forward_note(data)
@@ -139,5 +139,5 @@ def _meaning(description: bytes) -> Maybe[ForwardNote]:
 
 def _numbers(value: Any) -> tuple[int, ...]:
     entries = value if isinstance(value, list) else []
-    # type() excludes bool, a subclass of int.
+    # type() is used because bool is a subclass of int.
     return tuple(entry for entry in entries if type(entry) is int and 0 <= entry < 1 << 31)

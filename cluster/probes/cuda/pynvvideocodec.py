@@ -1,7 +1,7 @@
 """Judges PyNvVideoCodec by the package's requirements, and by the result of an import in a child process.
 
 The import loads libnvidia-encode.so.1, whose newest NVENC interface decides which of the package's two builds is used.
-So even a host that only decodes needs that library.
+So a host that only decodes needs this library too.
 """
 
 import importlib
@@ -75,7 +75,7 @@ def probe_pynvvideocodec(limit_s: float) -> PyNvVideoCodecReport:
 
 
 def try_import() -> Iterator[tuple[str, str]]:
-    """Import the package, and yield the chosen build and the versions; to be run in a child process."""
+    """Import the package, and yield the chosen build and the versions. Run this in a child process."""
     package = importlib.import_module("PyNvVideoCodec")
     path = str(getattr(package, "module_path", ""))  # the file of the chosen build
     found = _BUILD.search(path)
@@ -93,16 +93,16 @@ def _package() -> tuple[Maybe[str], tuple[str, ...]]:
 
 
 def _failure(detail: str) -> Unavailable:
-    """Return the first line of an import error, to which the package adds pages of advice."""
+    """Return the first line of an import error; the package adds pages of advice to it."""
     first = detail.splitlines()[0] if detail else ""
     return Unavailable(Absence.FAILED, f"importing PyNvVideoCodec failed: {first.rstrip('.')}")
 
 
 def judge_pynvvideocodec(package: PyNvVideoCodecReport, report: CudaReport, *, codecs_work: bool = False) -> Diagnosis:
-    """Judge the package on a machine with an NVIDIA driver; the verdict names its first unmet requirement.
+    """Judge the package on a machine with an NVIDIA driver; the verdict names the first unmet requirement.
 
-    Trials decide: requirements of the import matter only if the import failed, and requirements of a session only if no
-    session worked (``codecs_work``).
+    Trials decide. A requirement of the import matters only if the import failed, and a requirement of a session only if
+    no session worked (``codecs_work``).
     """
     if isinstance(package.version, Unavailable):
         because, limits = package.version.reason, ("decoding and encoding on NVIDIA's engines",)

@@ -1,4 +1,4 @@
-"""A report of a machine's CUDA driver: ``driver.py`` makes it, ``compat.py`` judges it."""
+"""A report of a machine's CUDA driver; ``driver.py`` makes the report, and ``compat.py`` judges it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,10 +43,10 @@ LINKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ForwardNote:
-    """The note of a libcuda for forward compatibility."""
+    """The note in a libcuda about forward compatibility."""
 
     cuda_version: str  # "13.1"
-    drivers: tuple[int, ...] = ()  # accepted branches of the kernel driver; () if it lists none (Orin)
+    drivers: tuple[int, ...] = ()  # accepted branches of the kernel driver; () if the note lists none, as on Orin
     devices: tuple[int, ...] = ()  # kinds of device; NVIDIA does not document the numbers
 
 
@@ -55,11 +55,12 @@ class CudaLibrary:
     """A file that is, or could be, this machine's libcuda."""
 
     path: str
-    version: Maybe[str]  # the driver version in the file name ("580.159.04"); a Tegra's libcuda.so.1.1 has none
+    version: Maybe[str]  # the driver version in the file name ("580.159.04"); the libcuda.so.1.1 of a Tegra has none
     in_compat_folder: bool  # whether the library is in a folder for compat packages
     note: Maybe[ForwardNote]
-    companions: dict[str, str] = field(default_factory=dict)  # versions of the libraries in the same folder, by name
-    missing_links: tuple[str, ...] = ()  # links in ``LINKS`` that are missing or broken in the library's folder
+    # versions of the libraries in the same folder, by library name
+    companions: dict[str, str] = field(default_factory=dict)
+    missing_links: tuple[str, ...] = ()  # links in ``LINKS`` that are missing or broken in the same folder
 
     @property
     def folder(self) -> str:
@@ -69,7 +70,7 @@ class CudaLibrary:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInUse:
-    """A CUDA runtime or binding that this installation uses."""
+    """A CUDA runtime or binding that this Python installation uses."""
 
     name: str
     cuda_version: str  # "13.4"
@@ -77,7 +78,7 @@ class RuntimeInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaDevice:
-    """One device as CUDA sees it."""
+    """A device as CUDA sees it."""
 
     ordinal: int
     uuid: Maybe[str]  # the device's UUID without a "GPU-" or "MIG-" prefix
@@ -116,7 +117,7 @@ class CudaReport:
 
     @property
     def driver(self) -> str:
-        """The kernel driver's version; "" if unknown, and on a Tegra, where no table has the drivers."""
+        """The version of the kernel driver; "" if unknown, and on a Tegra, whose drivers are in no table."""
         return "" if isinstance(self.kernel_module, Unavailable) or self.is_tegra else self.kernel_module.version
 
     @property
@@ -128,8 +129,9 @@ class CudaReport:
 def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool:
     """Return whether a libcuda belongs to a compat package rather than to the driver.
 
-    Packages from a runfile may be in any folder (CUDA Compatibility 3.2.2): their libcuda has the note, and is newer
-    than the kernel driver. The driver's libcuda has the note too (seen with 580.159.04).
+    A package from a runfile may be in any folder (CUDA Compatibility 3.2.2). Its libcuda has the note, and is newer
+    than the kernel driver. The note alone decides nothing, because the driver's libcuda has one too (seen with
+    580.159.04).
     """
     if library.in_compat_folder:
         return True
@@ -141,13 +143,14 @@ def is_compat_library(library: CudaLibrary, module: Maybe[KernelModule]) -> bool
 def deployment(
     library: CudaLibrary, module: Maybe[KernelModule], environ: Mapping[str, str], linker_folders: Iterable[str]
 ) -> Deployment:
-    """Return how processes find a libcuda (CUDA Compatibility 3.4); ``linker_folders`` come from ld.so.conf."""
+    """Return how processes find a libcuda (CUDA Compatibility 3.4); ``linker_folders`` are those in ld.so.conf."""
     if not is_compat_library(library, module):
         return Deployment.DRIVER
     here = _resolved(str(Path(library.path).parent))
     if here in [_resolved(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]:
         modules = environ.get("LOADEDMODULES", "").split(":")
-        has_module = any("cuda" in module.lower() for module in modules)  # such as ``module load cuda/13.0``
+        # set by a module, for example ``module load cuda/13.0``
+        has_module = any("cuda" in module.lower() for module in modules)
         return Deployment.MODULES if has_module else Deployment.SEARCH_PATH
     return Deployment.LINKER if here in {_resolved(folder) for folder in linker_folders} else Deployment.RUN_PATH
 

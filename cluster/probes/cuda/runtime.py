@@ -1,7 +1,7 @@
 """Judges each CUDA runtime in use, and the kernels that NVRTC compiles.
 
 NVRTC must support the device's generation, and the driver must load NVRTC's code (CUDA Compatibility 2.3, 5). The
-result of loading a kernel outranks any version.
+result of loading a kernel overrides what versions suggest.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ _MINOR = "minor-version compatibility within a major version (CUDA Compatibility
 _EXACT = "before CUDA 11 each toolkit needs its own driver (CUDA Compatibility 2.1, Table 2)"
 _FORWARD = "across major versions only forward compatibility helps (CUDA Compatibility 3.1)"
 MINOR_VERSION_LIMITS = ("functions newer than the driver fail: cudaErrorCallRequiresNewerDriver (36)",)
-# CUDA Compatibility 2.2. PTX of a newer toolkit does not compile (222), but NVRTC compiles for the device itself.
+# CUDA Compatibility 2.2: PTX from a newer toolkit fails (222). NVRTC avoids this, because it compiles for the device.
 KERNEL_LIMITS = ("scaling and converting pictures on the GPU (the CPU does it instead)",)
-"""The limits of a GPU without kernels; NVDEC and NVENC need none."""
+"""The limits of a GPU that cannot run kernels; NVDEC and NVENC work without kernels."""
 _KERNEL_RULE = "it compiles kernels for the GPU that runs them (CUDA Compatibility 2.3)"
 
 
@@ -43,7 +43,7 @@ def minimum_driver(cuda_version: str) -> str:
 
 
 def judge_runtimes(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge every runtime that this installation would use."""
+    """Judge every runtime that this Python installation would use."""
     if isinstance(report.library, Unavailable):
         return  # a missing library gets its own verdict
     yield from (_judge_runtime(runtime, report) for runtime in report.runtimes)
@@ -74,7 +74,7 @@ def _minor_version(runtime: RuntimeInUse, report: CudaReport) -> Diagnosis:
 
 
 def _user_mode_driver(report: CudaReport) -> str:
-    """Return the version of the loaded libcuda, else of the kernel driver; "" on a Tegra."""
+    """Return the version of the loaded libcuda or else of the kernel driver; "" on a Tegra."""
     loaded = "" if isinstance(report.library, Unavailable) else known(report.library.version, "")
     return "" if report.is_tegra else loaded or report.driver
 
@@ -94,7 +94,7 @@ def _too_new(runtime: RuntimeInUse, report: CudaReport, rule: str) -> Diagnosis:
 
 
 def _install(driver: str, runtime: RuntimeInUse, report: CudaReport) -> str:
-    """Return the fix: install ``driver`` or later (if "", a newer driver), or use a newer GPU."""
+    """Return the fix: ``driver`` or later (if "", any newer driver), or a newer GPU."""
     if report.is_tegra:
         return f"install a JetPack that brings CUDA {runtime.cuda_version} or later"
     last, name = _last_branch(report)
@@ -132,7 +132,7 @@ def _package_on_disk(runtime: RuntimeInUse, report: CudaReport) -> list[str]:
 
 
 def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
-    """Judge NVRTC, and a kernel on each device; there is no verdict if the probe did not reach NVRTC."""
+    """Judge NVRTC, and a kernel on each device. There is no verdict if the probe did not reach NVRTC."""
     found = report.nvrtc
     if isinstance(found, Unavailable):
         if found.absence is Absence.NO_LIBRARY:
@@ -146,7 +146,7 @@ def judge_kernels(report: CudaReport) -> Iterator[Diagnosis]:
 
 
 def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
-    """Judge whether the driver can load code from this NVRTC; an unknown driver version counts as new enough."""
+    """Judge whether the driver can load code from this NVRTC; a driver of unknown version counts as new enough."""
     made, has = version_numbers(nvrtc)[:2], version_numbers(known(report.cuda_version, nvrtc))[:2]
     if made <= has or (made[0] == has[0] and made >= FIRST_COMPATIBLE_NVRTC):
         return Diagnosis("NVRTC", Grade.OK, _KERNEL_RULE, f"NVRTC {nvrtc} loads")
@@ -159,7 +159,7 @@ def _against_driver(nvrtc: str, report: CudaReport) -> Diagnosis:
 
 
 def _on_device(nvrtc: str, device: CudaDevice) -> Iterator[Diagnosis]:
-    """Judge a device by the kernel that it loaded; without a kernel, by whether NVRTC supports its generation."""
+    """Judge a device by the kernel that it loaded or, without a kernel, by whether NVRTC supports its generation."""
     code = device.kernel_code
     if code == 0:
         return

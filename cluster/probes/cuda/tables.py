@@ -1,4 +1,4 @@
-"""The tables of NVIDIA's "CUDA Compatibility", from ``configs/cuda.toml``, with look-ups.
+"""The tables of NVIDIA's "CUDA Compatibility", read from ``configs/cuda.toml``.
 
 A CUDA version is "13.4" as text and (13, 4) for comparison.
 """
@@ -11,7 +11,10 @@ from ..report.tables import read_tables
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return "580.159.04" as (580, 159, 4), for comparison; only the parts before the first non-number count."""
+    """Return a version as numbers for comparison: (580, 159, 4) for "580.159.04".
+
+    The numbers end before the first part that is not a number.
+    """
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):
@@ -26,7 +29,7 @@ def minor_version(version: str) -> str:
 
 
 def cuda_version(number: int) -> str:
-    """Return "13.4" for 13040, as cuDriverGetVersion and NVML encode it."""
+    """Return a CUDA version as text: "13.4" for 13040, the form in cuDriverGetVersion and NVML."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -35,7 +38,7 @@ class Forward(Enum):
 
     WORKS = "works"
     NOT_SUPPORTED = "not supported"
-    NOT_NEEDED = "not needed"  #: the driver was made for that CUDA version
+    NOT_NEEDED = "not needed"  #: the driver was made for the CUDA version of the package
 
 
 class FeatureLimit(NamedTuple):
@@ -43,7 +46,7 @@ class FeatureLimit(NamedTuple):
 
     feature: str
     attributes: tuple[str, ...] = ()  # names in ``ask.ATTRIBUTES``; a device with all of them has the feature
-    condition: str = ""  # where the feature exists
+    condition: str = ""  # the condition under which the feature exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,9 @@ class CudaError:
 
 _TABLES = read_tables("cuda.toml")
 TOOLKIT_DRIVERS: dict[str, str] = _TABLES["toolkit_drivers"]
-"""By CUDA version, newest first: the oldest driver that supports the whole toolkit."""
+"""The oldest driver that supports a whole toolkit, by the toolkit's CUDA version, newest first."""
 MINOR_VERSION_MINIMUMS: dict[int, str] = {int(major): driver for major, driver in _TABLES["minimum_drivers"].items()}
-"""By major CUDA version: the oldest driver for minor-version compatibility."""
+"""The oldest driver for minor-version compatibility, by major CUDA version."""
 END_OF_LIFE_BRANCHES = frozenset(_TABLES["branches"]["ended"])
 NEW_FEATURE_BRANCHES = frozenset(_TABLES["branches"]["new_feature"])
 HARDWARE_GENERATIONS = tuple(HardwareGeneration(**row) for row in _TABLES["generations"])
@@ -81,7 +84,7 @@ CUDA_ERRORS = {int(code): CudaError(int(code), **row) for code, row in _TABLES["
 BRANCH_CUDA = {version_numbers(driver)[0]: cuda for cuda, driver in reversed(TOOLKIT_DRIVERS.items())}
 """The CUDA version of each driver branch."""
 FIRST_COMPATIBLE_NVRTC = (11, 3)
-"""From this CUDA version on, a driver loads code from any NVRTC of its major version (CUDA Compatibility 2.3)."""
+"""From this CUDA version on, a driver loads code from any NVRTC of the same major version (CUDA Compatibility 2.3)."""
 FORWARD_LIMITS = tuple(FeatureLimit(**row) for row in _TABLES["forward_limits"])
 """The features that forward compatibility may lack (CUDA Compatibility 3.3.2, Table 4)."""
 CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]
@@ -89,7 +92,7 @@ CODEC_PACKAGE: dict[str, Any] = _TABLES["pynvvideocodec"]
 
 
 def newest_cuda_of(driver: str) -> str:
-    """Return the CUDA version for which a kernel driver was made ("580.82.07" -> "13.0"); "" before CUDA 10."""
+    """Return the CUDA version for which a kernel driver was made: "13.0" for "580.82.07"; "" before CUDA 10."""
     branch = version_numbers(driver)[:1]
     return next((cuda for cuda, first in TOOLKIT_DRIVERS.items() if version_numbers(first)[:1] <= branch), "")
 
@@ -105,14 +108,14 @@ def _forward(tables: list[dict[str, Any]]) -> dict[tuple[str, int], Forward]:
 
 
 FORWARD = _forward(_TABLES["forward"])
-"""By the compat package's CUDA version and the kernel driver's branch (CUDA Compatibility 3.3.1, Table 3)."""
+"""Whether a package works, by its CUDA version and the driver's branch (CUDA Compatibility 3.3.1, Table 3)."""
 
 
 def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
     """Return whether the compat package of a CUDA version works on a driver branch; None if unknown.
 
-    A package older than the driver never works, and none supports ended or new feature branches (CUDA Compatibility
-    3.3.1).
+    A package that is older than the driver never works. No package works on ended branches or new feature branches
+    (CUDA Compatibility 3.3.1).
     """
     package = version_numbers(cuda_version)[:2]
     if (listed := FORWARD.get((minor_version(cuda_version), branch))) is not None:
@@ -126,8 +129,8 @@ def forward_by_table(cuda_version: str, branch: int) -> Forward | None:
 def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
     """Return the CUDA version of the oldest compat package with which a toolkit runs on a driver branch; "" for none.
 
-    The package may be newer than the toolkit (CUDA Compatibility 3.3.1). Since it contains a driver, it must not be
-    newer than ``last_branch``, the last driver branch that supports these GPUs ("" if none is the last).
+    The package may be newer than the toolkit (CUDA Compatibility 3.3.1). But it contains a driver, which must not be
+    newer than ``last_branch``: the last driver branch that supports these GPUs, or "" if all later branches do.
     """
     wanted = version_numbers(cuda_version)[:2]
     fitting = (
@@ -141,12 +144,12 @@ def compat_package_for(cuda_version: str, branch: int, last_branch: str) -> str:
 
 
 def generation_of(compute_capability: str) -> HardwareGeneration | None:
-    """Return the generation with a compute capability ("9.0"); None before Maxwell, or for a malformed number."""
+    """Return the generation of a compute capability ("9.0"); None before Maxwell, or if the number is malformed."""
     capability = list(version_numbers(compute_capability))
     return next((found for found in HARDWARE_GENERATIONS if capability >= found.first_capability), None)
 
 
 def cuda_error(code: int) -> CudaError:
-    """Return an error's description; an unlisted code gets a general one."""
+    """Return the description of an error; a code that is not listed gets a general description."""
     general = ("the driver returned an error", "look for NVRM lines: sudo dmesg | grep NVRM")
     return CUDA_ERRORS.get(code) or CudaError(code, f"CUDA error {code}", *general)

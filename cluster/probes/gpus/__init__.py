@@ -1,4 +1,4 @@
-"""All GPUs of a machine: probed once, and polled for health."""
+"""Probes all GPUs of a machine once, and polls their health."""
 
 from .hardware import MIB, MigProfileFacts, VgpuTypeEntry, load_hardware
 from .live_health import DeviceHealth

@@ -1,6 +1,6 @@
 """Reports this machine's driver and devices from NVML.
 
-Each probe opens and closes the library, so that it notices a replaced driver.
+Each probe opens and closes the library, so that a replaced driver is noticed.
 """
 
 import time
@@ -45,7 +45,7 @@ class NvmlReport:
 def probe_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object] = time.sleep) -> NvmlReport:
     """Query everything about this machine from NVML; never raises.
 
-    ``sleep`` waits for ``GPM_INTERVAL_S`` between the two samples of the per-engine metrics.
+    ``sleep`` waits for ``GPM_INTERVAL_S`` between the two samples of the metrics of each engine.
     """
     opened, code = ask_with_code(nvml, "nvmlInit")
     if isinstance(opened, Unavailable):
@@ -78,7 +78,7 @@ def _fix_of(code: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A device between the first and the second sample of the per-engine metrics."""
+    """A device between the first and the second sample of the metrics of its engines."""
 
     index: int
     questions: DeviceQuestions
@@ -103,7 +103,7 @@ def _probe_devices(nvml: NvmlLike, count: int, sleep: Callable[[float], object])
 
 
 def questions_for(nvml: NvmlLike, handle: Maybe[Any], virtualization: Maybe[str] = "") -> DeviceQuestions:
-    """Return the queries of a device; without a handle none has an answer, and a vGPU skips meaningless ones."""
+    """Return the queries of a device. Without a handle, no query is answered; a vGPU skips meaningless queries."""
     if isinstance(handle, Unavailable):
         questions = DeviceQuestions(nvml, None, lambda _: handle)
         questions.lost = handle.reason
@@ -133,7 +133,7 @@ def _begin(nvml: NvmlLike, index: int) -> _Subject:
 def _finish(
     subject: _Subject, xids: Mapping[str, tuple[int, ...]], refused: Mapping[str, Unavailable | None]
 ) -> DeviceReport:
-    """Query everything that is left. ``xids`` and ``refused`` (why Xids cannot be watched) are by UUID."""
+    """Query all other values. ``xids``, and ``refused`` (why Xids cannot be watched), are by UUID."""
     questions, uuid = subject.questions, subject.uuid
     watched = ((), uuid) if isinstance(uuid, Unavailable) else (xids.get(uuid, ()), refused.get(uuid))
     mig, whole_gpm = _with_gpm(subject)
@@ -158,7 +158,7 @@ def _finish(
         use=probe_use(questions, whole_gpm),
         mig=mig,
         facts=facts,
-        # Health comes last, so that it includes trouble found by the other queries.
+        # Health comes last, so that it includes faults that other queries found.
         health=probe_health(questions, *watched),
     )
 
@@ -175,7 +175,7 @@ def _with_gpm(subject: _Subject) -> tuple[Maybe[MigReport], Maybe[dict[str, floa
 def _kind(virtualization: Maybe[str], name: Maybe[str], bus: Maybe[object] | None) -> DeviceKind:
     if virtualization == GUEST:
         return DeviceKind.VGPU
-    # Documented, not measured: a Tegra's GPU is named after the SoC ("Orin (nvgpu)", "NVIDIA Thor"), its bus is FPCI.
+    # Documented, not measured: a Tegra's GPU has the name of its SoC ("Orin (nvgpu)", "NVIDIA Thor"), on an FPCI bus.
     words = name.lower() if isinstance(name, str) else ""
     is_igpu = bus == "FPCI" or any(word in words for word in _IGPU_NAMES)
     return DeviceKind.IGPU if is_igpu else DeviceKind.GPU

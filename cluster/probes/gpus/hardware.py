@@ -1,6 +1,6 @@
 """Documented facts about video engines: ``configs/hardware.toml`` as frozen values.
 
-Probes replace the counts and capabilities, and workers' measurements the rates.
+Probes replace the documented counts and capabilities; measurements of workers replace the rates.
 """
 
 import re
@@ -15,8 +15,8 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the most vGPUs of one type on such a GPU, according to NVIDIA's guide
-# Distance between the made-up ids of time-shared types and the made-up ids of types on GPU instances.
+_MOST_VGPUS = 32  # the most vGPUs of one type on a GPU that has no limit of its own, according to NVIDIA's guide
+# The invented ids of types on GPU instances begin this far after those of time-shared types.
 _TIME_SHARED_MOST = 50
 
 
@@ -35,14 +35,14 @@ class Capability(_Frozen):
 
 
 class DecoderRates(_Frozen):
-    """Frames a second of one NVDEC at 1080p and ``reference_clock_mhz``, with keys "CODEC DEPTH"."""
+    """The speed of one NVDEC in frames a second, at 1080p and ``reference_clock_mhz``. Keys are "CODEC DEPTH"."""
 
     reference_clock_mhz: int
     fps: dict[str, float]
 
 
 class MigProfileFacts(_Frozen):
-    """An instance of a MIG profile."""
+    """Facts about one instance of a MIG profile."""
 
     engines: tuple[int, int, int, int]  # NVDEC, NVENC, NVJPG, OFA
     memory_mib: int
@@ -59,7 +59,7 @@ class Architecture(_Frozen):
 
     nvdec: str  # "" for none
     nvenc: str  # "" for none
-    nvml: str  # NVML's name of the architecture
+    nvml: str  # the name of the architecture in NVML
     compute_capability: str
 
 
@@ -69,7 +69,7 @@ class VgpuTypeEntry(_Frozen):
     number: int
     name: str
     framebuffer_mib: int
-    most: int  # how many vGPUs of this type run at once
+    most: int  # how many vGPUs of this type can run at the same time
     mig_profile: str = ""  # "" outside MIG mode
 
     @property
@@ -83,13 +83,14 @@ class VgpuBoard(_Frozen):
 
     prefix: str  # the prefix of the types' names
     memory_gib: int  # memory of the GPU
-    unlisted_id: int  # the first made-up id, for types whose id is unknown
-    series: dict[str, tuple[int, ...]]  # the types' frame buffers in GiB, by series
+    unlisted_id: int  # the first invented id, for types whose id is unknown
+    series: dict[str, tuple[int, ...]]  # the sizes of frame buffers in GiB, by series
     first_id: dict[str, int] = {}  # NVML's id of the first type of each series
-    fewer: dict[str, int] = {}  # how many vGPUs of a type ("8Q") run at once, if fewer than the memory allows
+    # how many vGPUs of a type ("8Q") can run at the same time, if fewer than the memory allows
+    fewer: dict[str, int] = {}
 
     def shared(self) -> Iterator[VgpuTypeEntry]:
-        """Yield the vGPU types that share the GPU by time slices."""
+        """Yield the vGPU types whose vGPUs share the GPU by time slices."""
         unlisted = count(self.unlisted_id)
         for series, sizes in self.series.items():
             numbers = count(self.first_id[series]) if series in self.first_id else unlisted
@@ -100,7 +101,7 @@ class VgpuBoard(_Frozen):
                 )
 
     def on_instances(self, profiles: Mapping[str, MigProfileFacts]) -> Iterator[VgpuTypeEntry]:
-        """Yield the vGPU types on MIG profiles: "A100-1-5C" is on 1g.5gb, "A100-1-5CME" on 1g.5gb+me."""
+        """Yield the vGPU types on MIG profiles; for example, "A100-1-5CME" is on the profile 1g.5gb+me."""
         named = [(re.fullmatch(r"(\d+)g\.(\d+)gb(\+me)?", profile), profile) for profile in profiles]
         for number, (parts, profile) in enumerate(named, self.unlisted_id + _TIME_SHARED_MOST):
             if parts is not None:
@@ -120,7 +121,7 @@ class GpuModel(_Frozen):
     architecture: str
     memory_mib: int
     engines: dict[Engine, int]
-    confidence: dict[str, str]  # how well each number is known
+    confidence: dict[str, str]  # how well each value is known
     source: str
     video_clock_mhz: int | None = None
     mig: str = ""
@@ -137,14 +138,14 @@ class MeasuredRates(_Frozen):
     direction: Direction
     width: int
     height: int
-    curve: tuple[tuple[int, float], ...]  # (number of sessions, total frames a second)
+    curve: tuple[tuple[int, float], ...]  # (number of sessions, frames a second of all sessions together)
     source: str
 
 
 class Sessions(_Frozen):
-    """How sessions share engines, how long sessions take to open, and the documented caps on sessions."""
+    """How sessions share engines, how long a session takes to open, and the documented limits on sessions."""
 
-    decoding: tuple[tuple[float, float], ...]  # (sessions per engine, fraction of the documented speed)
+    decoding: tuple[tuple[float, float], ...]  # (sessions on an engine, fraction of the documented speed)
     encoding: tuple[tuple[float, float], ...]
     start_s: float  # how long a session takes to open
     first_start_s: float
@@ -162,22 +163,23 @@ class SessionMemory(_Frozen):
 
 
 class SoftwareRates(_Frozen):
-    """Frames a second of software codecs on one reference core, at 1080p and 8 bits."""
+    """The speed of software codecs on one reference core in frames a second, at 1080p and 8 bits."""
 
     reference_core: str
     encode_threads: int
-    encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]  # by encoder: presets 1 to 7
+    # by encoder: the speed with presets 1 to 7
+    encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
     decode: dict[MediaCodec, float]
-    ten_bits: float  # the factor for 10 bits
+    ten_bits: float  # the factor by which 10-bit pictures change the speed
     source: str
 
 
 class EncoderMemory(_Frozen):
-    """A software encoder's memory."""
+    """The memory of a software encoder."""
 
     mib: int  # without pictures
-    first_pictures: int  # pictures that the encoder holds from the start
-    # The most pictures that the encoder holds, by preset.
+    first_pictures: int  # how many pictures the encoder holds from the start
+    # The most pictures that the encoder holds, with presets 1 to 7.
     pictures: Annotated[tuple[int, ...], Field(min_length=7, max_length=7)]
 
 
@@ -188,8 +190,9 @@ class HostMemory(_Frozen):
     session_mib: int
     decode_pictures: int
     filter_pictures: int
-    pictures_per_frame: int  # pictures that each frame of a segment adds in an encoder, up to the encoder's maximum
-    pictures_per_thread: int  # pictures that each encoder thread beyond two adds
+    # how many pictures an encoder holds for each frame of a segment, up to the encoder's maximum
+    pictures_per_frame: int
+    pictures_per_thread: int  # how many more pictures are held for each encoder thread beyond two
     encode: dict[str, EncoderMemory]
     source: str
 
@@ -200,11 +203,13 @@ class Hardware(_Frozen):
     schema_version: int = Field(alias="schema")
     sources: dict[str, str]
     nvdec: dict[str, DecoderRates]
-    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]  # fps of one NVENC at 1080p, P1, P3, P5, P7
+    # fps of one NVENC at 1080p with P1, P3, P5 and P7
+    nvenc: dict[str, dict[MediaCodec, tuple[float, float, float, float]]]
     architectures: dict[str, Architecture]
     decodes: dict[str, tuple[Capability, ...]]
     encodes: dict[str, tuple[Capability, ...]]
-    capabilities_of: dict[str, dict[str, str]]  # the tables of each engine generation in ``decodes`` and ``encodes``
+    # the names of an engine generation's tables in ``decodes`` and ``encodes``
+    capabilities_of: dict[str, dict[str, str]]
     sessions: Sessions
     memory: SessionMemory
     software: SoftwareRates
@@ -216,12 +221,12 @@ class Hardware(_Frozen):
     _models: dict[str, tuple[str, GpuModel] | None] = PrivateAttr(default_factory=dict)
 
     def mig_profiles_of(self, name: str) -> dict[str, MigProfileFacts]:
-        """Return the MIG profiles of the GPU with this NVML name; {} if unknown."""
+        """Return the MIG profiles of the GPU with this name in NVML; {} if unknown."""
         model = self.model_of(name)
         return self.mig.get(model[1].mig, {}) if model is not None else {}
 
     def vgpu_types_of(self, name: str, *, mig_enabled: bool) -> tuple[VgpuTypeEntry, ...]:
-        """Return the vGPU types that the GPU with this NVML name hosts; () if unknown."""
+        """Return the vGPU types of the GPU with this name in NVML; () if unknown."""
         named = [spelt for spelt in self.vgpu if _begins(name, spelt)]
         if not named:
             return ()
@@ -229,9 +234,9 @@ class Hardware(_Frozen):
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return our name for the GPU with this NVML name, and its model; None if unknown.
+        """Return our name and the model for the GPU with this name in NVML; None if unknown.
 
-        A MIG slice ("NVIDIA H200 MIG 1g.18gb") and a vGPU ("NVIDIA L40S-12Q") count as the GPU in their names.
+        A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") counts as the GPU in its name.
         """
         if name not in self._models:
             named = [
@@ -244,7 +249,7 @@ class Hardware(_Frozen):
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
-        """Return our name for a GPU's architecture, by the GPU's model or else NVML's ``architecture``; "" if unknown.
+        """Return our name for a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
 
         NVML calls both GA100 and GA10x "ampere"; the compute capability tells them apart.
         """
@@ -259,9 +264,9 @@ class Hardware(_Frozen):
         return next(iter(exact or alike), "")
 
     def trials_of(self, name: str, model: GpuModel, engines: dict[Engine, int]) -> tuple[Trial, ...]:
-        """Return the trials of a simulated GPU with NVML's ``name``: every case in the tables.
+        """Return the trials of a simulated GPU with the NVML name ``name``: one for each case in the tables.
 
-        As on a real GPU, the cases of a missing engine do not work.
+        As on a real GPU, the cases of an engine that the GPU lacks do not work.
         """
         found = []
         for engine, direction in ((Engine.NVDEC, Direction.DECODE), (Engine.NVENC, Direction.ENCODE)):

@@ -1,6 +1,6 @@
 """Polls the health of this machine's devices, and watches for Xid errors between polls.
 
-The driver keeps events only while NVML is open. An open NVML prevents the reset of a GPU, so polling stops on a
+The driver keeps events only while NVML is open. While NVML is open, a GPU cannot be reset, so polling stops on a
 draining node.
 """
 
@@ -32,7 +32,7 @@ _NO_HOST = Unavailable(Absence.DOES_NOT_APPLY, "this GPU hosts no vGPUs")
 _SHARED = Unavailable(Absence.DOES_NOT_APPLY, "the driver names a GPU's processes, not those of each slice")
 _UNDIVIDED = Unavailable(Absence.DOES_NOT_APPLY, "the driver counts a GPU's encoder sessions, not those of each slice")
 _HARMLESS = frozenset({"idle", "applications clocks", "display clocks"})
-"""Reasons for a lower clock that are no problem."""
+"""Reasons for a lower clock that indicate no problem."""
 
 
 class HealthPoll:
@@ -46,7 +46,7 @@ class HealthPoll:
         self._polled_utc: datetime | None = None
 
     def poll(self, pids: frozenset[int]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return every device's health; ``pids`` are codecfleet's processes on this machine. Never raises.
+        """Return every device's health; ``pids`` are the processes of codecfleet on this machine. Never raises.
 
         If the library fails, return the reason; the next poll opens the library again.
         """
@@ -87,7 +87,7 @@ class HealthPoll:
 
 
 class _Polled:
-    """A polled device: the handle, and the samples with which the next poll compares."""
+    """A polled device, with the samples from which the next poll measures."""
 
     def __init__(self, nvml: NvmlLike, index: int) -> None:
         self.index = index
@@ -100,7 +100,7 @@ class _Polled:
         self._reach()
 
     def _reach(self) -> None:
-        """Query the handle and the virtualization mode, unless both are known."""
+        """Query the handle and the virtualization mode, unless they are known."""
         if isinstance(self.handle, Unavailable):
             self.handle = ask_named(self._nvml, "nvmlDeviceGetHandleByIndex", self.index)
         if isinstance(self._virtualization, Unavailable):
@@ -155,7 +155,7 @@ class _Polled:
         )
 
     def _named(self, questions: DeviceQuestions, function: str, read: Callable[[Any], str]) -> Maybe[str]:
-        """Query one of the device's names; if the device is lost, keep the last answer."""
+        """Query one of the device's names; if the device is lost, return the last answer."""
         answer = questions.ask(function, read=read)
         if isinstance(answer, Unavailable):
             return self._last_names.get(function, answer)
@@ -165,7 +165,7 @@ class _Polled:
     def _measured(
         self, questions: DeviceQuestions, slices: tuple[MigSlice, ...]
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Return how busy each slice's engines were since the last poll (GPM), and start the next measurement."""
+        """Return how busy the engines of each slice were since the last poll (GPM), and start the next measurement."""
         measured = {} if self._gpm is None else self._gpm.finish(slices)
         self._gpm = begin_gpm(questions, slices) if slices else None
         return measured
@@ -199,7 +199,7 @@ def _mean(percents: Maybe[dict[str, float]], engine: str) -> Maybe[int]:
 
 
 def _throttle(questions: DeviceQuestions) -> Maybe[str]:
-    """Return why clocks are held down; newer drivers may lack the function's older name."""
+    """Return why clocks are held down. Newer drivers may lack the function's older name."""
     for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         answer: Maybe[str] = questions.ask(function, read=_reasons)
         if not isinstance(answer, Unavailable) or answer.absence is not Absence.FUNCTION_NOT_FOUND:

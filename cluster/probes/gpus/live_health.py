@@ -1,6 +1,6 @@
-"""A device's current state, which ``health_poll.py`` reads every 10 s and the supervisor acts on.
+"""A device's current state. ``health_poll.py`` reads it every 10 s, and the supervisor acts on it.
 
-Percentages are as the driver reports them; for vGPUs see ``vgpu/hosted.py``.
+Percentages are those of the driver; ``vgpu/hosted.py`` explains them for vGPUs.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUse:
-    """How much codecfleet's processes use a device, as the driver reports it."""
+    """How much the processes of codecfleet use a device, as the driver reports it."""
 
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
@@ -27,7 +27,7 @@ class OwnUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """A whole GPU, a MIG slice or a vGPU at one poll; a slice has the health, throttling and licence of its GPU."""
+    """A whole GPU, a MIG slice or a vGPU at one poll. A slice has the health, throttling and licence of its GPU."""
 
     index: int
     uuid: Maybe[str]
@@ -36,7 +36,7 @@ class DeviceHealth:
     is_slice: bool
     health: Health  # Xid errors since the last poll
     memory: Maybe[MemoryUse]
-    throttle: Maybe[str]  # why clocks are held down; "none" if they are not
+    throttle: Maybe[str]  # why clocks are held down; "none" if they are not held down
     decoder_percent: Maybe[int]
     encoder_percent: Maybe[int]
     encoder_sessions: Maybe[int]
@@ -45,7 +45,7 @@ class DeviceHealth:
     accounting: Maybe[bool]
     scheduler: Maybe[str]  # how a vGPU host divides the GPU among ``vgpus``
     vgpus: "tuple[VgpuLoad, ...]"  # running vGPUs
-    creatable: dict[str, int]  # how many more vGPUs can be created now, by the name of the vGPU type
+    creatable: dict[str, int]  # how many more vGPUs of each type can be created now, by the name of the type
 
 
 _HIDDEN = Unavailable(
@@ -55,9 +55,9 @@ _HIDDEN = Unavailable(
 
 
 def own_use(use: DeviceUse, pids: frozenset[int]) -> Maybe[OwnUse]:
-    """Return the use by processes with these ids.
+    """Return how much the processes with these ids use the device.
 
-    The use is unknown if the driver lists none of the ids: for a container, the driver may list the host's ids.
+    The use is unknown if the driver lists none of the ids; in a container, the driver may list the host's ids.
     """
     if isinstance(use.processes, Unavailable):
         return use.processes

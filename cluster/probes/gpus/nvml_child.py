@@ -1,4 +1,4 @@
-"""Queries NVML in a child process, so that a hanging driver does not hang this process."""
+"""Queries NVML in a child process, so that a hung driver does not hang this process."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ def probe_nvml_in_child(limit_s: float, *, run: RunChild = run_in_child) -> Nvml
 
 
 def ask_nvml() -> Iterator[dict[str, Any]]:
-    """Yield NVML's answers in parts, so that a hang loses no earlier part; to be run in a child process."""
+    """Yield NVML's answers in parts, so that a hang loses no earlier part. Run this in a child process."""
     import pynvml
 
     report = probe_nvml(pynvml)
@@ -43,7 +43,7 @@ def ask_nvml() -> Iterator[dict[str, Any]]:
 
 
 def read_nvml(nvml: NvmlLike, *, sleep: Callable[[float], object]) -> NvmlAnswers:
-    """Query NVML, or a substitute, in this process; for ``sleep`` see ``probe_nvml``. Never raises."""
+    """Query NVML, or a substitute, in this process; ``probe_nvml`` documents ``sleep``. Never raises."""
     report = probe_nvml(nvml, sleep=sleep)
     return NvmlAnswers(report, *_read_vgpus(nvml, report))
 

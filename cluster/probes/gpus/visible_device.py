@@ -25,7 +25,7 @@ class TakenDevice:
     """The device that Ray assigned to a process."""
 
     identity: str  # the device's name on the machine; "" without a device
-    trouble: str = ""  # why the process cannot see the device; "" if it can
+    trouble: str = ""  # why the process cannot see the device; "" if it can see the device
 
 
 def narrow(
@@ -40,8 +40,8 @@ def narrow(
     """Set CUDA_VISIBLE_DEVICES in ``environment`` to one device, and return the device.
 
     ``given`` is Ray's ``get_accelerator_ids()["GPU"]``; ``nvml`` is an initialised pynvml, or None without a driver;
-    ``part`` is the index of the slice on Ray's GPU. The process sees no GPU if there is no such slice or GPU, or if the
-    device is in ``avoided``.
+    ``part`` is the index of the slice on the GPU. The process sees no GPU if the GPU or slice does not exist, or if it
+    is in ``avoided``.
 
     Raises FleetUnavailable: Ray assigned no GPU or several, or there is no driver.
     """
@@ -57,9 +57,9 @@ def narrow(
 
 
 def show_the_gpu(environment: MutableMapping[str, str]) -> None:
-    """Let a process without a GPU from Ray see the machine's GPU, which a DLA needs (CUDA for Tegra 5.1).
+    """Let a process to which Ray assigned no GPU see the machine's GPU, which a DLA needs (CUDA for Tegra 5.1).
 
-    Call this before CUDA starts; a non-empty CUDA_VISIBLE_DEVICES is kept.
+    Call this before CUDA starts. A CUDA_VISIBLE_DEVICES that is not empty stays as it is.
     """
     if environment.get(CUDA_VARIABLE) == "":
         del environment[CUDA_VARIABLE]
@@ -82,7 +82,7 @@ def _given_parts(
 
 
 def shown_gpus(nvml: Any, environment: Mapping[str, str]) -> ShownGpus:
-    """Return this machine's GPUs, and which GPUs ``environment`` makes visible; never raises."""
+    """Return this machine's GPUs, and which GPUs are visible with ``environment``; never raises."""
     count = ask_named(nvml, "nvmlDeviceGetCount")
     gpus = () if isinstance(count, Unavailable) else tuple(_read_gpu(nvml, index) for index in range(int(count)))
     return ShownGpus(gpus, environment.get(CUDA_VARIABLE), environment.get(CONTAINER_VARIABLE))

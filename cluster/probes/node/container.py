@@ -1,7 +1,7 @@
-"""Reports which parts of NVIDIA's driver a container has, and judges the known pitfalls.
+"""Reports which parts of NVIDIA's driver a container has, and judges known pitfalls.
 
-The codec libraries may load although the container's variables do not request video (seen on an H200), so loading them
-decides.
+The codec libraries may load although the container's variables do not request video (seen on an H200), so only a test
+whether they load decides.
 """
 
 import operator
@@ -38,9 +38,9 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerReport:
-    """A container's runtime, variables and devices."""
+    """The runtime, variables and devices of a container."""
 
-    runtime: Maybe[str]  #: "docker", "podman", "kubernetes"; absent outside containers
+    runtime: Maybe[str]  #: "docker", "podman" or "kubernetes"; absent outside containers
     capabilities: tuple[str, ...] | None  #: NVIDIA_DRIVER_CAPABILITIES; None if unset
     visible_devices: str | None  #: NVIDIA_VISIBLE_DEVICES; None if unset
     requirements: dict[str, str]  #: the NVIDIA_REQUIRE_* variables
@@ -94,9 +94,9 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
 
 
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
-    """Return a verdict for each pitfall; outside containers there are none.
+    """Return a verdict for each pitfall; none outside containers.
 
-    ``brand`` is NVML's brand of the GPUs ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
+    ``brand`` is the brand of the GPUs in NVML ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
     """
     if isinstance(container.runtime, Unavailable):
         return ()
@@ -122,7 +122,7 @@ def _shared_memory(container: ContainerReport) -> Iterator[Diagnosis]:
 
 
 def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge a container that has no GPU although its variables mention one."""
+    """Judge a container that has no GPU although one of its variables requests GPUs."""
     asked = container.visible_devices
     if asked is None or container.device_minors or cuda.init_code == 0:
         return
@@ -136,7 +136,7 @@ def _no_devices(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagno
 
 
 def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Judge whether the codec libraries load, with the container's capabilities as explanation."""
+    """Judge whether the codec libraries load; the container's capabilities serve as explanation."""
     if isinstance(cuda.library, Unavailable):
         return
     given = container.capabilities
@@ -159,7 +159,7 @@ def _capabilities(container: ContainerReport, cuda: CudaReport) -> Iterator[Diag
 
 
 def _requirements(container: ContainerReport, host: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Judge each requirement that the image has for the host."""
+    """Judge each requirement that the image states for the host."""
     rule = "an image's requirements: a space means or, a comma means and (NVIDIA Container Toolkit)"
     for name, text in container.requirements.items():
         met = evaluate(text, host)
@@ -196,9 +196,9 @@ def _compat(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
 
 
 def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]:
-    """Warn if the container sees only some of the host's GPUs: with R570 and R580, codecs may work on only one of them.
+    """Warn if the container sees only some of the host's GPUs; with R570 and R580, codecs may work on only one of them.
 
-    Users reported it for GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282); nothing is
+    Users reported this for GeForce cards (nvidia-container-toolkit 1249 and 1415, k8s-device-plugin 1282). Nothing is
     known about data-centre GPUs.
     """
     minors = container.device_minors
@@ -222,8 +222,8 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
 def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
     """Return the facts about the host that conditions may name; "" if unknown.
 
-    ``cuda`` is the kernel driver's CUDA version, without a compat package. ``arch`` is the architecture of the first
-    device, as in the container runtime.
+    ``cuda`` is the CUDA version of the kernel driver, without a compat package. ``arch`` is the architecture of the
+    first device, as in the container runtime.
     """
     module = report.kernel_module
     driver = "" if isinstance(module, Unavailable) else module.version
@@ -235,15 +235,15 @@ def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
 def evaluate(requirement: str, host: Mapping[str, str]) -> bool | None:
     """Return whether a host meets an image's NVIDIA_REQUIRE_CUDA; None if that depends on an unknown fact.
 
-    ``cuda>=12.4 brand=tesla,driver>=470`` means: CUDA 12.4 or later, or a Tesla with driver R470 or later. An empty
-    requirement is met.
+    For example, ``cuda>=12.4 brand=tesla,driver>=470`` means: CUDA 12.4 or later, or a Tesla with driver R470 or later.
+    Every host meets an empty requirement.
     """
     found = ([_holds(each, host) for each in alternative.split(",")] for alternative in requirement.split())
     return max((min(each, key=_CERTAINTY.index) for each in found), key=_CERTAINTY.index, default=True)
 
 
 def undecided(requirement: str, host: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the conditions that cannot be checked: about unknown facts of the host, or malformed."""
+    """Return the conditions that cannot be checked, because they are malformed or a fact about the host is unknown."""
     conditions = (condition for alternative in requirement.split() for condition in alternative.split(","))
     return tuple(dict.fromkeys(condition for condition in conditions if _holds(condition, host) is None))
 

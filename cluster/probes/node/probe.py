@@ -1,6 +1,6 @@
 """Probes this machine, for ``codecfleet doctor`` and as a Ray task on each node.
 
-Each probe has a time limit, and all probes together have one.
+Each probe has a time limit; another limit applies to all probes together.
 """
 
 import os
@@ -38,7 +38,7 @@ PACKAGES: Final = ("codecfleet", "ray", "av", "nvidia-ml-py", "PyNvVideoCodec", 
 _TRIED_WITH: Final = ("codecfleet", "av", "PyNvVideoCodec")
 
 _AFTER_LIMIT_S: Final = STUCK_S + 1
-"""The longest time from the end of a child's limit to its probe's answer."""
+"""The longest time between the end of a child's limit and the answer of its probe."""
 _NVML_LIMIT_S, _CUDA_LIMIT_S, _PACKAGE_LIMIT_S, _SOFTWARE_LIMIT_S, _TEGRA_LIMIT_S = 15.0, 20.0, 20.0, 30.0, 10.0
 
 
@@ -50,7 +50,7 @@ class _Probes:
         self.problems: list[ProbeProblem] = []
 
     def remaining_s(self, limit_s: float) -> float:
-        """Return ``limit_s``, or the remaining total time if that is shorter."""
+        """Return ``limit_s``, or the remaining time of all probes if that is shorter."""
         return max(0.1, min(limit_s, self._ends_s - time.monotonic()))
 
     def start(self, probe: Callable[[], T]) -> "Future[T]":
@@ -82,8 +82,8 @@ class _Probes:
 def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 120.0) -> NodeReport:
     """Run all probes on this machine within ``limit_s``; never raises.
 
-    ``fresh`` ignores cached trials. Without ``software``, software codecs are tried only if a device's trials need
-    their bitstreams. The report's ``probe_problems`` names the probes that did not finish.
+    ``fresh`` ignores cached trials. Without ``software``, software codecs are tried only if the trials of a device need
+    bitstreams. The report's ``probe_problems`` names the probes that did not finish.
     """
     began_s = time.monotonic()
     probes = _Probes(began_s + limit_s)
@@ -97,10 +97,10 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
     cuda_found = probes.result("CUDA", cuda, _CUDA_LIMIT_S + _AFTER_LIMIT_S)
     choice, cuda_report = _chosen(probes, cuda_found)
     tegra = probes.start(lambda: _tegra_of(cuda_report))
-    # A variable, because mypy infers another type for this call inside NodeReport().
+    # A variable, because mypy would infer another type for this call inside NodeReport().
     in_container = probes.result("container", container, _TEGRA_LIMIT_S)
     imported = probes.result("PyNvVideoCodec", package, _PACKAGE_LIMIT_S + _AFTER_LIMIT_S)
-    # Without PyNvVideoCodec no device can be tried; the package has its own verdict.
+    # No device can be tried without PyNvVideoCodec. The package has a verdict of its own.
     can_try = not isinstance(imported, Unavailable) and not isinstance(imported.picked, Unavailable)
     to_try = subjects(found.nvml, cuda_report) if can_try else ()
     codecs = SoftwareTrials((), {}, ())
@@ -138,7 +138,7 @@ def probe_node(*, fresh: bool = False, software: bool = True, limit_s: float = 1
 
 
 def _chosen(probes: _Probes, found: Maybe[CudaReport]) -> tuple[DriverChoice, Maybe[CudaReport]]:
-    """Return which driver the workers load, with its CUDA report; a compat package that fits is tried."""
+    """Return which driver the workers load, with that driver's CUDA report; a compat package that fits is tried."""
     if isinstance(found, Unavailable):
         return NO_CHOICE, found
 
@@ -163,7 +163,7 @@ def _trial_plan(
 
 
 def _tegra_of(cuda: Maybe[CudaReport]) -> Maybe[TegraReport]:
-    """Probe a Tegra, with CUDA's report on the GPU; on other machines no program is run."""
+    """Probe a Tegra, with CUDA's report on its GPU. On other machines, no program is run."""
     if isinstance(cuda, Unavailable) or not cuda.devices:
         return probe_tegra(limit_s=_TEGRA_LIMIT_S)
     gpu = cuda.devices[0]

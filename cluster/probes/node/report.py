@@ -22,7 +22,7 @@ from ..vgpu.host import VgpuHostReport
 from .container import ContainerReport
 
 SCHEMA_VERSION: Final = 3
-"""Incremented when the report's fields change; a report of another version is refused."""
+"""Incremented when fields of the report change; reports of another version are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +37,18 @@ class HostReport:
     machine: str
     python: str
     packages: dict[str, str]  #: package versions by name; "" if a package is missing
-    machine_uuid: str = ""  #: the UUID of a virtual machine, which the host knows too; "" if it cannot be read
+    machine_uuid: str = ""  #: the UUID of a virtual machine, which its host also knows; "" if it cannot be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTrials:
     """The results of one device's engines."""
 
-    device: str  #: the device's UUID; CUDA's number if there is none
-    kind: str  #: devices of one kind share the trials of one device; each of the others tries only one frame
+    device: str  #: the UUID of the device; without a UUID, CUDA's number
+    kind: str  #: devices of one kind share the trials of one device; the others try only one frame each
     trials: tuple[Trial, ...]
-    smoke: Trial | None = None  #: this device's decoding of one frame; None if it ran all trials
-    smoke_encode: Trial | None = None  #: this device's encoding of one frame, if fresh trials were requested
+    smoke: Trial | None = None  #: the decoding of one frame on this device; None if all trials ran on it
+    smoke_encode: Trial | None = None  #: the encoding of one frame on this device, if fresh trials were requested
     from_cache: bool = False  #: whether the trials are from an earlier run
 
     def of(self, engine: Engine) -> tuple[Trial, ...]:
@@ -58,7 +58,7 @@ class DeviceTrials:
 
 @dataclass(frozen=True, slots=True)
 class ProbeProblem:
-    """A probe that did not finish, with the reason."""
+    """A probe that did not finish, and the reason."""
 
     probe: str
     reason: str
@@ -71,7 +71,7 @@ class NodeReport:
     schema: int = SCHEMA_VERSION
     host: HostReport
     nvml: Maybe[NvmlReport]
-    cuda: Maybe[CudaReport]  #: the driver that workers load (``driver_choice``); the trials ran with it
+    cuda: Maybe[CudaReport]  #: the driver that workers load (``driver_choice``) and with which the trials ran
     container: Maybe[ContainerReport]
     pynvvideocodec: Maybe[PyNvVideoCodecReport]
     tegra: Maybe[TegraReport]
@@ -114,7 +114,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class SilentNode:
-    """A cluster node that sent no report, with the reason."""
+    """A node of a cluster that sent no report, and the reason."""
 
     name: str
     reason: str
@@ -137,7 +137,7 @@ def to_json(report: NodeReport) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> NodeReport:
-    """Return the report in a document. Raises InputUnreadable: it is not a report of this schema version."""
+    """Return the report in a document. Raises InputUnreadable: it is no report of this schema version."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA_VERSION:
         message = f"this is not a node report of schema {SCHEMA_VERSION}: its schema is {schema}"
@@ -153,7 +153,7 @@ def from_json(document: Any) -> NodeReport:
 
 
 def _with_absences(document: Any) -> Any:
-    """Rebuild absences: in a field that may be a map of strings, pydantic would read an absence as such a map."""
+    """Rebuild absences; pydantic would read an absence as a map of strings in a field that allows such maps."""
     if isinstance(document, list):
         return [_with_absences(item) for item in document]
     if not isinstance(document, dict):
@@ -170,7 +170,7 @@ def pack(report: NodeReport) -> bytes:
 
 
 def unpack(packed: bytes) -> NodeReport:
-    """Return the report that ``pack`` made. Raises InputUnreadable: it is not a report of this schema version."""
+    """Return the report that ``pack`` made. Raises InputUnreadable: it is no report of this schema version."""
     try:
         document = msgpack.unpackb(packed, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError):

@@ -1,6 +1,6 @@
 """Tries devices: every codec case on one device of each kind, then one frame on each other device.
 
-If a case fails on a device, the next device of that kind is tried with every case too.
+If a case fails on a device, every case is also tried on the next device of the same kind.
 """
 
 import time
@@ -23,7 +23,7 @@ from .report import DeviceTrials
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
 MATRICES_MAX = 3
-"""After failures on this many devices of a kind, no more of them are tried with every case."""
+"""After failures on this many devices of a kind, every case is tried on no further device of the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TrialPlan:
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
-    """Return the GPUs, with MIG slices in place of partitioned ones; without NVML, CUDA's devices."""
+    """Return the GPUs, where slices replace GPUs in MIG mode; without NVML, return CUDA's devices."""
     if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
     devices = () if isinstance(cuda, Unavailable) else cuda.devices
@@ -69,7 +69,7 @@ def try_devices(
     run: RunChild = run_in_child,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[tuple[DeviceTrials, ...], tuple[str, ...]]:
-    """Try every device until ``plan.ends_s``; return the trials and what went wrong."""
+    """Try every device until ``plan.ends_s``; return the trials, and the problems that occurred."""
     matrices: dict[str, list[DeviceTrials]] = {}
     problems: list[str] = []
     for subject in found:
@@ -85,7 +85,7 @@ def try_devices(
         matrix = next((each for each in tried if _speaks_for_kind(each.trials)), tried[0])
         smokes = 2 if plan.fresh else 1
         if own is not None:
-            answers.append(own)  # this device was tried with every case
+            answers.append(own)  # every case was tried on this device
         elif plan.ends_s - clock() < SMOKE_LIMIT_S * smokes:
             # A trial that is cut short would prove nothing about the device.
             like_it = tuple(replace(trial, how=How.KIND) for trial in matrix.trials)
@@ -97,7 +97,7 @@ def try_devices(
 
 
 def _speaks_for_kind(trials: tuple[Trial, ...]) -> bool:
-    """Whether the trials are valid for all devices of the kind: a failed frame may be the fault of one device."""
+    """Whether the trials hold for all devices of the kind. A frame that failed may be the fault of one device."""
     return is_lasting(trials) and all(trial.works or trial.how is not How.TRIED for trial in trials)
 
 
@@ -120,7 +120,7 @@ def _matrix(
 def _smoked(
     subject: Subject, matrix: DeviceTrials, streams: Mapping[str, TrialStream], run: RunChild, *, encodes: bool
 ) -> DeviceTrials:
-    """Decode one frame on a device; if ``encodes``, also encode a frame, which takes an encoder session."""
+    """Decode one frame on a device; if ``encodes``, also encode one frame, for which an encoder session is opened."""
 
     def tried(engine: Engine) -> Trial | None:
         return smoke(engine, subject.visible, matrix.trials, streams, SMOKE_LIMIT_S, run=run)
@@ -131,7 +131,7 @@ def _smoked(
 
 
 def _doubted(trial: Trial, own: Trial | None) -> Trial:
-    """Return a kind's trial as valid for one device: failed if the device's ``own`` trial of that engine failed."""
+    """Return a trial of the kind for one device; it fails if the device's ``own`` trial of the same engine failed."""
     if own is None or own.works or trial.engine is not own.engine or not trial.works:
         return trial
     return replace(trial, works=False, reason=own.reason, fix=own.fix)

@@ -1,4 +1,4 @@
-"""A machine's compatibility verdicts."""
+"""The compatibility verdicts of a machine."""
 
 from ..cuda.compat import judge
 from ..nvml.facts import BRANDS

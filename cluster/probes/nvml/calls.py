@@ -1,7 +1,7 @@
-"""Calls NVML, and turns return codes, which the binding raises as exceptions, into values.
+"""Calls NVML. The binding raises return codes as exceptions, which become values here.
 
-The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``. Codes:
-NVML API Reference Manual, "nvmlReturn_t".
+The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``. The
+NVML API Reference Manual, "nvmlReturn_t", lists the codes.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ class ReturnCode:
     absence: str = Absence.FAILED.value
     meaning: str = "the driver gave no answer"
     fix: str = ""  # the fix if nvmlInit returns this code
-    is_trouble: bool = False  # whether the code means that the device is unusable
+    is_trouble: bool = False  # whether the code means that the device cannot be used
 
 
 @cache
@@ -41,7 +41,7 @@ _UNKNOWN = ReturnCode("an unknown code")
 
 
 def can_load_nvml() -> bool:
-    """Return whether libnvidia-ml can be loaded; no function of the library is called."""
+    """Return whether libnvidia-ml can be loaded. No function of the library is called."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -50,7 +50,7 @@ def can_load_nvml() -> bool:
 
 
 class CodeAnswered(Exception):
-    """Raised by a reader that finds a return code in a structure; ``ask`` catches this exception."""
+    """Raised by a reader that finds a return code in a structure; ``ask`` catches it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -64,7 +64,7 @@ def absence_of(function: str, code: int) -> Unavailable:
 
 
 def ask_named(nvml: NvmlLike, function: str, *arguments: object) -> Maybe[Any]:
-    """Call an NVML function by name, since the installed binding may lack the function. Never raises."""
+    """Call an NVML function by name, because the installed binding may lack the function. Never raises."""
     return ask_with_code(nvml, function, *arguments)[0]
 
 
@@ -94,7 +94,7 @@ class DeviceQuestions:
     """Queries one device.
 
     ``unasked`` returns why a function does not apply to the device; None if it applies. ``lost`` is why the device
-    cannot be used, as a sentence without a full stop; "" while no answer says so.
+    cannot be used, as a sentence without a full stop; "" as long as no answer indicates this.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class DeviceQuestions:
         return self.ask_of(self.handle, function, *arguments, read=read)
 
     def ask_of(self, subject: object, function: str, *arguments: object, read: Callable[[Any], T]) -> Maybe[T]:
-        """Query a part of this device: a MIG instance, a GPU instance, an event set."""
+        """Query a part of this device, such as a MIG instance, a GPU instance or an event set."""
         value, code = ask_with_code(self.nvml, function, subject, *arguments, read=read)
         if return_codes().get(code, _UNKNOWN).is_trouble:
             self.lost = self.lost or absence_of(function, code).reason
@@ -122,7 +122,7 @@ class DeviceQuestions:
 
 def _code(error: Exception) -> int | None:
     # Exceptions are recognised by name, because the real module and the fake have different classes.
-    # NVMLLibraryMismatchError has no code; unversioned functions raise it for FUNCTION_NOT_FOUND.
+    # NVMLLibraryMismatchError has no code; functions without a version raise it instead of FUNCTION_NOT_FOUND.
     if isinstance(error, CodeAnswered):
         return error.code
     if type(error).__name__ == "NVMLLibraryMismatchError":

@@ -14,13 +14,13 @@ from .calls import NvmlLike, ask_named
 
 XID = 0x8
 NO_INSTANCE = 0xFFFFFFFF
-# The most events that one poll returns, so that a flood of events cannot keep the poll busy for ever.
+# The most events that one poll returns, so that a flood of events cannot occupy the poll for ever.
 EVENTS_PER_POLL = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """A device's Xid error; ``gpu_instance`` is the MIG GPU instance with the error, if any."""
+    """An Xid error of a device; ``gpu_instance`` is the MIG GPU instance in which it occurred, if any."""
 
     uuid: str
     xid: int
@@ -28,7 +28,7 @@ class XidEvent:
 
 
 class DeviceWatch(AbstractContextManager["DeviceWatch"]):
-    """An open watch over devices; ``unwatched`` maps a device's name to why the device cannot be watched."""
+    """An open watch over devices; ``unwatched`` says, by device name, why a device cannot be watched."""
 
     def __init__(
         self, nvml: NvmlLike, event_set: Maybe[Any], uuids: Mapping[int, str], unwatched: Mapping[str, Unavailable]
@@ -42,7 +42,7 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
     def poll(self) -> tuple[XidEvent, ...]:
         """Return the events since the last poll; never waits, never raises.
 
-        If the driver refuses, ``failure`` says why, and the watch must be opened again.
+        If the driver refuses, ``failure`` says why, and a new watch must be opened.
         """
         events: list[XidEvent] = []
         while self._uuids and self.failure is None and len(events) < EVENTS_PER_POLL:
@@ -56,7 +56,7 @@ class DeviceWatch(AbstractContextManager["DeviceWatch"]):
         return tuple(events)
 
     def close(self) -> None:
-        """Free the event set; polling afterwards returns nothing."""
+        """Free the event set; later polls return nothing."""
         self._uuids.clear()
         event_set, self._event_set = self._event_set, Unavailable(Absence.NOT_FOUND, "the watch is closed")
         if not isinstance(event_set, Unavailable):

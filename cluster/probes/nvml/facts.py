@@ -1,7 +1,7 @@
 """Facts about a GPU that are only displayed, as listed in ``configs/nvml.toml``.
 
-Every device query in 3.3.2 of the vGPU Management SDK guide is in that file or in ``use.py``. Functions that newer
-drivers renamed (throttle and event reasons, temperature) are called by both names, since a driver may lack either name.
+Every device query in 3.3.2 of the vGPU Management SDK guide is in that file or in ``use.py``. Some functions have new
+names in newer drivers (throttle and event reasons, temperature); both names are tried, since a driver may lack either.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def read_reasons(mask: int) -> str:
 
 def _bridge(hierarchy: Any, member: str) -> int:
     if int(hierarchy.bridgeCount) == 0:
-        raise CodeAnswered(NOT_SUPPORTED)  # the empty entry would mean bridge type 0
+        raise CodeAnswered(NOT_SUPPORTED)  # without this, the empty entry would mean bridge type 0
     return int(getattr(hierarchy.bridgeChipInfo[0], member))
 
 
@@ -64,7 +64,7 @@ def _reader(how: str, item: int | None) -> Callable[[Any], FactValue]:
 
 
 def read_structure(name: str, found: Any) -> dict[str, FactValue]:
-    """Read an NVML structure by the table with its name."""
+    """Read an NVML structure with the table of the same name."""
     rows = read_tables("nvml.toml")["structures"][name]
     return {key: _reader(how, None)(getattr(found, member)) for key, (member, how) in rows.items()}
 
@@ -73,4 +73,4 @@ FACTS = {
     name: (f"nvmlDeviceGet{row['ask']}", _reader(row["read"], row.get("item")), tuple(row.get("with", ())))
     for name, row in read_tables("nvml.toml")["facts"].items()
 }
-"""The function of each fact, the reader of its answer, and its arguments after the handle."""
+"""For each fact, the function, the reader of the answer, and the arguments after the handle."""

@@ -1,6 +1,6 @@
-"""Measures each engine of a GPU or MIG slice between two samples, with NVML's GPU performance monitoring (GPM).
+"""Measures each engine of a GPU or MIG slice between two samples of NVML's GPU performance monitoring (GPM).
 
-NVIDIA documents it for Hopper and later.
+NVIDIA documents GPM for Hopper and later.
 """
 
 import math
@@ -19,11 +19,11 @@ METRICS: dict[int, tuple[Engine, int]] = {
     **{50 + index: (Engine.OFA, index) for index in range(2)},
     **{166 + index: (Engine.NVENC, index) for index in range(4)},
 }
-"""The engine, and its index, of each ``NVML_GPM_METRIC_*_UTIL``."""
+"""The engine that each ``NVML_GPM_METRIC_*_UTIL`` measures, with its index."""
 
 WHOLE_GPU = None
 
-# A driver without one of the metrics may refuse the whole call, and metrics of encoders were added later.
+# A driver that lacks one metric may refuse the whole call, and the metrics of encoders were added later.
 _LATE = 100
 _GROUPS = (
     tuple(metric for metric in METRICS if metric < _LATE),
@@ -33,7 +33,7 @@ _GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class GpmMeasure:
-    """The first samples of a measurement; call ``finish`` once to free them."""
+    """The first samples of a measurement. Call ``finish`` once, which frees the samples."""
 
     questions: DeviceQuestions
     _first: dict[int | None, Maybe[Any]]
@@ -46,9 +46,9 @@ class GpmMeasure:
     def finish(
         self, slices: Iterable[MigSlice] = (), whole: tuple[EngineCount, ...] = ()
     ) -> dict[int | None, Maybe[dict[str, float]]]:
-        """Take the second samples; return percents by engine ("nvdec0") for each GPU instance and for WHOLE_GPU.
+        """Take the second samples; return percentages by engine ("nvdec0"), for each GPU instance and for WHOLE_GPU.
 
-        Engines beyond the counts of ``slices`` and of the ``whole`` GPU are left out; drivers may report them as idle.
+        Engines beyond the counts in ``slices`` and in ``whole`` are left out, because drivers may report them as idle.
         """
         engines: dict[int | None, tuple[EngineCount, ...]]
         engines = {WHOLE_GPU: whole, **{piece.gpu_instance: piece.engines for piece in slices}}
@@ -72,7 +72,7 @@ class GpmMeasure:
 
 
 def begin_gpm(questions: DeviceQuestions, slices: Iterable[MigSlice]) -> GpmMeasure:
-    """Take first samples of a GPU and of the GPU instances of its slices; never raises."""
+    """Take first samples of a GPU and of the GPU instances that its slices belong to; never raises."""
     targets = [WHOLE_GPU, *sorted({piece.gpu_instance for piece in slices})]
     supported: Maybe[bool] = questions.ask("nvmlGpmQueryDeviceSupport", read=lambda said: bool(said.isSupportedDevice))
     if supported is True:

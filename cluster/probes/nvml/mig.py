@@ -1,7 +1,7 @@
 """Queries MIG: a GPU's slices and their engines, and its profiles ("Multi Instance GPU Management").
 
-A slice's engines do not follow from its name: an A100's 1g.5gb has no decoder. The engine counts of the whole GPU are
-only in its profiles.
+The name of a slice does not tell its engines: an A100's 1g.5gb has no decoder. Only the profiles tell the engine counts
+of the whole GPU.
 """
 
 from collections.abc import Iterable
@@ -15,13 +15,13 @@ from ..report.engines import Engine, EngineCount, How
 from .calls import DeviceQuestions, read_text
 
 MIB = 1024 * 1024
-# NVML's profiles are numbered from 0; there were 18 when this was written, and NVML refuses other numbers.
+# NVML numbers profiles from 0. There were 18 when this was written; NVML refuses other numbers.
 PROFILES_MAX = 32
 SLICES_MAX = 64
 
 
 def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> Maybe[MigReport]:
-    """Query how a GPU is partitioned, without ``gpm_percent``; ``profiles`` are the GPU's profiles. Never raises."""
+    """Query how a GPU is partitioned, except ``gpm_percent``; ``profiles`` are those of the GPU. Never raises."""
     mode: Maybe[tuple[int, int]] = questions.ask("nvmlDeviceGetMigMode", read=lambda pair: (int(pair[0]), int(pair[1])))
     if isinstance(mode, Unavailable):
         return mode
@@ -39,15 +39,15 @@ def probe_mig(questions: DeviceQuestions, profiles: tuple[MigProfile, ...]) -> M
 
 
 def probe_profiles(questions: DeviceQuestions) -> tuple[MigProfile, ...]:
-    """Query a GPU's profiles; () if it cannot be partitioned. Never raises."""
+    """Query the profiles of a GPU; () if the GPU cannot be partitioned. Never raises."""
     found = (_profile(questions, kind) for kind in range(PROFILES_MAX))
     return tuple(profile for profile in found if profile is not None)
 
 
 def whole_gpu_engines(profiles: Iterable[MigProfile]) -> tuple[EngineCount, ...]:
-    """Return the engines of the whole GPU: those of the profile with the most memory, then the most engines.
+    """Return the engines of the whole GPU, which are those of its largest profile; () if there are no profiles.
 
-    () without profiles.
+    The largest profile has the most memory and, among equals, the most engines.
     """
     ranked = sorted(profiles, key=lambda profile: (profile.memory_bytes, sum(count.count for count in profile.engines)))
     return ranked[-1].engines if ranked else ()
@@ -66,7 +66,7 @@ def _profile(questions: DeviceQuestions, kind: int) -> MigProfile | None:
 
 def _read_profile(info: Any) -> MigProfile:
     memory_mib = int(info.memorySizeMB)
-    # Version 1 of the structure has no name, so the name is made from slices and memory.
+    # Version 1 of the structure has no name, so a name is made from slices and memory.
     name = read_text(getattr(info, "name", "")) or f"{int(info.sliceCount)}g.{round(memory_mib / 1024)}gb"
     return MigProfile(
         profile_id=int(info.id),
@@ -129,7 +129,7 @@ def _shared_counts(attributes: Any) -> tuple[EngineCount, ...]:
 def _slice_profile(
     questions: DeviceQuestions, handle: object, gpu_instance: int, profiles: tuple[MigProfile, ...]
 ) -> str:
-    """Return "1g.10gb", from the slice's name, the profile of the GPU instance, or the slice's attributes."""
+    """Return a profile such as "1g.10gb", from the slice's name, its GPU instance's profile, or its attributes."""
     name: Maybe[str] = questions.ask_of(handle, "nvmlDeviceGetName", read=read_text)
     if not isinstance(name, Unavailable) and " MIG " in name:
         return name.partition(" MIG ")[2].strip()

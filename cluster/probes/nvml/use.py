@@ -1,6 +1,7 @@
-"""Queries a device's utilisation, encoder sessions, processes and health.
+"""Queries the utilisation, encoder sessions, processes and health of a device.
 
-A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"); ``gpm.py`` measures slices.
+A GPU in MIG mode has no utilisation rates (NVML API Reference Manual, "Device Queries"); ``gpm.py`` measures its
+slices.
 """
 
 from collections.abc import Iterable
@@ -18,8 +19,8 @@ _CODECS = {0: "h264", 1: "hevc", 2: "av1"}
 _PROCESS_LISTS = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
 
 UNCORRECTED = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-SINCE_LOAD = 0  # NVML_VOLATILE_ECC: counted since the driver was loaded
-RETIREMENT_CAUSES = (0, 1)  # NVML's numbers for many single-bit errors, and for a double-bit error
+SINCE_LOAD = 0  # NVML_VOLATILE_ECC: errors since the driver was loaded
+RETIREMENT_CAUSES = (0, 1)  # the numbers in NVML for many single-bit errors, and for a double-bit error
 RECOVERY_ACTION_FIELD = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 RECOVERY_ACTIONS = dict(enumerate(WORDS["recovery_action"]))
 
@@ -29,8 +30,8 @@ _VALUE_FIELDS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5:
 def probe_use(questions: DeviceQuestions, gpm_percent: Maybe[dict[str, float]], since_us: int = 0) -> DeviceUse:
     """Query how busy a device is; ``gpm_percent`` was measured separately. Never raises.
 
-    The driver keeps samples of processes that have been idle for long; samples before ``since_us`` (on the driver's
-    clock) are left out.
+    The driver keeps samples of processes that have long been idle. Samples before ``since_us``, on the driver's clock,
+    are left out.
     """
     ask = questions.ask
     stats = ask("nvmlDeviceGetEncoderStats", read=lambda three: tuple(map(int, three)))
@@ -59,7 +60,7 @@ def _first(pair: Any) -> int:
 
 
 def read_sessions(sessions: Iterable[Any]) -> tuple[CodecSession, ...]:
-    """Read ``nvmlEncoderSessionInfo_t``, one per session."""
+    """Read ``nvmlEncoderSessionInfo_t``, one for each session."""
     return tuple(
         CodecSession(
             session=int(session.sessionId),
@@ -79,14 +80,14 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     lists = [_process_list(questions, function) for function in _PROCESS_LISTS]
     refusals = [listed for listed in lists if isinstance(listed, Unavailable)]
     for refused in refusals:
-        # A device may lack a list of processes, but a list that could not be read must not count as empty.
+        # A device may lack a list of processes. But a list that could not be read must not count as empty.
         if refused.absence not in {Absence.NOT_SUPPORTED, Absence.FUNCTION_NOT_FOUND}:
             return refused
     samples = questions.ask("nvmlDeviceGetProcessUtilization", since_us, read=read_samples)
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = {}  # the processes are known, but not how much they use
+        samples = {}  # the processes are known, but their use is not
     joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)
@@ -94,7 +95,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
 
 
 def _process_list(questions: DeviceQuestions, function: str) -> Maybe[tuple[DeviceProcess, ...]]:
-    # A versioned name: on an old driver the unversioned function raises another error.
+    # The name has a version, because an old driver raises another error for the name without one.
     answer: Maybe[tuple[DeviceProcess, ...]] = questions.ask(f"{function}_v3", read=_running)
     if isinstance(answer, Unavailable) and answer.absence is Absence.FUNCTION_NOT_FOUND:
         return questions.ask(f"{function}_v2", read=_running)
@@ -109,7 +110,7 @@ def _running(processes: Iterable[Any]) -> tuple[DeviceProcess, ...]:
 
 
 def read_samples(samples: Iterable[Any]) -> dict[int, DeviceProcess]:
-    """Return each process's newest sample; a sample without a time is empty."""
+    """Return the newest sample of each process; a sample without a time is empty."""
     timed = sorted((each for each in samples if int(each.timeStamp)), key=lambda each: int(each.timeStamp))
     return {
         int(sample.pid): DeviceProcess(
@@ -128,7 +129,7 @@ def _percent(value: int) -> int | None:
 
 
 def probe_health(questions: DeviceQuestions, xids: tuple[int, ...], xids_refused: Unavailable | None = None) -> Health:
-    """Query a device's health; call this last, so that ``lost`` includes earlier answers. Never raises."""
+    """Query a device's health. Call this last, because ``lost`` includes earlier answers. Never raises."""
     ask = questions.ask
     return Health(
         ecc_enabled=ask("nvmlDeviceGetEccMode", read=lambda modes: bool(modes[0] == 1)),
@@ -149,7 +150,7 @@ def _read_action(values: Any) -> str:
 
 
 def read_field(values: Any) -> float | int:
-    """Return the first field's value; raises ``CodeAnswered`` if the field's return code is not success."""
+    """Return the value of the first field. Raises ``CodeAnswered`` if the field's return code is not success."""
     value = values[0]
     if int(value.nvmlReturn) != SUCCESS:
         raise CodeAnswered(int(value.nvmlReturn))

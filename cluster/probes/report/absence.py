@@ -1,4 +1,4 @@
-"""A missing value with its reason, instead of an exception or a zero."""
+"""Stands for a missing value, with the reason."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,11 +13,12 @@ class Absence(Enum):
     NOT_SUPPORTED = "not supported"  #: the device or its driver has no such value
     NO_PERMISSION = "no permission"  #: the value exists, but this user may not read it
     FUNCTION_NOT_FOUND = "function not found"  #: the driver or the package is too old to answer
-    NOT_FOUND = "not found"  #: there is no value now: no sample, no session, no such index
-    DOES_NOT_APPLY = "does not apply"  #: the value would be meaningless, so it was not queried (a vGPU's serial number)
+    NOT_FOUND = "not found"  #: there is no such value now, for example no sample, no session or no such index
+    #: the value would be meaningless, such as a vGPU's serial number, so it was not queried
+    DOES_NOT_APPLY = "does not apply"
     NO_LIBRARY = "no library"  #: the library or package that would answer is missing
     TIMED_OUT = "timed out"  #: no answer within the probe's time limit
-    FAILED = "failed"  #: another error, which the reason names
+    FAILED = "failed"  #: another error, named in the reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Kinds of devices, and the routes of frames through devices.
+"""Kinds of devices, and the routes of frames through them.
 
-Other code reads the fields of a kind instead of comparing kinds.
+Other code reads fields of a kind instead of comparing kinds.
 """
 
 from enum import Enum
@@ -10,12 +10,12 @@ from .engines import Engine
 
 
 class Route(Enum):
-    """The path of a segment's frames on one host: the engine that decodes the frames, and the engine after it."""
+    """The path of a segment's frames on one host: the engine that decodes them, and the engine that follows."""
 
     _value_: str
     decoder: Engine
     encoder: Engine
-    why: str  # the format of a lane's reason, filled with the decoded codec and the encoders, or with the DLA's number
+    why: str  # a lane's reason, in which {} stand for the decoded codec and the encoders, or for the DLA's number
 
     GPU = (
         *("gpu", Engine.NVDEC, Engine.NVENC),
@@ -30,7 +30,7 @@ class Route(Enum):
     DLA = "dla", Engine.CPU, Engine.DLA, "the processor decodes, and the network runs on DLA {}"
 
     def __new__(cls, name: str, decoder: Engine, encoder: Engine, why: str) -> Self:
-        """Create a member whose value is its name."""
+        """Create a member whose value is the name."""
         route = object.__new__(cls)
         route._value_, route.decoder, route.encoder, route.why = name, decoder, encoder, why
         return route
@@ -47,7 +47,7 @@ class Route(Enum):
 
 
 class _Row:
-    """The common properties of all devices of a kind."""
+    """The properties that all devices of a kind share."""
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class _Row:
         is_guest: bool = False,
         is_integrated: bool = False,
     ) -> None:
-        self.seat = seat  # the prefix of station names; several kinds may share a seat
-        self.title = title  # the displayed name of a device that has no name
+        self.seat = seat  # the prefix of station names; several kinds may have the same seat
+        self.title = title  # the name shown for a device that has no name
         self.engines = engines  # engines that the device may have
-        self.routes = routes  # routes that the device may serve; each route is served by one seat
+        self.routes = routes  # routes that the device may serve; each route belongs to one seat
         self.is_processor = is_processor  # whether the device only runs software
-        self.takes_gpu = takes_gpu  # whether Ray reserves a share of a GPU for the worker, and chooses the GPU
-        self.runs_networks = runs_networks  # whether the device runs networks, and never transcodes
+        self.takes_gpu = takes_gpu  # whether Ray reserves a share of a GPU for each worker and chooses the GPU
+        self.runs_networks = runs_networks  # whether the device runs networks and never transcodes
         self.is_slice = is_slice  # whether the device is a part of a GPU, its ``parent``
         self.is_guest = is_guest  # whether the device is a vGPU, with a changing UUID and a licence
         self.is_integrated = is_integrated  # whether the device uses the host's memory
@@ -95,19 +95,19 @@ _DLA: Final = _Row(seat="dla", title="DLA", engines=frozenset({Engine.DLA}), rou
 
 
 class DeviceKind(_Row, Enum):
-    """A kind of device; the value is the kind's name in reports and metrics."""
+    """A kind of device; its value is its name in reports and metrics."""
 
     _value_: str
 
     CPU = "cpu", _CPU  #: the host's processor
-    GPU = "gpu", _gpu()  #: a whole GPU: bare metal, or passed through to this machine
+    GPU = "gpu", _gpu()  #: a whole GPU, on bare metal or passed through to this machine
     MIG = "mig", _gpu(is_slice=True)  #: one MIG instance
-    VGPU = "vgpu", _gpu(is_guest=True)  #: a vGPU as its guest sees it
+    VGPU = "vgpu", _gpu(is_guest=True)  #: a vGPU, as the guest sees it
     IGPU = "igpu", _gpu(is_integrated=True)  #: the GPU of a Tegra SoC
     DLA = "dla", _DLA  #: one DLA of a Tegra SoC
 
     def __new__(cls, name: str, _row: _Row) -> Self:
-        """Create a member whose value is its name."""
+        """Create a member whose value is the name."""
         kind = object.__new__(cls)
         kind._value_ = name
         return kind
@@ -118,5 +118,5 @@ class DeviceKind(_Row, Enum):
 
 
 SEATS: Final = {kind.seat: kind for kind in DeviceKind if kind.value == kind.seat}
-"""For each seat, the kind with the seat's name."""
+"""For each seat, the kind of the same name."""
 _SEATS: Final = {route: kind.seat for kind in DeviceKind for route in kind.routes}

@@ -1,6 +1,6 @@
 """The report on one device: values from NVML and the CUDA driver.
 
-Utilisation is in percent of the sampling period.
+Utilisation is a percentage of the sampling period.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class CodecSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """A device's current use."""
+    """The current use of a device."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -72,16 +72,17 @@ class Health:
     retired_pages: Maybe[int]
     retirement_pending: Maybe[bool]
     remapped_rows_pending: Maybe[bool]
-    recovery_action: Maybe[str]  # the driver's advice ("none", "reset", "reboot", "drain", ...)
+    recovery_action: Maybe[str]  # the driver's advice, for example "none", "reset", "reboot" or "drain"
     xids: tuple[int, ...] = ()  # Xid errors since the watch began
-    lost: str = ""  # why the device cannot be used; "" if it is usable
-    xids_refused: Unavailable | None = None  # why Xid errors cannot be watched; None if they can
+    lost: str = ""  # why the device cannot be used; "" if it can be used
+    xids_refused: Unavailable | None = None  # why Xid errors cannot be watched; None if they can be watched
 
 
 def why_unplaceable(health: Health) -> str:
-    """Return why a device may get no new work, as a sentence without a full stop; "" if it may.
+    """Return why a device may get no new work, as a sentence without a full stop; "" if it may get work.
 
-    NVML API Reference Manual, "Device Queries"; for guests, vGPU Management SDK guide, 3.3.2.
+    The rules are in the NVML API Reference Manual, "Device Queries", and for guests in the vGPU Management SDK guide,
+    3.3.2.
     """
     if health.lost:
         return health.lost
@@ -98,7 +99,7 @@ def why_unplaceable(health: Health) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigSlice:
-    """One MIG instance; ``uuid`` is the instance's name in CUDA_VISIBLE_DEVICES."""
+    """A MIG instance; ``uuid`` is its name in CUDA_VISIBLE_DEVICES."""
 
     uuid: str
     gpu_instance: int
@@ -133,34 +134,35 @@ class MigReport:
     slices_refused: Unavailable | None = None  # why slices may be missing
 
     def sharers_of(self, part: MigSlice) -> int:
-        """Return how many compute instances share a slice's GPU instance; the slice itself counts."""
+        """Return how many compute instances share a slice's GPU instance, including the slice itself."""
         return sum(other.gpu_instance == part.gpu_instance for other in self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """One GPU, vGPU or iGPU of a node, with its MIG instances."""
+    """A GPU, vGPU or iGPU of a node, with its MIG instances."""
 
     index: int
     kind: DeviceKind
     uuid: Maybe[str]
-    uuid_is_stable: bool  # False for a vGPU, which is identified by host and PCI bus id instead
+    uuid_is_stable: bool  # whether the UUID is permanent; a vGPU's is not, so host and PCI bus id identify the vGPU
     pci_bus_id: Maybe[str]
     name: str
     architecture: Maybe[str]
     compute_capability: Maybe[str]
     memory: Maybe[MemoryUse]
-    max_video_clock_mhz: Maybe[int]  # the clock by which documented rates are scaled
+    max_video_clock_mhz: Maybe[int]  # the clock with which documented rates are scaled
     virtualization: Maybe[str]
-    engines: tuple[EngineCount, ...]  # only known counts, from the driver or trials
+    engines: tuple[EngineCount, ...]  # known counts only, from the driver or from trials
     use: DeviceUse
     health: Health
     mig: Maybe[MigReport]
-    facts: dict[str, Maybe[str | int | float | bool]]  # facts for display: serial, VBIOS, PCIe, power, temperature, ...
+    # facts for display, such as serial number, VBIOS, PCIe, power and temperature
+    facts: dict[str, Maybe[str | int | float | bool]]
 
     @property
     def key(self) -> str:
-        """The device's key in trials: the UUID; NVML's number if there is none."""
+        """The device's key in trials: its UUID or, without one, its number in NVML."""
         return known(self.uuid, str(self.index))
 
     @property
@@ -170,7 +172,7 @@ class DeviceReport:
 
     @property
     def is_cut(self) -> bool:
-        """Whether MIG is on, so that the GPU's slices are the devices."""
+        """Whether MIG is on, so that slices replace the GPU as devices."""
         return not isinstance(self.mig, Unavailable) and self.mig.enabled
 
     @property

@@ -1,11 +1,11 @@
-"""Engines, codecs and trial results, as used by probes, inventory and placement."""
+"""Engines, codecs and results of trials, as probes, inventory and placement use them."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Engine(Enum):
-    """A fixed-function unit of a device; or the processor, which runs software codecs."""
+    """A unit of a device with a fixed function, or the processor, which runs software codecs."""
 
     NVDEC = "nvdec"
     NVENC = "nvenc"
@@ -16,7 +16,7 @@ class Engine(Enum):
 
 
 MEDIA_ENGINES = (Engine.NVDEC, Engine.NVENC)
-"""The engines that are tried, and whose use drivers report."""
+"""The engines that are tried and whose use is reported by drivers."""
 
 
 class Direction(Enum):
@@ -48,7 +48,7 @@ class MediaCodec(Enum):
     MPEG4 = "mpeg4"
     VC1 = "vc1"
     JPEG = "jpeg"
-    OTHER = "other"  #: any other codec: libavcodec may decode it, but no engine does
+    OTHER = "other"  #: any other codec, which libavcodec may decode but no engine does
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CodecCase:
 
 @dataclass(frozen=True, slots=True)
 class EngineCount:
-    """How many engines of a kind a device (or slice) has, and how that is known."""
+    """How many engines of a kind a device or slice has, and how that is known."""
 
     engine: Engine
     count: int
@@ -77,7 +77,7 @@ class EngineCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The result of one engine's trial of one case; sizes are in pixels."""
+    """The result of one engine's trial of one case. Sizes are in pixels."""
 
     case: CodecCase
     engine: Engine

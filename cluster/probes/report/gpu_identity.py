@@ -1,4 +1,4 @@
-"""Names of GPUs, their slices and vGPUs. A *unit* is what Ray counts as one GPU: one device, or all slices of a GPU.
+"""Names of GPUs, slices and vGPUs. A *unit* is what Ray counts as one GPU: one device, or all slices of a GPU.
 
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Multi-Instance GPU User Guide, "CUDA Device
 Enumeration"; vGPU Management SDK guide, 3.3.2 (a vGPU's UUID is random); Ray's ``NvidiaGPUAcceleratorManager``.
@@ -34,7 +34,7 @@ class NamedSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedGpu:
-    """A GPU's NVML number and names ("" if unknown)."""
+    """The NVML number and the names of a GPU; unknown names are ""."""
 
     index: int
     uuid: str = ""
@@ -42,30 +42,30 @@ class NamedGpu:
     is_guest: bool = False
     is_cut: bool = False  # whether the GPU is in MIG mode, so that work runs on its slices
     slices: tuple[NamedSlice, ...] = ()
-    trouble: str = ""  # why the GPU cannot be used; "" if it can
+    trouble: str = ""  # why the GPU cannot be used; "" if it can be used
 
     @property
     def identity(self) -> str:
-        """The GPU's name on the machine: the UUID if it is permanent, else the PCI bus id, else NVML's number."""
+        """The GPU's name on the machine: its permanent UUID, or else its PCI bus id, or else its number in NVML."""
         if self.uuid and not self.is_guest:
             return self.uuid
         return self.bus_id or str(self.index)
 
     @property
     def parts(self) -> tuple[DevicePart, ...]:
-        """The devices to which work can be pinned: the GPU itself, or its slices."""
+        """The devices to which work can be pinned: the GPU itself or its slices."""
         if self.is_cut:
             return tuple(DevicePart(piece.uuid, piece.uuid) for piece in self.slices)
         return (DevicePart(self.identity, self.uuid or str(self.index)),)
 
 
 def is_geforce(name: str) -> bool:
-    """Whether the GPU is a GeForce card, which cannot use compat packages, and has a cap on encoder sessions."""
+    """Whether the GPU is a GeForce card, which cannot use compat packages and has a limit on encoder sessions."""
     return "GeForce" in name
 
 
 def on_node(node: str, identity: str) -> str:
-    """Return a device's identity in the cluster: a UUID, otherwise ``NODE/IDENTITY``."""
+    """Return a device's identity in the cluster: its UUID or else ``NODE/IDENTITY``."""
     if not identity or identity.startswith((*_UNIQUE, f"{node}/")):
         return identity
     return f"{node}/{identity}"
@@ -74,7 +74,7 @@ def on_node(node: str, identity: str) -> str:
 def named_gpu(
     index: int, uuid: Maybe[str], bus_id: Maybe[str], virtualization: Maybe[str], mig: Maybe[MigReport]
 ) -> NamedGpu:
-    """Return a GPU's names from NVML's answers."""
+    """Return the names of a GPU, from NVML's answers."""
     slices = None if isinstance(mig, Unavailable) or not mig.enabled else mig.slices
     return NamedGpu(
         index=index,
@@ -103,13 +103,13 @@ class Units:
 
     @property
     def parts_max(self) -> int:
-        """The number of devices in the largest unit; at least 1."""
+        """The number of devices in the largest unit, but at least 1."""
         return max(map(len, self.units), default=1) or 1
 
 
 @dataclass(frozen=True, slots=True)
 class ShownGpus:
-    """A machine's GPUs in NVML's order, with the Ray node's CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES."""
+    """A machine's GPUs in NVML's order, with CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES of the Ray node."""
 
     gpus: tuple[NamedGpu, ...]
     cuda: str | None = None
@@ -119,8 +119,8 @@ class ShownGpus:
     def given(self) -> tuple[NamedGpu, ...]:
         """The GPUs and slices that this container may use.
 
-        Device plugins name them by UUID. Numbers in NVIDIA_VISIBLE_DEVICES are the numbers on the host, and are
-        ignored.
+        Device plugins name devices by UUID. Numbers in NVIDIA_VISIBLE_DEVICES are ignored, because they are numbers on
+        the host.
         """
         entries = [entry.strip() for entry in (self.container or "").split(",")]
         wanted = [entry for entry in entries if entry.startswith(_UNIQUE)]
@@ -163,7 +163,7 @@ class ShownGpus:
 
     @property
     def for_ray(self) -> str | None:
-        """The CUDA_VISIBLE_DEVICES with which Ray counts each slice as a GPU (``--num-gpus``); None without slices."""
+        """The CUDA_VISIBLE_DEVICES with which Ray counts each slice as a GPU; None if there are no slices."""
         slices = {piece.uuid for gpu in self.gpus for piece in gpu.slices}
         has_slices = any(part.identity in slices for part in self.parts)
         return ",".join(part.visible for part in self.parts) if has_slices else None
@@ -177,7 +177,7 @@ def _narrowed(gpu: NamedGpu, wanted: Sequence[str]) -> NamedGpu | None:
 
 
 def _offered(visible: str, gpus: Sequence[NamedGpu]) -> Iterator[tuple[DevicePart, ...]]:
-    """Yield the devices of each entry of CUDA_VISIBLE_DEVICES up to the first invalid or repeated one, as CUDA does."""
+    """Yield the devices of each entry of CUDA_VISIBLE_DEVICES; like CUDA, stop at an invalid or repeated entry."""
     seen: set[DevicePart] = set()
     for entry in () if visible in _EVERYTHING_HIDDEN else visible.split(","):
         parts = _named_by(entry.strip(), gpus)
@@ -205,12 +205,12 @@ def _named_by(entry: str, gpus: Sequence[NamedGpu]) -> tuple[DevicePart, ...] | 
 
 
 def _old_name(gpu: NamedGpu, piece: NamedSlice) -> str:
-    """Return a slice's name as drivers before R470 spell it."""
+    """Return the name of a slice in the spelling of drivers before R470."""
     return f"MIG-{gpu.uuid}/{piece.gpu_instance}/{piece.compute_instance}"
 
 
 def unit_given(entry: str, gpus: Sequence[NamedGpu], *, counts_slices: bool = False) -> tuple[DevicePart, ...] | None:
-    """Return the devices of a unit that Ray assigned: () for a MIG GPU without slices, None if there is no such GPU."""
+    """Return the devices of the unit that Ray assigned; None if it does not exist, () for a MIG GPU without slices."""
     if entry.isdigit() and (counts_slices or int(entry) >= len(gpus)):
         parts = [part for gpu in gpus for part in gpu.parts]
         return tuple(parts[int(entry) : int(entry) + 1]) or None

@@ -1,4 +1,4 @@
-"""Verdicts about a machine: the subject, the grade, the rule, and the fix."""
+"""Verdicts about a machine, each with a subject, a grade, a rule and a fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ class Stops(Enum):
     """Which work on a GPU a verdict rules out."""
 
     NOTHING = "nothing"  #: none
-    KERNELS = "kernels"  #: only kernels: the GPU cannot scale and convert, but NVDEC and NVENC work
+    KERNELS = "kernels"  #: only kernels: the GPU cannot scale or convert, but NVDEC and NVENC work
     CUDA = "CUDA"  #: all work, because every session needs a CUDA context
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One subject, judged by one rule."""
+    """A verdict about one subject by one rule."""
 
     subject: str
     state: Grade
-    rule: str  # the document's rule, with its section: "... (CUDA Compatibility 2.1)"
-    because: str  # a sentence without a full stop
+    rule: str  # the document's rule with its section, such as "... (CUDA Compatibility 2.1)"
+    because: str  # the reason as a sentence without a full stop
     fix: str = ""  # the fix; "" if there is nothing to do
     limits: tuple[str, ...] = ()  # features that do not work although the subject does
     stops: Stops = Stops.NOTHING
-    device: str = ""  # the UUID, without prefix, of the GPU that the verdict concerns; "" for all GPUs
+    device: str = ""  # the UUID, without prefix, of the GPU concerned; "" for all GPUs
 
 
 def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
-    """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" if none does.
+    """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" if no verdict does.
 
-    ``uuid`` is NVML's UUID of the GPU or slice ("GPU-..."); "" if there is none.
+    ``uuid`` is the UUID of the GPU or slice in NVML ("GPU-..."); "" if there is none.
     """
     plain = uuid.removeprefix("GPU-").removeprefix("MIG-")
     mine = (each for each in judged if each.stops is work and each.device in ("", plain))
@@ -47,6 +47,6 @@ def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
 
 
 def why_no_cuda(judged: Iterable[Diagnosis], uuid: str) -> str:
-    """Return why CUDA's verdicts rule out all work on a device; "" if none does."""
+    """Return why CUDA's verdicts rule out all work on a device; "" if no verdict does."""
     reason = why_stopped(judged, Stops.CUDA, uuid)
     return f"CUDA does not start on it: {reason}" if reason else ""

@@ -1,7 +1,7 @@
 """Counts this machine's Deep Learning Accelerators with cuDLA, in a child process.
 
-The calls follow CUDA for Tegra, 5. The presence of libcudla proves nothing: since CUDA 13.4 the library ships for
-servers too, and a Thor has it without an accelerator.
+The calls follow CUDA for Tegra, 5. The presence of libcudla proves nothing: since CUDA 13.4, servers have the library
+too, and a Thor has it even without an accelerator.
 """
 
 import os
@@ -14,7 +14,8 @@ from ..child.child import ChildEnd, ChildOutcome, run_in_child
 from ..report.absence import Absence, Maybe, Unavailable
 
 _HYBRID_MODE = 0
-"""cudlaMode CUDLA_CUDA_DLA: an accelerator coupled with the current GPU. cuda-python refuses the standalone mode."""
+"""cudlaMode CUDLA_CUDA_DLA, which couples an accelerator with the current GPU; cuda-python refuses the standalone
+mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,16 @@ def probe_dla(limit_s: float = 10.0) -> Maybe[DlaReport]:
 
 
 def ask_cudla() -> Iterator[Unavailable | tuple[int, int] | DlaDevice]:
-    """Yield cuDLA's version and the number of accelerators, then each accelerator; or why there is no answer."""
+    """Yield cuDLA's version and the number of accelerators, then each accelerator; or why cuDLA does not answer."""
     try:
-        # Imported here, because the package may be missing, and importing it loads the driver.
+        # Imported late, because the package may be missing, and importing it loads the driver.
         from cuda.bindings import cudla
     except ImportError as error:
         yield _absent(f"cuda-python is not installed: {error}")
         return
     try:
         version, count = int(cudla.get_version()), int(cudla.device_get_count())
-    except Exception as error:  # noqa: BLE001 - an exception from a foreign library is this probe's answer
+    except Exception as error:  # noqa: BLE001 - an exception from a foreign library is the result of this probe
         said = f"{type(error).__name__}: {error}".strip()
         yield _absent(said) if type(error).__name__ == "DynamicLibNotFoundError" else _uncounted(Absence.FAILED, said)
         return
@@ -73,8 +74,8 @@ def _unknown(index: int, reason: str) -> DlaDevice:
 
 
 def _make_context() -> str:
-    """Make the integrated GPU's context current, because accelerators need it; return why that failed, or ""."""
-    # A Ray task without a GPU sees no GPU, but the context needs the GPU.
+    """Make the integrated GPU's context current, which accelerators need; return "", or why that failed."""
+    # A Ray task without a GPU sees no GPU, but the context requires a GPU.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     try:
         from cuda.bindings import driver
@@ -94,12 +95,12 @@ def _device(cudla: Any, index: int) -> DlaDevice:
             return DlaDevice(index, int(version.device_version), bool(addressing.unified_addressing_supported))
         finally:
             cudla.destroy_device(handle)
-    except Exception as error:  # noqa: BLE001 - one accelerator's failure must not hide the others
+    except Exception as error:  # noqa: BLE001 - the failure of one accelerator must not hide the others
         return _unknown(index, f"{type(error).__name__}: {error}")
 
 
 def dla_report_of(outcome: ChildOutcome) -> Maybe[DlaReport]:
-    """Return the report built from the child process's answers, however that process ended."""
+    """Return the report, built from the child process's answers, however the process ended."""
     if not outcome.values:
         absence = Absence.TIMED_OUT if outcome.end is ChildEnd.TIMED_OUT else Absence.FAILED
         return _uncounted(absence, outcome.detail or "it printed nothing")

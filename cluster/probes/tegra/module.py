@@ -1,6 +1,6 @@
-"""Reports which Tegra this machine is, if any, and what it can do (CUDA for Tegra).
+"""Reports which Tegra this machine is, if any, and what the Tegra can do (CUDA for Tegra).
 
-A Tegra is recognised by files of the kernel and of Jetson Linux; an integrated GPU proves nothing, because DGX Spark
+A Tegra is recognised by files of the kernel and of Jetson Linux. An integrated GPU proves nothing, because a DGX Spark
 has one too. Not measured: no Tegra was available.
 """
 
@@ -57,7 +57,7 @@ _CAPABILITIES: Final[dict[Soc, Capability]] = {
     Soc.ORIN: (8, 7),
     Soc.THOR: (11, 0),
 }
-"""The documented compute capability of each SoC's GPU, used if CUDA gives none."""
+"""The documented compute capability of each SoC's GPU, used if CUDA does not report it."""
 
 _MODEL_WORDS = (("thor", Soc.THOR), ("orin", Soc.ORIN), ("xavier", Soc.XAVIER), ("tx2", Soc.X2), ("nano", Soc.X1))
 
@@ -80,14 +80,14 @@ class TegraIdentity:
 
 
 class Monitor(Enum):
-    """Where a report gets a Tegra's utilization from."""
+    """The source of a Tegra's utilization."""
 
     NVML = "NVML"
     TEGRASTATS = "tegrastats"
 
 
 class CodecInterface(Enum):
-    """The interface to a Tegra's video engines; codecfleet uses only the Video Codec SDK."""
+    """The interface to the video engines of a Tegra; codecfleet uses only the Video Codec SDK."""
 
     V4L2 = "V4L2 and the Jetson Multimedia API"
     VIDEO_CODEC_SDK = "Video Codec SDK (PyNvVideoCodec)"
@@ -107,12 +107,12 @@ class TegraReport:
     stats: Maybe[TegraStats]
     engines: tuple[EngineCount, ...]  #: the engines that tegrastats lists
     dla: Maybe[DlaReport]
-    unsupported: Maybe[dict[str, str]]  #: the missing CUDA features, each with the reason
-    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, while that is unknown
+    unsupported: Maybe[dict[str, str]]  #: the CUDA features that are missing, each with the reason
+    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, as long as the version is unknown
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:
-    """Return which Tegra this is, from the device tree, board name or Jetson release under ``root``; never raises."""
+    """Return which Tegra this is, from device tree, board name or Jetson release under ``root``; never raises."""
     compatible = [name for name in read_file(root / _COMPATIBLE).split("\0") if _TEGRA.match(name)]
     model = read_file(root / _MODEL).strip("\0\n ")
     l4t = _release(read_file(root / _L4T_RELEASE))
@@ -133,7 +133,7 @@ def _release(text: str) -> Maybe[L4tRelease]:
 
 
 def monitor_for(identity: TegraIdentity) -> Monitor:
-    """Return where utilization comes from: NVML on Thor under Jetson Linux, otherwise tegrastats."""
+    """Return the source of utilization: NVML on Thor under Jetson Linux, otherwise tegrastats."""
     thor = identity.soc is Soc.THOR and not isinstance(identity.l4t, Unavailable)
     return Monitor.NVML if thor else Monitor.TEGRASTATS
 
@@ -147,7 +147,7 @@ def codec_interface(soc: Soc) -> Maybe[CodecInterface]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaSaid:
-    """Answers of CUDA about a Tegra."""
+    """CUDA's answers about a Tegra."""
 
     capability: Maybe[Capability] = _NOT_ASKED
     version: Maybe[Version] = _NOT_ASKED
@@ -164,7 +164,7 @@ def probe_tegra(
     ask_stats: Callable[[float], Maybe[TegraStats]] = read_tegrastats,
     ask_dla: Callable[[float], Maybe[DlaReport]] = probe_dla,
 ) -> Maybe[TegraReport]:
-    """Report a Tegra; on any other machine, run no program and return why. Never raises and never hangs.
+    """Report a Tegra; on another machine, return why it is none, without running programs. Never raises or hangs.
 
     ``root`` contains the machine's files; ``limit_s`` limits each program.
     """

@@ -1,7 +1,7 @@
 """Rules for the CUDA features that a Tegra lacks (CUDA for Tegra, 2.1, 3.2 and 3.6).
 
-Changes in later editions are included: NVML on Thor under L4T, MPS since CUDA 12.5, memory-sharing IPC on Thor since
-CUDA 13.0, cudaMemPrefetchAsync() with concurrent access.
+Changes in later editions are included: NVML on Thor under L4T, MPS since CUDA 12.5, IPC that shares memory on Thor
+since CUDA 13.0, and cudaMemPrefetchAsync() with concurrent access.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from typing import TypeAlias
 from ....actors.device.memory_choice import IO_COHERENT_SINCE
 
 Capability: TypeAlias = tuple[int, int]
-"""A compute capability: (8, 7) is 8.7."""
+"""A compute capability; (8, 7) is 8.7."""
 Version: TypeAlias = tuple[int, int]
 
 THOR: Capability = (10, 1)
-"""Thor's compute capability in CUDA 12; since CUDA 13 it is 11.0."""
+"""The compute capability of Thor in CUDA 12; in CUDA 13 it is 11.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class System(Enum):
     """The operating system of a Tegra."""
 
     L4T = "L4T"  #: Jetson Linux
-    EMBEDDED_LINUX = "embedded Linux"  #: such as DRIVE OS Linux
+    EMBEDDED_LINUX = "embedded Linux"  #: others, such as DRIVE OS Linux
     ANDROID = "Android"
     QNX = "QNX"
 
@@ -48,14 +48,14 @@ class TegraFacts:
 
 
 def io_coherency(capability: Capability) -> Rule:
-    """Return whether the GPU has one-way coherence with the processor's caches (2.1): from Xavier (7.2) on."""
+    """Return whether the GPU has one-way coherence with the processor's caches (2.1): on Xavier (7.2) and later."""
     if capability >= IO_COHERENT_SINCE:
         return Rule(holds=True, reason="the GPU is I/O coherent: its compute capability is at least 7.2")
     return Rule(holds=False, reason="the GPU is not I/O coherent: its compute capability is less than 7.2")
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6), as the device's ``attribute`` says if it is known."""
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); the device's ``attribute`` decides if it is known."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:
@@ -66,7 +66,7 @@ def host_register(capability: Capability, *, qnx: bool = False, attribute: bool 
 
 
 def features(facts: TegraFacts) -> dict[str, Rule]:
-    """Return a rule for each CUDA feature that a Tegra may lack, in the document's order (3.6)."""
+    """Return a rule for each CUDA feature that a Tegra may lack, in the order of the document (3.6)."""
     capability, system, cuda = facts.capability, facts.system, facts.cuda
     qnx, linux = system is System.QNX, system in (System.L4T, System.EMBEDDED_LINUX)
     never = False
@@ -101,5 +101,5 @@ def features(facts: TegraFacts) -> dict[str, Rule]:
 
 
 def unsupported_features(facts: TegraFacts) -> dict[str, str]:
-    """Return the missing features, with the reason of each as a sentence without a full stop (3.6)."""
+    """Return the missing features, each with the reason as a sentence without a full stop (3.6)."""
     return {name: rule.reason for name, rule in features(facts).items() if not rule.holds}

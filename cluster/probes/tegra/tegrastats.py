@@ -1,6 +1,6 @@
 """Reads a line of tegrastats, the source of utilization on a Tegra without NVML (CUDA for Tegra, 3.6).
 
-The format differs between releases, so unknown words are kept in ``raw``. Formats of Orin and of Thor (R38) are known.
+The format differs between releases. The formats of Orin and of Thor (R38) are known; unknown words are kept in ``raw``.
 """
 
 import re
@@ -53,16 +53,16 @@ class CoreUse:
     """One processor core."""
 
     percent: int | None  #: None if the core is off
-    mhz: int | None  #: None if the core is off, or if no clock is printed
+    mhz: int | None  #: None if the core is off or no clock is printed
 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """One engine, bus or memory controller."""
+    """An engine, a bus or a memory controller."""
 
     is_on: bool
     percent: int | None = None
-    mhz: tuple[int, ...] = ()  #: the clock of each cluster, if printed
+    mhz: tuple[int, ...] = ()  #: the clock of each cluster, if clocks are printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TegraStats:
-    """The values in one line of tegrastats. The names are those in the line, without "_FREQ"."""
+    """The values in one line of tegrastats, under the names in the line, but without "_FREQ"."""
 
     when: str = ""
     ram_used_bytes: int | None = None
@@ -165,13 +165,13 @@ _PIECES = (
 
 
 def engine_counts(stats: TegraStats) -> tuple[EngineCount, ...]:
-    """Return how many engines of each kind the line lists; engines that are off count too."""
+    """Return how many engines of each kind the line lists, including engines that are off."""
     kinds = Counter(_ENGINES.get(name.rstrip("0123456789")) for name in stats.engines)
     return tuple(EngineCount(engine, kinds[engine], How.ASKED) for engine in _ENGINES.values() if kinds[engine])
 
 
 def read_tegrastats(limit_s: float, command: Sequence[str] = ("tegrastats", "--interval", "100")) -> Maybe[TegraStats]:
-    """Run tegrastats until one line is printed, for about ``limit_s`` at most; never raises."""
+    """Run tegrastats until it has printed one line, but not much longer than ``limit_s``; never raises."""
     try:
         process = start_command(command, prints=Prints.SENT)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Tries codecs: decodes or encodes one picture."""
+"""Tries codecs by decoding or encoding one picture."""
 
 from .cases import SAMPLES, SOFTWARE_DECODERS, SOFTWARE_ENCODERS, offered_by_software
 

@@ -1,4 +1,4 @@
-"""Caches trials: one msgpack file for each key, in the user's cache folder. An unreadable file is ignored."""
+"""Caches trials: one msgpack file for each key, in the user's cache folder. Unreadable files are ignored."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ class CacheKey:
 
     driver: str
     subject: str  #: a kind of device
-    packages: tuple[str, ...]  #: "name version" of each
+    packages: tuple[str, ...]  #: "name version" of each package
 
     @property
     def file_name(self) -> str:
@@ -37,12 +37,12 @@ class CacheKey:
         return f"trials-{hashlib.sha256(repr(self).encode()).hexdigest()[:32]}.msgpack"
 
     def as_list(self) -> list[Any]:
-        """Return the key with the schema, in the form in which a file contains it."""
+        """Return the key and the schema's version, as a cache file contains them."""
         return [CACHE_SCHEMA, self.driver, self.subject, list(self.packages)]
 
 
 def cache_folder() -> Path | None:
-    """Return the cache folder, in XDG_CACHE_HOME or else ``~/.cache``; None for a user without a home."""
+    """Return the cache folder, in XDG_CACHE_HOME or else in ``~/.cache``; None if the user has no home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if named and Path(named).is_absolute():
         return Path(named) / "codecfleet"
@@ -52,7 +52,7 @@ def cache_folder() -> Path | None:
 
 
 def is_lasting(trials: tuple[Trial, ...]) -> bool:
-    """Whether trials may be cached; after a failure that a user can fix, they must be repeated instead."""
+    """Whether trials may be cached. Trials with a failure that a user can fix must be repeated."""
     return bool(trials) and not any(trial.fix for trial in trials)
 
 
@@ -66,14 +66,13 @@ def load_trials(folder: Path | None, key: CacheKey) -> tuple[Trial, ...] | None:
         if not isinstance(kept, dict) or kept.get("key") != key.as_list():
             return None
         return _adapter().validate_python(kept.get("trials"))
-    # msgpack raises the last four for a file that is truncated, that is not msgpack, or that has a map with a list as
-    # key.
+    # msgpack raises the last four if a file is truncated or not msgpack, or has a map with a list as a key.
     except (OSError, ValidationError, ValueError, TypeError, msgpack.UnpackException, RecursionError):
         return None
 
 
 def save_trials(folder: Path | None, key: CacheKey, trials: tuple[Trial, ...]) -> None:
-    """Cache ``trials`` atomically; nothing is cached if the folder is not writable."""
+    """Cache ``trials`` atomically; if the folder is not writable, nothing is cached."""
     if folder is None:
         return
     packed = msgpack.packb({"key": key.as_list(), "trials": _adapter().dump_python(trials, mode="json")})

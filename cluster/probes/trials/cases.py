@@ -1,4 +1,4 @@
-"""The cases to try on every machine: ``configs/trials.toml``."""
+"""The cases to try on every machine, from ``configs/trials.toml``."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,9 +10,8 @@ from ..report.tables import read_tables
 
 TRIAL_WIDTH: Final = 256
 TRIAL_HEIGHT: Final = 160
-"""Larger than every engine's smallest picture: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's H.264 and
-HEVC.
-"""
+"""Larger than the smallest picture of every engine: 144x144 for HEVC's decoder, 145x49 and 129x33 for NVENC's H.264 and
+HEVC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,8 @@ class Sample:
     chroma: str
     profile: str
     pix_fmt: str  #: FFmpeg's name of the pixel format
-    encoder: str = ""  #: the FFmpeg encoder that makes a bitstream; "" if the bitstream is in the table, or missing
+    #: the FFmpeg encoder that makes a bitstream; "" if there is none, or if the table has a bitstream
+    encoder: str = ""
 
     @property
     def name(self) -> str:
@@ -42,9 +42,9 @@ SAMPLES: Final = tuple(Sample(MediaCodec(codec), *row) for codec, *row in _TABLE
 SOFTWARE_DECODERS: Final[dict[MediaCodec, str]] = {
     MediaCodec(codec): name for codec, name in _TABLES["software_decoders"].items()
 }
-"""FFmpeg's decoder for each codec."""
+"""The FFmpeg decoder for each codec."""
 SOFTWARE_ENCODERS: Final = {MediaCodec[codec.name]: PROFILES[codec].implementation for codec in OfferedCodec}
-"""The software encoders of jobs; other encoders only make bitstreams for trials."""
+"""The software encoders that jobs use. Other encoders only make bitstreams for trials."""
 
 _OFFERED_PIX_FMTS: Final = {
     (profile.implementation, pix_fmt) for profile in PROFILES.values() for pix_fmt in profile.pix_fmts
@@ -70,11 +70,12 @@ def _may_be_nvdec(sample: Sample) -> bool:
 
 
 NVDEC_CASES: Final = tuple(sample for sample in SAMPLES if _may_be_nvdec(sample))
-"""The formats that some generation of NVDEC decodes."""
+"""The formats that at least one generation of NVDEC decodes."""
 
 NVENC_SURFACES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     (chroma, depth): (surface, capability) for chroma, depth, surface, capability in _TABLES["nvenc_surfaces"]
 }
-"""By chroma and depth: PyNvVideoCodec's input format, and the key of ``GetEncoderCaps`` that grants it ("": always)."""
+"""By chroma and depth: the input format of PyNvVideoCodec, and the key in ``GetEncoderCaps`` that allows it ("" if
+always allowed)."""
 NVENC_CASES: Final = tuple(BY_NAME[name] for name in _TABLES["nvenc"])
-"""The formats that some generation of NVENC encodes, the most important first."""
+"""The formats that at least one generation of NVENC encodes, the most important first."""

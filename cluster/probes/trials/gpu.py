@@ -32,7 +32,7 @@ _CUDA_CODEC: Final = {MediaCodec(codec): value for codec, value in read_tables("
 _CUDA_CHROMA: Final = {"4:0:0": 0, "4:2:0": 1, "4:2:2": 2, "4:4:4": 3}
 _CHROMA_ROWS: Final = {"4:2:0": TRIAL_HEIGHT // 2, "4:2:2": TRIAL_HEIGHT, "4:4:4": 2 * TRIAL_HEIGHT}
 _INEXACT: Final = {MediaCodec.MPEG2: 2, MediaCodec.MPEG4: 2, MediaCodec.JPEG: 2}
-"""How far a sample may differ, for codecs whose standard leaves the inverse transform's rounding open."""
+"""How far a sample may differ, for codecs whose standard does not fix the rounding of the inverse transform."""
 _CONTAINER_BITS: Final = 16
 _DECODE_SHARE: Final = 0.7
 _DIRECTION: Final = {Engine.NVDEC: Direction.DECODE, Engine.NVENC: Direction.ENCODE}
@@ -40,7 +40,7 @@ _NO_DECODER: Final = Fault(None, "the driver reports no decoder for it on this G
 _NO_FORMAT: Final = Fault(None, "the driver reports that this encoder lacks this sample format")
 _WRONG_FIX: Final = "update the driver; until then, do not use this decoder"
 _TRY_UNTIL: Final = 0.75
-"""After this fraction of its time a child only queries capabilities, without trying frames."""
+"""After this fraction of the time, a child tries no more frames and only queries capabilities."""
 
 
 def trials_of_device(
@@ -54,7 +54,7 @@ def trials_of_device(
     began_s = time.monotonic()
     decoded, decode_problem = _tried(Engine.NVDEC, NVDEC_CASES, visible, streams, decode_s, run=run)
     if not decoded:
-        return (), (decode_problem,) if decode_problem else ()  # a fault that stops one engine stops the other too
+        return (), (decode_problem,) if decode_problem else ()  # a fault that stops one engine also stops the other
     left_s = max(limit_s - decode_s, limit_s - (time.monotonic() - began_s))
     encoded, encode_problem = _tried(Engine.NVENC, NVENC_CASES, visible, streams, left_s, run=run)
     return (*decoded, *encoded), tuple(problem for problem in (decode_problem, encode_problem) if problem)
@@ -69,7 +69,7 @@ def smoke(
     *,
     run: RunChild,
 ) -> Trial | None:
-    """Try one frame on a device, with a case that works in the ``trials`` of the device's kind; None without one."""
+    """Try one frame on a device, with a case that works in the kind's ``trials``; return None if no case works."""
     known = {trial.case for trial in trials if trial.engine is engine and trial.works}
     cases = NVENC_CASES if engine is Engine.NVENC else [each for each in NVDEC_CASES if each.name in streams]
     sample = next((each for each in cases if each.case(_DIRECTION[engine]) in known), None)
@@ -142,7 +142,7 @@ def try_nvdec(
     nvc: Any = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[str | tuple[str, Trial]]:
-    """Query and try decoder cases on CUDA's device 0, in a child process.
+    """Query and try decoder cases on CUDA's device 0; runs in a child process.
 
     ``nvc`` is the PyNvVideoCodec module, or a substitute.
     """
@@ -167,7 +167,7 @@ def _package() -> Any:
 
 
 def _attempt(action: Callable[[], Any]) -> tuple[Any, str]:
-    """Return the result of ``action`` and ""; after an error, return an empty map and the error as text."""
+    """Return the result of ``action`` and ""; after an error, an empty map and the error as text."""
     try:
         return action(), ""
     except Exception as error:  # noqa: BLE001 - the exception is the trial's result
@@ -190,7 +190,7 @@ def _wrong(nvc: Any, sample: Sample, stream: TrialStream) -> Fault | None:
         held = np.frombuffer(data or b"\0", np.uint8)
         packet = nvc.PacketData()
         packet.bsl, packet.bsl_data = len(data), held.ctypes.data if data else 0
-        # Frames are copied, because the next call overwrites the decoder's memory.
+        # Copy the frames, because the next call overwrites the decoder's memory.
         pictures += [_luma(frame, sample.bit_depth) for frame in decoder.Decode(packet)]
     if len(pictures) != 1:
         return Fault(None, f"{len(pictures)} pictures came out instead of one", _WRONG_FIX)
@@ -211,7 +211,7 @@ def _luma(frame: Any, bit_depth: int) -> Luma:
 def try_nvenc(
     names: Sequence[str], limit_s: float, *, nvc: Any = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str | tuple[str, Trial]]:
-    """Query and try encoder cases in the manner of ``try_nvdec``; software decodes the output.
+    """Query and try encoder cases as ``try_nvdec`` does with decoder cases; software decodes the output.
 
     A device without an encoder is queried only once.
     """
@@ -239,7 +239,7 @@ def try_nvenc(
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
-    """Encode the trial picture and decode it in software; return what is wrong, "" if nothing."""
+    """Encode the trial picture and decode it in software; return what is wrong, or ""."""
     usecpuinputbuffer = True
     encoder = nvc.CreateEncoder(
         TRIAL_WIDTH, TRIAL_HEIGHT, surface, usecpuinputbuffer, codec=sample.codec.value, gpu_id=0, bf=0
@@ -249,7 +249,7 @@ def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
 
 
 def trial_surface(sample: Sample) -> NDArray[np.uint8]:
-    """Return the trial picture in NVENC's input format. PyNvVideoCodec does not check the size of the input."""
+    """Return the trial picture in the input format of NVENC. PyNvVideoCodec does not check its size."""
     shift = _CONTAINER_BITS - sample.bit_depth if sample.bit_depth > BYTE_BITS else 0
     grey = np.full((_CHROMA_ROWS[sample.chroma], TRIAL_WIDTH), 1 << (sample.bit_depth - 1), np.uint16)
     samples = np.concatenate([trial_luma(sample.bit_depth), grey]) << np.uint16(shift)

@@ -1,4 +1,4 @@
-"""Tries PyAV's encoders and decoders with one picture for each case. NVDEC is tried with the same bitstreams."""
+"""Tries PyAV's encoders and decoders with one picture for each case. The bitstreams are also used to try NVDEC."""
 
 import time
 from base64 import b85decode
@@ -21,10 +21,10 @@ Luma: TypeAlias = NDArray[np.uint16]
 
 BYTE_BITS: Final = 8
 _DIFFERENCE_MAX: Final = 4.0
-"""The largest mean difference of a lossy picture, in 8-bit steps; the largest measured is 1.3."""
+"""The largest allowed mean difference of a lossy picture, in 8-bit steps. The largest measured was 1.3."""
 _DARK, _RANGE = 16, 219
 _TRY_UNTIL: Final = 0.8
-"""After this fraction of its time a child begins no other case."""
+"""After this fraction of the time, a child begins no further case."""
 _FAST: Final = {
     "libx264": {"preset": "veryfast", "x264-params": "threads=1"},
     "libx265": {"preset": "ultrafast", "x265-params": "pools=1:frame-threads=1:log-level=none"},
@@ -39,16 +39,16 @@ class TrialStream:
     """A one-frame bitstream."""
 
     packets: tuple[bytes, ...]
-    luma: bytes  #: the luma as software decodes it: row by row, 16 bits for each sample
+    luma: bytes  #: the luma of the picture as software decodes it: row by row, 16 bits for each sample
 
 
 @dataclass(frozen=True, slots=True)
 class SoftwareTrials:
-    """The results of trying the software codecs."""
+    """The results of the trials of software codecs."""
 
     trials: tuple[Trial, ...]
-    streams: Mapping[str, TrialStream]  #: by the sample's name
-    problems: tuple[str, ...]  #: the cases that could not be tried, and why
+    streams: Mapping[str, TrialStream]  #: by the name of the sample
+    problems: tuple[str, ...]  #: the cases that could not be tried, each with the reason
 
 
 def probe_software(limit_s: float = 30.0, *, run: RunChild = run_in_child) -> SoftwareTrials:
@@ -101,9 +101,9 @@ def _trial(sample: Sample, direction: Direction, implementation: str, fault: str
 
 
 def try_software(names: Sequence[str], limit_s: float) -> Iterator[Any]:
-    """Try samples, given by name, in a child process: encode one frame if an encoder is known, then decode the frame.
+    """Try samples, given by name: encode one frame if there is an encoder, then decode it. Runs in a child process.
 
-    The result of a sample is the trials and the ``TrialStream``, which is None unless all trials succeeded.
+    The result of a sample is its trials and the ``TrialStream``, or None if a trial failed.
     """
     ends_s = time.monotonic() + _TRY_UNTIL * limit_s
     for name in names:
@@ -142,7 +142,7 @@ def _stream(sample: Sample) -> list[bytes] | None:
 
 @cache
 def ready_streams() -> dict[str, bytes]:
-    """Return one-frame bitstreams of formats that PyAV cannot encode, by sample name."""
+    """Return one-frame bitstreams of formats that PyAV cannot encode, by the name of the sample."""
     return {name: b85decode(packet) for name, packet in read_tables("trial_streams.toml").items()}
 
 
@@ -160,7 +160,7 @@ def mean_difference(left: Luma, right: Luma, sample: Sample) -> float:
 
 
 def difference_fault(luma: Luma, sample: Sample) -> str:
-    """Return how a decoded picture differs from the trial picture; "" if it is close enough."""
+    """Return how a decoded picture differs from the trial picture; "" if it is similar enough."""
     far = mean_difference(luma, trial_luma(sample.bit_depth), sample)
     return f"the picture came out wrong: {far:.1f} steps off on average" if far > _DIFFERENCE_MAX else ""
 
@@ -209,14 +209,14 @@ def _frame(sample: Sample) -> Any:
 def decode_luma(sample: Sample, packets: list[bytes]) -> Luma:
     """Return the luma of a one-frame bitstream, decoded in software.
 
-    Raises ValueError: the bitstream does not contain exactly one trial picture.
+    Raises ValueError if the bitstream does not contain exactly one trial picture.
     """
     av = _av()
     decoder = av.CodecContext.create(SOFTWARE_DECODERS[sample.codec], "r")
     decoder.thread_count = 1
     frames = []
     for data in packets:
-        packet = av.Packet(len(data))  # FFmpeg reads past the end of a packet made from ``bytes``
+        packet = av.Packet(len(data))  # FFmpeg would read past the end of a packet that was made from ``bytes``
         packet.update(data)
         frames += decoder.decode(packet)
     frames += decoder.decode(None)

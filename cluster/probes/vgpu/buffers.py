@@ -1,8 +1,8 @@
 """Calls vGPU functions for which the Python binding allocates wrong buffers.
 
-nvidia-ml-py 13.615 corrupts memory with four functions. It gives ``GetVmID`` 80 bytes but claims 128. It gives
-``GetFbUsage`` four bytes for an ``unsigned long long``. It gives the two ``GetMetadata`` functions a structure of fixed
-size. ``GetAccountingPids`` fails if there are no processes. So this module calls the five functions through the
+Four functions of nvidia-ml-py 13.615 corrupt memory: ``GetVmID`` gets 80 bytes although 128 are claimed, ``GetFbUsage``
+gets four bytes for an ``unsigned long long``, and the two ``GetMetadata`` functions get a structure of fixed size. A
+fifth function, ``GetAccountingPids``, fails if there are no processes. This module calls the five functions through the
 binding's loader. A fake library has no loader.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 from ..nvml.calls import NvmlLike, read_text
 
 INSUFFICIENT_SIZE = 7
-VM_ID_BYTES = 128  # the longest id in NVML, terminator included; twice as much memory is allocated
+VM_ID_BYTES = 128  # the longest id in NVML with its terminator; twice as much memory is allocated
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:
-    """Return the NVML library, with safe versions of these vGPU functions."""
+    """Return the NVML library with safe versions of the vGPU functions for which buffers are wrong."""
     find = getattr(nvml, "_nvmlGetFunctionPointer", None)
     return nvml if find is None else _SafeVgpuCalls(nvml, find)
 
@@ -64,7 +64,8 @@ class _SafeVgpuCalls:
         code = call(target, None, ctypes.byref(wanted))
         if code != INSUFFICIENT_SIZE:
             self._check(code)
-        # ``from_buffer``: the structure is a view of the larger memory, and keeps that memory alive.
+        # ``from_buffer`` makes the structure a view of the larger memory, which stays allocated as long as the
+        # structure.
         memory = bytearray(max(wanted.value, ctypes.sizeof(structure)))
         room = ctypes.c_uint(len(memory))
         view = structure.from_buffer(memory)

@@ -19,23 +19,23 @@ GUEST_ABSENCES: dict[str, Unavailable] = {
     for reason, names in _TABLES["guest"].items()
     for name in names.split()
 }
-"""Why NVML functions are meaningless on a vGPU, by the guide's names (guide 3.3.2)."""
+"""Why NVML functions are meaningless on a vGPU, by the name in the guide (guide 3.3.2)."""
 LATER_NAMES: dict[str, str] = {
     f"nvmlDeviceGet{later}": f"nvmlDeviceGet{guide}"
     for guide, names in _TABLES["later_names"].items()
     for later in names.split()
 }
-"""The function in the guide that a newer function replaces, by the newer name."""
+"""The function in the guide that a newer function replaces, by the name of the newer function."""
 
 
 def guest_absence(function_name: str) -> Unavailable | None:
-    """Return why an NVML function is meaningless on a vGPU; None if it is meaningful (guide 3.3.2)."""
+    """Return why an NVML function is meaningless on a vGPU; None if the function has a meaning (guide 3.3.2)."""
     return GUEST_ABSENCES.get(LATER_NAMES.get(function_name, function_name))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """How busy engines are, as a guest sees it (guide 3.2); ``hosted.py`` explains the percentages."""
+    """How busy the engines are, as a guest sees it (guide 3.2); ``hosted.py`` explains the percentages."""
 
     graphics_percent: Maybe[int]
     memory_controller_percent: Maybe[int]

@@ -36,7 +36,7 @@ from .values import (
 HOST = "host vgpu"
 """The virtualization mode of a GPU that hosts vGPUs (guide 2.1)."""
 GPU_INSTANCES_MAX = 16
-"""The size of the buffer for a profile's GPU instances; no GPU has more than 8."""
+"""How many GPU instances of a profile the buffer can hold; no GPU has more than 8."""
 CAPABILITY_NVLINK_PEER_TO_PEER = 0
 CAPABILITY_GPUDIRECT = 1
 NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID (guide 2.3)
@@ -48,7 +48,7 @@ class HostLoad:
     """The facts that decide which vGPU types a GPU can create now."""
 
     running: tuple[Maybe[int], ...] = ()  # the frame buffer of each running vGPU, in bytes
-    gpu_instances: Maybe[dict[int, int]] | None = None  # the profile of each MIG GPU instance; None with MIG off
+    gpu_instances: Maybe[dict[int, int]] | None = None  # the profile of each MIG GPU instance; None if MIG is off
     taken: frozenset[int] = frozenset()  # GPU instances with a running vGPU
 
 
@@ -67,17 +67,17 @@ class VgpuHostReport:
     supported: tuple[int, ...]  # ids of types
     creatable: Maybe[tuple[int, ...]]  # ids of vGPU types that can be created now
     types: tuple[VgpuType, ...]
-    # The result of the guide's rule, overridden by the driver's list; by type id as text.
+    # The answer of the guide's rule for each type, unless the driver's list overrides it; keys are type ids as text.
     why_creatable: dict[str, Creation]
     active: Maybe[tuple[VgpuInstance, ...]]  # running vGPUs
     metadata: Maybe[NvmlValues]  # the GPU's metadata, for migration
     licences: Maybe[LicensableFeatures]
     scheduler: Maybe[Scheduler]
-    # Whether a running vGPU can move, by the vGPU's instance as text and by the UUID of another GPU of this host.
+    # Whether a running vGPU can move: by the vGPU's instance as text, then by the UUID of another GPU of this host.
     migrations: dict[str, dict[str, Maybe[VgpuCompatibility]]] = field(default_factory=dict)
 
     def seen_from(self, node: str) -> VgpuHost:
-        """Return the values that are joined with the guests' reports; ``node`` is the name of the host's node."""
+        """Return the values to join with reports of guests; ``node`` is the name of the host's node."""
         most = {found.type_id: found.instances_max for found in self.types}
         vgpus = tuple(_load_of(vgpu, most) for vgpu in known(self.active, ()))
         return VgpuHost(node, scheduler_words(self.scheduler), vgpus)
@@ -101,7 +101,7 @@ def _load_of(vgpu: VgpuInstance, most: Mapping[int, Maybe[int]]) -> VgpuLoad:
 def with_migrations(
     nvml: NvmlLike, handles: Mapping[str, object], hosts: Mapping[str, VgpuHostReport]
 ) -> dict[str, VgpuHostReport]:
-    """Return ``hosts``, each with the other GPUs to which its vGPUs could move; maps are by GPU UUID."""
+    """Return ``hosts`` with the other GPUs to which each host's vGPUs could move; maps are by UUID of the GPU."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), None)
     gpus = {uuid: ask_named(questions.nvml, "nvmlDeviceGetVgpuMetadata", handles[uuid]) for uuid in hosts}
     found = {}
@@ -118,7 +118,7 @@ def with_migrations(
 
 
 def probe_vgpu_host(nvml: NvmlLike, handle: object) -> Maybe[VgpuHostReport]:
-    """Return the report of a GPU in the mode "host vgpu", or why it hosts no vGPUs; never raises."""
+    """Return the report of a GPU in the mode "host vgpu", or why the GPU hosts no vGPUs; never raises."""
     questions = DeviceQuestions(with_safe_vgpu_calls(nvml), handle)
     supported = questions.ask("nvmlDeviceGetSupportedVgpus", read=_ids)
     if isinstance(supported, Unavailable):
@@ -185,7 +185,7 @@ def _with_driver(ruled: Creation, type_id: int, creatable: Maybe[tuple[int, ...]
 
 
 def running_vgpus(questions: DeviceQuestions) -> tuple[VgpuLoad, ...]:
-    """Return the vGPUs that are running on a GPU, with few queries; never raises."""
+    """Return the vGPUs that run on a GPU, with few queries; never raises."""
     samples = known(probe_vgpu_samples(questions).use, {})
     return tuple(
         _running(questions, instance, samples)
@@ -221,7 +221,7 @@ def creatable_vgpus(questions: DeviceQuestions, running: int) -> dict[str, int]:
 
 
 def _read_device_id(pair: tuple[int, int]) -> NvmlValues:
-    """Split the two numbers of ``nvmlVgpuTypeGetDeviceID``; the low 16 bits of each number are the vendor."""
+    """Split the two numbers from ``nvmlVgpuTypeGetDeviceID``; the low 16 bits of each number are the vendor."""
     (device, vendor), (subsystem, subvendor) = (divmod(number & 0xFFFFFFFF, 1 << 16) for number in pair)
     return {"vendor": vendor, "device": device, "subvendor": subvendor, "subsystem": subsystem}
 
@@ -238,7 +238,7 @@ def _most(questions: DeviceQuestions, type_id: int) -> Maybe[int]:
 
 
 def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
-    """Query every property of one vGPU type (guide 2.3); never raises."""
+    """Query every property of a vGPU type (guide 2.3); never raises."""
     ask = partial(questions.ask_of, type_id)
     return VgpuType(
         type_id=type_id,
@@ -260,7 +260,7 @@ def probe_vgpu_type(questions: DeviceQuestions, type_id: int) -> VgpuType:
 def why_creatable(wanted: VgpuType, load: HostLoad) -> Creation:
     """Return whether a vGPU type can be created on a GPU with this load, and why (guide 2.2).
 
-    The driver's list (``nvmlDeviceGetCreatableVgpus``) overrides this: newer drivers can mix sizes.
+    The driver's list (``nvmlDeviceGetCreatableVgpus``) overrides the answer, because newer drivers can mix sizes.
     """
     if load.gpu_instances is None:
         return Creation(*_on_whole_gpu(wanted, load.running))

@@ -1,8 +1,8 @@
 """Joins a guest's vGPU with the host's report, if guest and host are in one cluster.
 
-A guest can query neither the host's scheduler nor the neighbouring vGPUs (vGPU Management SDK guide, 3 and 3.2). A
-vGPU's share of the engines follows the Virtual GPU Software User Guide, "Changing Scheduling Behavior for Time-Sliced
-vGPUs".
+A guest can query neither the scheduler of the host nor the neighbouring vGPUs (vGPU Management SDK guide, 3 and 3.2).
+The share of a vGPU in the engines follows the Virtual GPU Software User Guide, "Changing Scheduling Behavior for
+Time-Sliced vGPUs".
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ _UNSAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled t
 
 
 def scheduler_words(scheduler: Maybe[Scheduler]) -> Maybe[str]:
-    """Return a scheduler's name in words: "best effort"."""
+    """Return the name of a scheduler in words, such as "best effort"."""
     return scheduler if isinstance(scheduler, Unavailable) else scheduler.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class VgpuHost:
-    """One GPU that hosts vGPUs, as the driver describes it."""
+    """A GPU that hosts vGPUs, as the driver describes it."""
 
     node: str  # its machine's name
-    scheduler: Maybe[str]  # "best effort", "equal share", "fixed share"
+    scheduler: Maybe[str]  # one of "best effort", "equal share" and "fixed share"
     vgpus: tuple[VgpuLoad, ...]
 
 
@@ -37,9 +37,9 @@ class HostedVgpu:
 
     host: str  # the host's name
     scheduler: Maybe[str]
-    share: float | None  # the vGPU's own fraction of the GPU's engines; None if unknown
-    running: int  # vGPUs that run on the same GPU, including this vGPU
-    neighbours_decoder_percent: Maybe[int]  # of the whole engines
+    share: float | None  # the vGPU's fraction of the GPU's engines; None if unknown
+    running: int  # how many vGPUs run on the same GPU, including this vGPU
+    neighbours_decoder_percent: Maybe[int]  # in percent of the whole engines
     neighbours_encoder_percent: Maybe[int]
     licensed: Maybe[bool]
 
@@ -57,8 +57,8 @@ class HostedVgpu:
 def hosted_vgpu(uuid: str, machine_uuid: str, hosts: Iterable[VgpuHost]) -> HostedVgpu | None:
     """Return a guest's vGPU as the host sees it; None if the host is not among ``hosts``.
 
-    ``uuid`` is the vGPU's UUID in the guest. If no host lists that UUID, ``machine_uuid`` (the virtual machine's UUID,
-    "" if unknown) is used, provided that the machine has only one vGPU.
+    ``uuid`` is the vGPU's UUID in the guest. If no host lists that UUID, ``machine_uuid`` is used, provided that the
+    machine has only one vGPU; it is the UUID of the virtual machine, or "" if unknown.
     """
     everywhere = [(host, vgpu) for host in hosts for vgpu in host.vgpus]
     found = [pair for pair in everywhere if _plain(known(pair[1].uuid, "")) == _plain(uuid)] if uuid else []
@@ -83,8 +83,8 @@ def _joined(host: VgpuHost, vgpu: VgpuLoad) -> HostedVgpu:
 def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
     """Return a vGPU's fraction of the engines when all its neighbours are busy.
 
-    A vGPU on a GPU instance has all the engines that its guest sees. Best effort and equal share divide the engines by
-    the number of running vGPUs. Fixed share divides them by the number of vGPUs of this type that fit on the GPU.
+    A vGPU on a GPU instance has all engines that its guest sees. With best effort and equal share, the running vGPUs
+    divide the engines. With fixed share, each vGPU has one of as many parts as vGPUs of its type fit on the GPU.
     """
     if not isinstance(vgpu.gpu_instance, Unavailable):
         return 1.0
@@ -96,10 +96,10 @@ def _share(host: VgpuHost, vgpu: VgpuLoad) -> float | None:
 
 
 def own_part(kind: DeviceKind, share: float, scheduler: Maybe[str]) -> float:
-    """Return the utilisation, 0 to 1, that a driver reports when the device uses its full ``share`` (guide 3.2).
+    """Return the utilisation, from 0 to 1, that a driver reports when the device uses all of ``share`` (guide 3.2).
 
-    Percentages usually refer to the whole engine, but with fixed shares to the vGPU's share. If the scheduler
-    is unknown, NVIDIA's default (best effort) is assumed.
+    Percentages refer to the whole engine; with fixed shares, to the share of the vGPU. If the scheduler is unknown,
+    NVIDIA's default, best effort, is assumed.
     """
     is_whole = kind.is_guest and scheduler != FIXED
     return share if is_whole else 1.0

@@ -1,6 +1,6 @@
-"""Queries every property of a host's running vGPUs (vGPU Management SDK guide, 2.4).
+"""Queries every property of the vGPUs that run on a host (vGPU Management SDK guide, 2.4).
 
-Fields and codes are explained in the NVML API Reference Manual. A number with all bits set means that there is no
+The NVML API Reference Manual explains fields and codes. A number in which all bits are set means that there is no
 value.
 """
 
@@ -37,15 +37,15 @@ EXPIRY_VALID = 2
 EXPIRY_WORDS: Final[dict[str, str]] = read_tables("nvml.toml")["expiry"]
 NOT_SAMPLED: Final = Unavailable(Absence.NOT_FOUND, "the driver has not sampled this vGPU yet")
 _NO_INSTANCE: Final = Unavailable(Absence.DOES_NOT_APPLY, "the vGPU has no GPU instance")
-_FROM_US: Final = 0  # requests all samples that the driver has kept
+_FROM_US: Final = 0  # the start time that requests all samples in the driver
 
 
 class HostSamples(NamedTuple):
-    """Values that NVML reports at once for all vGPUs of a GPU."""
+    """Values that NVML reports for all vGPUs of a GPU in one call."""
 
     use: Maybe[dict[int, VgpuUse]]  # by instance
     processes: Maybe[dict[int, tuple[VgpuProcess, ...]]]  # by instance
-    metadata: Any  # the GPU's metadata, as a structure of NVML
+    metadata: Any  # the metadata of the GPU, as a structure of NVML
 
 
 def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
@@ -58,7 +58,7 @@ def probe_vgpu_samples(questions: DeviceQuestions) -> HostSamples:
 
 
 def probe_vgpu_instance(questions: DeviceQuestions, instance: int, samples: HostSamples) -> VgpuInstance:
-    """Query every property of one running vGPU (guide 2.4); never raises."""
+    """Query every property of a running vGPU (guide 2.4); never raises."""
     ask = partial(questions.ask_of, instance)
     metadata = ask_named(questions.nvml, "nvmlVgpuInstanceGetMetadata", instance)
     use, processes, host_metadata = samples
@@ -103,14 +103,14 @@ def _accounting(questions: DeviceQuestions, instance: int) -> Maybe[VgpuAccounti
 
 
 def compatibility_of(questions: DeviceQuestions, metadata: Any, host_metadata: Any) -> Maybe[VgpuCompatibility]:
-    """Return whether a vGPU could run on a GPU, by comparing NVML's metadata; or why metadata is missing."""
+    """Return whether a vGPU could run on a GPU, by comparing metadata in NVML, or why metadata is missing."""
     if isinstance(absent := metadata, Unavailable) or isinstance(absent := host_metadata, Unavailable):
         return absent
     return questions.ask_of(metadata, "nvmlGetVgpuCompatibility", host_metadata, read=_read_compatibility)
 
 
 def read_vm_id(answer: tuple[str, int]) -> VmId:
-    """Return the id of a virtual machine, and the kind of that id."""
+    """Return the id of a virtual machine and the kind of the id."""
     value, kind = answer
     return VmId(read_text(value), dict(enumerate(WORDS["vm_id"])).get(kind, f"kind {kind}"))
 
@@ -150,8 +150,8 @@ def _use(sample: Any) -> VgpuUse:
 
 
 def _percent(value: Any) -> Maybe[int]:
-    # The value is a union for a vGPU, and a number for a process. The union is read as an unsigned int (documented, not
-    # measured), because the binding drops the union's type.
+    # The value is a number for a process, and a union for a vGPU. The union is read as an unsigned int, because the
+    # binding drops its type (documented, not measured).
     percent = int(getattr(value, "uiVal", value))
     if percent > PERCENT_MAX:
         return Unavailable(Absence.NOT_FOUND, "the driver has no sample of this engine")
@@ -174,7 +174,7 @@ def _accounted(value: int, no_value: int) -> Maybe[int]:
 
 
 def ask_licences(questions: DeviceQuestions) -> Maybe[LicensableFeatures]:
-    """Query which vGPU products a device is licensed for."""
+    """Query for which vGPU products a device can be licensed."""
     return questions.ask("nvmlDeviceGetGridLicensableFeatures", read=_read_licences)
 
 

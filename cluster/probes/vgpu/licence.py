@@ -1,7 +1,7 @@
 """Judges whether a vGPU or passed-through GPU is licensed, and how the driver limits an unlicensed one.
 
 Sources: vGPU Management SDK guide, 2.4 and 3.3.3, and "Virtual GPU Client Licensing User Guide". An unlicensed vGPU is
-limited to 15 fps after 20 minutes and to 3 fps after a day; a passed-through GPU loses no speed. Not measured.
+limited to 15 fps after 20 minutes, and to 3 fps after a day. A passed-through GPU loses no speed. Not measured.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ..report.device_kinds import DeviceKind
 from .values import LicensableFeature, LicensableFeatures
 
 UNLICENSED_FPS: Final = 3.0
-"""The final limit of an unlicensed vGPU, in frames a second."""
+"""The last and lowest limit of an unlicensed vGPU, in frames a second."""
 _EXPIRY_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
@@ -51,9 +51,10 @@ class Licence:
 
 
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
-    """Return a device's licence, or why none applies to the device; expiry is checked if ``now_utc`` is given.
+    """Return a device's licence, or why none applies to the device.
 
-    A licence past its end counts as expired even if the driver still reports it as valid, because drivers check rarely.
+    With ``now_utc``, the end of the licence is checked too: a licence past its end counts as expired even if the driver
+    still reports it as valid, because drivers check rarely.
     """
     if isinstance(features, Unavailable):
         return features

@@ -1,4 +1,4 @@
-"""NVML's values for vGPUs (vGPU Management SDK guide, 2 and 3); utilisation is in percent of the whole GPU."""
+"""NVML's values for vGPUs (vGPU Management SDK guide, 2 and 3). Utilisation is in percent of the whole GPU."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,11 +8,11 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
 NvmlValues: TypeAlias = dict[str, str | int | float | bool]
-"""An NVML structure for display: its values by our names."""
+"""An NVML structure for display: its values under our names."""
 
 
 class Scheduler(Enum):
-    """How the host divides a GPU's engines among vGPUs, with NVML's numbers."""
+    """How the host divides the engines of a GPU among vGPUs, with the numbers in NVML."""
 
     UNKNOWN = 0
     BEST_EFFORT = 1
@@ -49,7 +49,7 @@ class VmId:
 
 @dataclass(frozen=True, slots=True)
 class VgpuUse:
-    """How much a vGPU uses the physical GPU's engines, in percent of the whole engine."""
+    """How much a vGPU uses the engines of the physical GPU, in percent of the whole engine."""
 
     sm_percent: Maybe[int]
     memory_percent: Maybe[int]
@@ -71,7 +71,7 @@ NO_MAXIMUM = Unavailable(Absence.NOT_FOUND, "the driver did not report how many 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuLoad:
-    """How much a running vGPU uses the whole engines, with the vGPU's ids (2.4)."""
+    """How much a running vGPU uses the whole engines, with the ids of the vGPU (2.4)."""
 
     instance: int
     decoder_percent: Maybe[int]
@@ -81,28 +81,28 @@ class VgpuLoad:
     uuid: Maybe[str]
     machine: Maybe[str]  # the UUID of the virtual machine, or the hypervisor's number for it
     most: Maybe[int]  # how many vGPUs of this type fit on the GPU
-    gpu_instance: Maybe[int]  # its MIG GPU instance
+    gpu_instance: Maybe[int]  # the MIG GPU instance of the vGPU
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingStats:
-    """How much a process used the GPU over its whole life."""
+    """How much a process used the GPU from start to end."""
 
     gpu_percent: Maybe[int]
     memory_percent: Maybe[int]
     memory_max_bytes: Maybe[int]
     active_ms: int
-    started_us: int  # when the process started, on the host's clock, since the clock's epoch
+    started_us: int  # when the process started, as a time on the host's clock
     is_running: bool
 
 
 @dataclass(frozen=True, slots=True)
 class VgpuAccounting:
-    """The processes in the driver's accounting."""
+    """The processes that the driver's accounting remembers."""
 
     pids: tuple[int, ...]
-    stats: dict[str, Maybe[AccountingStats]]  # by pid as text
-    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that the accounting keeps; older processes are dropped
+    stats: dict[str, Maybe[AccountingStats]]  # by process id, as text
+    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that the accounting remembers; older ones are dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class LicensableFeature:
 
 @dataclass(frozen=True, slots=True)
 class LicensableFeatures:
-    """Whether licensing applies to a device at all, and which products can be licensed on the device."""
+    """Whether licensing applies to a device, and for which products the device can be licensed."""
 
     licensing_supported: bool
     features: tuple[LicensableFeature, ...]
@@ -144,7 +144,8 @@ class VgpuInstance:
     mdev_uuid: Maybe[str]
     vm_driver_version: Maybe[str]
     framebuffer_used_bytes: Maybe[int]
-    fbc_stats: Maybe[NvmlValues]  # moving averages of all frame buffer capture sessions, like ``encoder_stats``
+    # moving averages over all frame buffer capture sessions, in the form of ``encoder_stats``
+    fbc_stats: Maybe[NvmlValues]
     fbc_sessions: Maybe[tuple[NvmlValues, ...]]
     licensed: Maybe[bool]
     frame_rate_limit_fps: Maybe[int]

@@ -1,4 +1,4 @@
-"""Ray's autoscaler v2: whether it is on, its report, and the end of an idle node."""
+"""Ray's autoscaler v2: asks whether it is on, reads its report, and ends idle nodes."""
 
 import os
 from collections import Counter
@@ -16,7 +16,7 @@ _SWITCHED_ON: Final = "RAY_enable_autoscaler_v2"
 def knows_labels() -> bool:
     """Return whether Ray's autoscaler v2 is switched on; v1 ignores labels.
 
-    If Ray cannot be asked, this process's environment decides: the supervisor of a growing cluster runs on the head,
+    If Ray cannot be asked, this process's environment decides. The supervisor of a growing cluster runs on the head,
     and so in the environment of the autoscaler.
     """
     if why_unknown({"utils.is_autoscaler_v2": ()}, "ray.autoscaler.v2"):
@@ -25,7 +25,7 @@ def knows_labels() -> bool:
 
 
 Asked: TypeAlias = Counter[tuple[frozenset[tuple[str, float]], frozenset[tuple[str, str]]]]
-"""Capacity to request from Ray's autoscaler: how many bundles of each combination of resources and node labels."""
+"""The capacity to request from Ray's autoscaler: how many bundles of each combination of resources and node labels."""
 
 
 class AutoscalerReport(NamedTuple):
@@ -33,10 +33,10 @@ class AutoscalerReport(NamedTuple):
 
     asked: Asked  #: the last request that the autoscaler got
     is_refused: bool  #: whether the autoscaler cannot fulfil that request
-    looks: int  #: grows each time the autoscaler examines the cluster
+    looks: int  #: a number that grows each time the autoscaler examines the cluster
 
 
-_WORDS: Final = "ray.core.generated.autoscaler_pb2"  #: The types of the service's messages
+_WORDS: Final = "ray.core.generated.autoscaler_pb2"  #: The message types of the service
 _AUTOSCALER_S: Final = 5
 
 
@@ -59,9 +59,9 @@ def autoscaler_report() -> AutoscalerReport | None:
 
 
 def end_idle_node(node: str, reason: str) -> bool:
-    """Ask Ray to end an idle node; False if it is not idle.
+    """Ask Ray to end an idle node; return False if the node is not idle.
 
-    Where Ray lacks this call, Ray itself ends the node after its own idle time.
+    If this Ray lacks the call, Ray itself ends the node after an idle time of its own.
     """
     client = _control_service("drain_node", "node_id", "reason", "reason_message", "deadline_timestamp_ms")
     if client is None:
@@ -72,7 +72,7 @@ def end_idle_node(node: str, reason: str) -> bool:
 
 
 def _control_service(call: str, *arguments: str) -> Any:
-    """Return this process's client of Ray's control service; None if its ``call`` has another signature."""
+    """Return this process's client of Ray's control service; None if the client's ``call`` has another signature."""
     needed: dict[str, Mapping[str, tuple[str, ...] | type]] = {
         "ray": {f"_raylet.InnerGcsClient.{call}": ("self", *arguments)},
         "ray.core.generated": {"autoscaler_pb2.GetClusterStatusReply": type, "autoscaler_pb2.DrainNodeReason": object},

@@ -1,4 +1,4 @@
-"""Connects this process to Ray quietly, rereads Ray's settings, and finds the address of a local Ray."""
+"""Connects this process to Ray quietly, makes Ray reread its settings, and finds the address of a local Ray."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -8,14 +8,14 @@ from typing import Any, Final
 from .guard import why_unknown
 
 CONNECT: Final = {"utils.get_entrypoint_name": (), "worker.listen_error_messages": ("worker", "threads_stopped")}
-"""The parts of ``ray._private`` that ``quiet_connection`` replaces, with the arguments of each."""
+"""The parts of ``ray._private`` that ``quiet_connection`` replaces, with the arguments of each part."""
 
 
 def quiet_connection() -> AbstractContextManager[None]:
-    """Keep Ray from relaying the cluster's messages to *stdout*, and from sending it this process's command line.
+    """Keep Ray from printing the cluster's messages on *stdout*, and from sending this process's command line.
 
     The messages also arrive as errors. The command line may hold credentials, and names that are not UTF-8, which Ray
-    cannot send. A version of Ray that was not tested still does both.
+    cannot send. A version of Ray that was not tested still prints and sends both.
     """
     if why_unknown(CONNECT):
         return nullcontext()
@@ -39,7 +39,7 @@ def replaced(replacements: Mapping[str, object]) -> Iterator[None]:
 
 
 def reread_environment() -> bool:
-    """Make an imported Ray reread its settings and token; False if this Ray cannot."""
+    """Make an imported Ray reread its settings and token; return False if this Ray cannot do so."""
     shapes = {"Config.initialize": ("config_list",), "AuthenticationTokenLoader.reset_cache": ("self",)}
     if why_unknown({f"_raylet.{name}": shape for name, shape in shapes.items()}, "ray"):
         return False
@@ -50,9 +50,9 @@ def reread_environment() -> bool:
 
 
 def greet_cluster(address: str) -> bool:
-    """Connect to a cluster's control service; False if this Ray has no such client.
+    """Connect to a cluster's control service; return False if this Ray has no client for it.
 
-    Call it in a child process: Ray prints its attempts, and raises errors of many kinds.
+    Call this in a child process, since Ray prints its attempts and raises errors of many kinds.
     """
     if why_unknown({"_raylet.GcsClient": type}, "ray"):
         return False
@@ -63,7 +63,7 @@ def greet_cluster(address: str) -> bool:
 def cluster_on_this_machine() -> str | None:
     """Return the address that "auto" means: that of the Ray that was started last, even if that Ray has ended.
 
-    "" if no Ray was started; None if this Ray cannot tell.
+    Return "" if no Ray was started, and None if this Ray cannot tell.
     """
     if why_unknown({"utils.read_ray_address": (), "services.canonicalize_bootstrap_address": ("addr",)}):
         return None

@@ -1,4 +1,4 @@
-"""Checks whether a part of Ray's internals is the tested one, by Ray's version and by the signature of the part."""
+"""Checks whether a part of Ray's internals is the tested one, by Ray's version and the signature of the part."""
 
 import inspect
 import os
@@ -9,7 +9,7 @@ from typing import Final
 
 TESTED_MINORS: Final = ((2, 60),)  #: The versions of Ray that pass the contract tests: ``make ray-contract``
 SWITCH, OFF, ANY_VERSION = "_CODECFLEET_RAY_PRIVATE", "off", "any-version"
-"""A variable for tests: its values limit a process to public calls, or skip the check of Ray's version."""
+"""A variable for tests. Its values limit a process to public calls, or skip the check of Ray's version."""
 
 
 def why_unknown(shapes: Mapping[str, tuple[str, ...] | type], package: str = "ray._private") -> str:

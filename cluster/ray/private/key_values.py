@@ -1,4 +1,4 @@
-"""Values that a Ray cluster keeps until it ends: in the key-value store of Ray, or else in an actor on the head."""
+"""Stores values until a Ray cluster ends: in Ray's key-value store, or else in an actor on the head."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,14 +20,14 @@ def keep_in_cluster(key: str, value: bytes) -> None:
 
 
 def claim_in_cluster(key: str) -> bool:
-    """Store an empty value under a new key; return False if the key already has a value."""
+    """Store an empty value under a key; return False if the key already has a value."""
     if (put := _store_call("_internal_kv_put", "key", "value", "overwrite")) is not None:
         return not put(key, b"", overwrite=False)
     return bool(_ask_keeper(lambda keeper: keeper.claim.remote(key)))
 
 
 def keys_in_cluster(prefix: str) -> list[str]:
-    """Return the keys in use that begin with ``prefix``."""
+    """Return the keys that have a value and begin with ``prefix``."""
     if (listed := _store_call("_internal_kv_list", "prefix")) is not None:
         return [key.decode() for key in listed(prefix)]
     return list(_ask_keeper(lambda keeper: keeper.keys.remote(prefix)))
@@ -41,14 +41,14 @@ def kept_in_cluster(key: str) -> bytes | None:
     if (get := _store_call("_internal_kv_get", "key")) is not None:
         found = get(key)
     else:
-        with suppress(ValueError):  # nothing was ever kept
+        with suppress(ValueError):  # no value was ever stored
             keeper: Any = ray.get_actor(**_KEEPER)
             found = ray.get(keeper.get.remote(key))
     return found
 
 
 def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
-    """Return a function of Ray's key-value store; None if its signature differs."""
+    """Return a function of Ray's key-value store; None if the function's signature differs."""
     if why_unknown({f"internal_kv.{name}": arguments}, "ray.experimental"):
         return None
     call: Callable[..., Any] = getattr(import_module("ray.experimental.internal_kv"), name)
@@ -56,7 +56,7 @@ def _store_call(name: str, *arguments: str) -> Callable[..., Any] | None:
 
 
 def _ask_keeper(question: Callable[[Any], Any]) -> Any:
-    """Ask the actor that replaces the key-value store; start it if it does not exist."""
+    """Ask the actor that replaces the key-value store; start the actor if it does not exist."""
     import ray
 
     options = {"lifetime": "detached", "get_if_exists": True, "num_cpus": 0, "resources": ON_HEAD}

@@ -1,6 +1,6 @@
 """Starts a private Ray without the parts that only clusters need, by temporarily replacing attributes of Ray's modules.
 
-Without the lean start a private Ray starts through public options only, which takes longer.
+If the installed Ray does not support this lean start, Ray starts through public options, which takes longer.
 """
 
 import time
@@ -33,11 +33,11 @@ _LEAN: Final[Mapping[str, tuple[str, ...] | type]] = {
     "utils.get_dashboard_dependency_error": (),
     "worker.init": ("address", "_temp_dir"),
 }
-"""The parts of ``ray._private`` that the lean start uses: the arguments of each function, the type of each value."""
+"""The parts of ``ray._private`` that the lean start uses: the arguments of functions, and the types of values."""
 
 
 def why_no_lean_start() -> str:
-    """Return why the installed Ray must start through public calls only; "" if the lean start supports it."""
+    """Return why the installed Ray must start through public calls only; "" if Ray supports the lean start."""
     return why_unknown(_LEAN)
 
 
@@ -46,7 +46,8 @@ def init_lean(
 ) -> None:
     """Start Ray with its files in ``folder``, whose path may be shorter than a path below RAY_TMPDIR.
 
-    ``note`` is called with the name and ``Popen`` of each process; ``check`` raises an error if the start has failed.
+    ``note`` is called with the name and the ``Popen`` of each process; ``check`` raises an error if the start has
+    failed.
     """
     import ray
 
@@ -62,19 +63,19 @@ def lean_start(note: Callable[[str, Any], object], check: Callable[[], object]) 
     node: Any = import_module("ray._private.node")
     no_helpers: Any = {"no_monitor": True, "include_log_monitor": False}
     replacements = {
-        # Starts no autoscaler and no log forwarder, which saves two Python processes and the wait for their end.
+        # Start no autoscaler and no log forwarder, which saves two Python processes and the wait for their end.
         "parameter.RayParams": partial(parameter.RayParams, **no_helpers),
-        # Starts no dashboard: include_dashboard=False would start an empty one, and wait a second for it.
+        # Start no dashboard; with include_dashboard=False, Ray would start an empty dashboard and wait a second for it.
         "services.start_api_server": lambda *_, **__: (None, None),
         # Ray's node waits for the dashboard agent, so a stub is started that collects and serves nothing.
         "utils.get_dashboard_dependency_error": lambda: ImportError("the embedded Ray has no dashboard"),
         "services.start_ray_process": partial(_start_watched, services.start_ray_process, note),
         "node.wait_for_persisted_port": partial(_wait_for_port, node.wait_for_persisted_port, check),
-        # The node registers 0.8 s after its start, but Ray checks only once a second.
+        # The node registers 0.8 s after its start, but Ray would check only once a second.
         "services.get_node": partial(_get_node_soon, services.get_node, check),
-        # Replaces the environment variable if Ray was imported before we could set it.
+        # This replaces the environment variable, which comes too late if Ray is already imported.
         "ray_constants.ENABLE_RAY_CLUSTER": False,
-        # Under `uv run` Ray would pack the working directory and start its workers through uv.
+        # Under `uv run`, Ray would pack the working directory and start its workers through uv.
         "ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
     }
     with replaced(replacements), quiet_connection():

@@ -11,38 +11,39 @@ from ...probes.gpus.visible_device import CUDA_VARIABLE
 from .guard import why_unknown
 
 RESOURCES, LABELS = "RAY_OVERRIDE_RESOURCES", "RAY_OVERRIDE_LABELS"
-"""Variables that override options of ``ray start``, as JSON: for nodes that other programs start."""
+"""Variables with JSON that override options of ``ray start``, for nodes that other programs start."""
 ON_HEAD: Final[Mapping[str, float]] = {"node:__internal_head__": 0.001}
 """A resource that only Ray's head has."""
 
 
 def free_resources_by_node() -> dict[str, dict[str, float]]:
-    """Return free resources by node id; {} if Ray does not report them."""
+    """Return the free resources of each node by id; {} if Ray does not report them."""
     return _reported("available_resources_per_node")
 
 
 def draining_nodes() -> dict[str, int]:
-    """Return the nodes that Ray drains: {id: deadline in ms since 1970}; {} if Ray does not report them."""
+    """Return the nodes that Ray drains, each with the deadline in ms since 1970; {} if Ray does not report them."""
     return _reported("state.get_draining_nodes")
 
 
 def _reported(name: str) -> dict[str, Any]:
     """Return the result of a function of ``ray._private.state``, a dictionary by node id; {} if the call fails."""
     if not why_unknown({f"state.{name}": ()}):
-        with suppress(Exception):  # internals may raise anything; the values are then unknown
+        with suppress(Exception):  # internals may raise any error; the values are then unknown
             return dict(attrgetter(name)(import_module("ray._private.state"))())
     return {}
 
 
 def cuda_visible_to_node() -> str | None:
-    """Return the CUDA_VISIBLE_DEVICES with which Ray was started on this node; call this in a task without GPUs.
+    """Return the CUDA_VISIBLE_DEVICES with which Ray was started on this node. Call this in a task without GPUs.
 
-    Such a task inherits the variable, unless Ray is configured to clear it; in that case Ray remembers the original.
+    Such a task inherits the variable, unless Ray is configured to clear it. In that case, Ray remembers the original
+    value.
     """
     if not why_unknown({"worker.global_worker.original_visible_accelerator_ids": dict}):
         from ray._private import worker
 
-        with suppress(Exception):  # internals may raise anything; the variable of this process is the next best answer
+        with suppress(Exception):  # internals may raise any error; the variable of this process is the next best answer
             entries = worker.global_worker.original_visible_accelerator_ids["GPU"]
             return None if entries is None else ",".join(entries)
     return os.environ.get(CUDA_VARIABLE)
@@ -51,8 +52,8 @@ def cuda_visible_to_node() -> str | None:
 def without_client_port(ray_params: Any, head: bool) -> None:  # noqa: FBT001 - Ray's own arguments
     """Keep Ray Client's server from starting; Ray calls this before a node starts (``START_HOOK``).
 
-    A head would listen on port 10001, and no public option prevents that. Raises SystemExit: this Ray stores the port
-    under another name, so it is safer not to start the node.
+    A head would listen on port 10001, and no public option prevents this. Raises SystemExit if this Ray stores the port
+    under another name, because it is then safer not to start the node.
     """
     del head
     if not hasattr(ray_params, _CLIENT_PORT):

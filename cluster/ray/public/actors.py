@@ -1,4 +1,4 @@
-"""Starts, finds, calls and ends Ray's actors. All names are in our namespace."""
+"""Starts, finds, calls and ends Ray's actors. All actor names are in codecfleet's namespace."""
 
 import logging
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from ..private_ray import NAMESPACE
 
-Actor: TypeAlias = Any  #: Ray's handle of an actor; its methods are created at run time, without types
+Actor: TypeAlias = Any  #: Ray's handle of an actor, whose methods are created at run time, without types
 
 
 def join_from_child(address: str) -> None:
@@ -19,7 +19,7 @@ def join_from_child(address: str) -> None:
 
 
 def make_actor(kind: type, options: Mapping[str, Any], *arguments: object, **named: object) -> Actor:
-    """Start an actor of this class; if the start fails, the first call raises the error."""
+    """Start an actor of this class. If the start fails, the first call raises the error."""
     import ray
 
     return ray.remote(**options)(kind).remote(*arguments, **named)
@@ -30,7 +30,7 @@ class NoSuchActor(ValueError):
 
 
 def named_actor(name: str) -> Actor:
-    """Return the live actor that has this name. Raises NoSuchActor: there is no such actor."""
+    """Return the live actor with this name. Raises NoSuchActor if there is none."""
     import ray
 
     try:
@@ -40,21 +40,21 @@ def named_actor(name: str) -> Actor:
 
 
 def actor_names() -> list[str]:
-    """Return the names of all live actors of our namespace."""
+    """Return the names of all live actors in codecfleet's namespace."""
     from ray.util import list_named_actors
 
     return [entry["name"] for entry in list_named_actors(all_namespaces=True) if entry["namespace"] == NAMESPACE]
 
 
 def kill_actor(actor: Actor) -> None:
-    """End an actor's process; Ray does not start it again."""
+    """End the process of an actor, which Ray does not start again."""
     import ray
 
     ray.kill(actor)
 
 
 def kill_this_actor() -> None:
-    """End the actor that calls this."""
+    """End the actor that calls this function."""
     import ray
 
     me: Any = ray.get_runtime_context().current_actor
@@ -62,14 +62,14 @@ def kill_this_actor() -> None:
 
 
 def answer_of(reference: Any, within_s: float | None = None) -> Any:
-    """Wait for the result of a call; errors of Ray and of the call are raised unchanged."""
+    """Return the result of a call; errors of Ray and of the call are raised unchanged."""
     import ray
 
     return ray.get(reference, timeout=within_s)
 
 
 def put(content: bytes) -> Any:
-    """Store bytes in Ray's object store; return a reference, which calls can take as an argument."""
+    """Store bytes in Ray's object store; return a reference, which calls accept as an argument."""
     import ray
 
     return ray.put(content)

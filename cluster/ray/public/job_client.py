@@ -1,4 +1,4 @@
-"""Ray's client of a job server; it takes half a second to import."""
+"""Ray's client of a job server. Its import takes half a second."""
 
 import logging
 import os
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 AnswerT = TypeVar("AnswerT")
-Details: TypeAlias = Any  #: A job as Ray's client describes it
+Details: TypeAlias = Any  #: A job, as Ray's client describes it
 
 _CHATTY: Final = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-"""The loggers that report each request; each has its own level."""
+"""The loggers that report each request; each logger has a level of its own."""
 
 
 def open_job_client(address: str) -> "JobSubmissionClient":
@@ -33,7 +33,7 @@ class TokenRefused(Exception):
 
 
 def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
-    """Return the result of ``ask``, with other errors unchanged. Raises TokenRefused: the server refused our token."""
+    """Return the result of ``ask``. Raises TokenRefused if the server refuses our token; other errors are unchanged."""
     try:
         return ask()
     except Exception as error:  # naming Ray's error here would import Ray; all other errors are raised again
@@ -45,7 +45,7 @@ def answer_of_server(ask: Callable[[], AnswerT]) -> AnswerT:
 
 
 async def tail_log(client: "JobSubmissionClient", job_id: str) -> AsyncIterator[str]:
-    """Yield a job's output until the job ends. Raises ConnectionError: the connection broke."""
+    """Yield the output of a job until the job ends. Raises ConnectionError if the connection breaks."""
     import aiohttp  # always installed, since Ray's client depends on aiohttp
 
     try:

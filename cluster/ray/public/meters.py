@@ -1,9 +1,9 @@
-"""Ray's metrics: each node's agent collects them every 10 s, and serves them on the node's metrics port."""
+"""Ray's metrics. The agent of each node collects them every 10 s, and serves them on the node's metrics port."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-Take: TypeAlias = Callable[[float, Mapping[str, str]], None]  #: Takes a value with its labels
+Take: TypeAlias = Callable[[float, Mapping[str, str]], None]  #: A function that takes a value and its labels
 
 
 def counter(name: str, says: str, labels: Sequence[str]) -> Take:

@@ -1,4 +1,4 @@
-"""Lists a cluster's nodes, runs functions on them, and finds out where in the cluster this process runs."""
+"""Lists a cluster's nodes, runs functions on nodes, and finds out where in the cluster this process runs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def all_nodes() -> list[dict[str, Any]]:
 
 
 def on_node(node: str) -> Any:
-    """Return the scheduling strategy that allows only this node, given by its Ray id."""
+    """Return the scheduling strategy that allows only the node with this Ray id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
@@ -34,7 +34,7 @@ def run_on_node(node: str, function: Callable[..., ResultT], *arguments: object)
 
 
 def request_nodes(bundles: Sequence[Mapping[str, float]], labels: Sequence[Mapping[str, str]]) -> None:
-    """Ask Ray's autoscaler for these bundles on nodes with these labels, instead of all earlier requests."""
+    """Ask Ray's autoscaler for these bundles on nodes with these labels; this replaces all earlier requests."""
     from ray.autoscaler.sdk import request_resources
 
     request_resources(bundles=[dict(each) for each in bundles], bundle_label_selectors=[dict(each) for each in labels])
@@ -55,7 +55,7 @@ def cluster_address() -> str:
 
 
 def this_actor() -> str:
-    """Return the name of the actor that calls this; "" if it has no name."""
+    """Return the name of the actor that calls this function; "" if the actor has no name."""
     import ray
 
     return ray.get_runtime_context().get_actor_name() or ""
@@ -69,7 +69,7 @@ def given_gpus() -> list[str]:
 
 
 def log_folder() -> Path:
-    """Return the folder of Ray's logs on this node. Raises RuntimeError: Ray did not start this process."""
+    """Return the folder of Ray's logs on this node. Raises RuntimeError if Ray did not start this process."""
     import ray
 
     if not ray.is_initialized():

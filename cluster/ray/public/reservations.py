@@ -1,4 +1,4 @@
-"""Reservations: named, detached placement groups with one bundle on one node."""
+"""Reservations, which are named, detached placement groups with one bundle on one node."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,7 +12,7 @@ _NODE_LABEL: Final = "ray.io/node-id"
 
 
 def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
-    """Request a reservation on a node; the node's resources are reserved once its ``ready`` resolves."""
+    """Request a reservation on a node; the node's resources are reserved once the reservation's ``ready`` resolves."""
     from ray.util.placement_group import placement_group
 
     selectors = [{_NODE_LABEL: node}]
@@ -23,7 +23,7 @@ def reserve(node: str, bundle: Mapping[str, float], name: str) -> Reservation:
 
 
 def reservation(name: str) -> Reservation:
-    """Return the reservation with this name. Raises ValueError: no reservation has this name."""
+    """Return the reservation with this name. Raises ValueError if there is none."""
     from ray.util import get_placement_group
 
     group: Reservation = get_placement_group(name)
@@ -40,14 +40,14 @@ def reservation_names(prefix: str) -> list[str]:
 
 
 def give_back(group: Reservation) -> None:
-    """End a reservation, and everything that runs in it."""
+    """End a reservation and everything that runs in it."""
     from ray.util.placement_group import remove_placement_group
 
     remove_placement_group(group)
 
 
 def inside(group: Reservation) -> Any:
-    """Return the scheduling strategy for something that runs in a reservation."""
+    """Return the scheduling strategy for work in a reservation."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)

@@ -1,1 +1,1 @@
-"""The commands, except those about single files: each module is imported when its command is named."""
+"""The commands except ``plan``, ``probe`` and ``verify``; each module is imported when a command in it is named."""

@@ -73,7 +73,7 @@ class BatchCommand(Watched):
         return PlainBatchView(output, Output(stderr))
 
     def _preview(self, services: Services, output: Output) -> int:
-        """Print a line, or with ``--json`` an event, for each file, and a summary."""
+        """Print a line for each file, or with ``--json`` an event, and a summary."""
 
         def show(intended: "Intended") -> None:
             output.line(json_line(_intended(intended)) if self.as_json else intended_text(intended))
@@ -122,14 +122,14 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
                 raise
             finally:
                 self._write_report(batch)
-            # Called before the fleet closes, since the summary need not wait for Ray's shutdown.
+            # Called before the fleet closes, because the summary need not wait until Ray has ended.
             self._interrupts.published()
             with contextlib.suppress(StorageFailed):
                 self._view.finish(batch.progress)
             return batch.progress.exit_code
 
     def _write_report(self, batch: "Batch") -> None:
-        """Write the page, if it was requested and files were listed; a failure here does not fail the batch."""
+        """Write the page, if one was requested and files were listed. A failure here does not fail the batch."""
         if self._request.report is None or not batch.progress.files:
             return
         try:

@@ -81,7 +81,7 @@ def _diagnosis(services: Services, machines: Machines, *, every: bool) -> Answer
 
 
 def inventory(services: Services, machines: Machines, *, every: bool) -> Answer:
-    """Return the machines in the form that ``nodes`` shows."""
+    """Return the machines as ``nodes`` shows them."""
     from ...cluster.doctor.fleet_lines import node_lines
     from ...cluster.doctor.inventory_lines import nodes_document
 

@@ -1,4 +1,4 @@
-"""The command ``driver``: runs the jobs of a queue."""
+"""The command ``driver``, which runs the jobs of a queue."""
 
 import asyncio
 from contextlib import closing
@@ -43,13 +43,13 @@ class Drive:
             driver = Driver(store, at_once=self.at_once, lease_s=self.lease_s, idle_s=self.idle_s, say=say)
             say(f"driver {driver.name} runs up to {self.at_once} jobs at once, until Ctrl-C")
             async with TaskOwner() as owner:
-                if path is not None:  # while it is held, no other driver starts in the background
+                if path is not None:  # while this is held, no other driver starts in the background
                     owner.start(hold_driver_lock(path), "the lock")
                 await drive(driver)
 
         store, path = open_store(self.queue, makes=True), queue_file(self.queue)
         with closing(store):
-            store.jobs([QueueState.RUNNING])  # a queue that cannot be used ends this program
+            store.jobs([QueueState.RUNNING])  # an unusable queue ends this program
             asyncio.run(run())
         return 0
 

@@ -50,7 +50,7 @@ def _down(*, as_json: bool = JSON) -> Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """``dashboard``: serves the page until it is interrupted."""
+    """A parsed ``dashboard`` command, which serves the page until it is interrupted."""
 
     address: str | None
     host: str

@@ -1,4 +1,4 @@
-"""The command ``jobs``: the jobs of a queue, those of a cluster, and unfinished work."""
+"""The command ``jobs``, for jobs of a queue, jobs of a cluster, and unfinished work."""
 
 from typing import Annotated, Final
 
@@ -38,7 +38,7 @@ def _jobs(
     ] = None,
     priority: Annotated[
         str | None,
-        typer.Argument(metavar="N", help="For priority: a whole number; higher runs first.", show_default=False),
+        typer.Argument(metavar="N", help="For priority: a whole number; higher numbers run first.", show_default=False),
     ] = None,
     *,
     as_json: bool = JSON,

@@ -1,4 +1,4 @@
-"""The commands ``node ...``: this machine as a node of a Ray cluster, and the cluster's nodes."""
+"""The commands ``node ...``, for this machine as a node of a Ray cluster and for the cluster's nodes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +34,13 @@ _LABELS = valued("--label", "KEY=VALUE", "A custom label. Repeatable.", _OFFER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepNode:
-    """``node start --block``: the node runs in this process."""
+    """A parsed ``node start --block``, which runs the node in this process."""
 
     options: NodeOptions
     offered: Offering
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the node until a signal ends it; return exit code 0. Events are logged to stderr."""
+        """Run the node until a signal ends it; return exit code 0. Events are logged on stderr."""
         del stdout
         with Interrupts(services.exit_now) as interrupts:
             interrupts.attach_here()
@@ -112,7 +112,7 @@ def _start(
 ) -> Question | KeepNode:
     of_head = {"--port": port, "--dashboard-host": dashboard_host, "--dashboard-port": dashboard_port}
     if unfit := [name for name, value in of_head.items() if value is not None and not head]:
-        raise UsageError(f"{unfit[0]} goes with --head", "Give the head's address as --address host:port.")
+        raise UsageError(f"{unfit[0]} requires --head", "Give the head's address as --address host:port.")
     if not head and not address:
         raise UsageError(
             "neither --address nor --head is given", "Give --address HOST:PORT of a cluster, or --head to begin one."

@@ -30,7 +30,7 @@ def _config(
     from ...jobs.request.config import load_config
 
     parse_choice("ACTION", action, choices=("show",))
-    config = load_config()  # read before a running command copies the configuration into the environment
+    config = load_config()  # read before the running command copies the configuration into the environment
     return Question(ask=lambda _services, _progress: Answer(config_lines(config), config.to_json()), as_json=as_json)
 
 
@@ -74,9 +74,9 @@ def _docs(
 
 
 def page_answer(name: str | None) -> Answer:
-    """Return a page of the installed documentation; without a name, the list of pages.
+    """Return a page of the installed documentation; without a name, return the list of pages.
 
-    Raises UsageError: there is no such page.
+    Raises UsageError if there is no page of that name.
     """
     pages = _pages()
     if name is None:

@@ -26,7 +26,7 @@ def _stills(
         starts_workers=True,
         address=address,
         may_use_gpu=spec.device != "cpu",
-        needs_temporary=True,  # needed for the tone map of HDR video
+        needs_temporary=True,  # needed for the tone mapping of HDR video
     )
     return Question(
         ask=lambda services, progress: services.stills(spec, address, progress),

@@ -1,4 +1,4 @@
-"""The command ``submit``: puts another command into a queue, or runs it as a Ray job and follows it to its end."""
+"""The command ``submit``: puts another command into a queue, or runs it as a Ray job and follows the job to its end."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ JOB_SERVER = named(
     "--address",
     "URL",
     "The job server of a cluster, which has the dashboard's address: http://HEAD:8265. Default: the environment's "
-    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none: a queue.",
+    "RAY_API_SERVER_ADDRESS, else its RAY_ADDRESS, else none, so that a queue is used.",
 )
 QUEUE = named(
     "--queue",
@@ -43,21 +43,21 @@ QUEUE = named(
 
 
 def parse_priority(name: str, text: str) -> int:
-    """Return a priority, which may be negative."""
+    """Parse a priority, which may be negative."""
     is_negative = text.startswith("-")
     return (-1 if is_negative else 1) * parse_count(name, text[is_negative:])
 
 
 @dataclass(frozen=True, slots=True)
 class JobsPlace:
-    """Where jobs are: on a cluster's job server, or else in a queue."""
+    """The place of jobs: a cluster's job server or a queue."""
 
     job_server: str | None
-    queue: str | None = None  #: None: this user's queue
+    queue: str | None = None  #: None for this user's queue
 
     @classmethod
     def of(cls, queue: str | None, address: str | None, *, asks_cluster: bool = True) -> Self:
-        """Return the place that a command names. Raises UsageError: it names two."""
+        """Return the place that a command names. Raises UsageError if it names two places."""
         from ...cluster.submission.job_server import named_job_server
         from ...jobs.request.config import load_config
 
@@ -70,7 +70,7 @@ class JobsPlace:
 
     @property
     def option(self) -> str:
-        """The option that names it again; "" for this user's queue."""
+        """The option that names this place in another command; "" for this user's queue."""
         if self.job_server is not None:
             return f" --address {shlex.quote(self.job_server)}"
         return "" if self.queue is None else f" --queue {shlex.quote(self.queue)}"
@@ -78,13 +78,16 @@ class JobsPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """``jobs logs --follow``: shows what a job prints to its end; an interruption does not end the job."""
+    """A parsed ``jobs logs --follow``, which shows what a job prints until the job ends.
+
+    An interruption does not end the job.
+    """
 
     job_id: str
     place: JobsPlace
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Show what the job prints, and return its exit code."""
+        """Show what the job prints, and return the job's exit code."""
         return interruptible(services, stderr, lambda interrupts: self._follow(services, interrupts, stdout, stderr))
 
     def _follow(self, services: Services, interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
@@ -95,7 +98,7 @@ class Following:
 
 
 async def _follow_in_queue(job_id: str, place: JobsPlace, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-    """Show what a job of a queue prints, and return its exit code: 130 if it was cancelled, 5 if it was parked."""
+    """Show what a queued job prints, and return its exit code: 130 if it was cancelled, 5 if it was parked."""
     from ...cluster.queue.values import QueueState
 
     answers, remarks = Output(stdout), Output(stderr)
@@ -123,7 +126,7 @@ async def _follow_in_queue(job_id: str, place: JobsPlace, services: Services, st
 
 
 def follow(job_id: str, server: "JobServer", interrupts: Interrupts, stdout: TextIO, stderr: TextIO) -> int:
-    """Show what a job prints on stdout and stderr, as the command itself would, and return its exit code."""
+    """Show what a job prints, on stdout and stderr as the command itself would; return the job's exit code."""
     from ...cluster.submission.follow import Follower, exit_code_of
     from ...cluster.submission.job_server import JobPhase
 
@@ -164,7 +167,7 @@ class Submit:
         refuse_secrets(self.arguments)
         checked = services.check(self.arguments)
         if isinstance(checked, int):
-            return checked  # it asked for help
+            return checked  # the command asked for help
         sent = _sent_files(self.arguments)
         refuse_secrets([*sent.specs.values(), *sent.presets.values()])
         entry = Entry(self.arguments, str(Path.cwd()), self.python, {**sent.variables, **caller(os.environ)})
@@ -180,7 +183,7 @@ class Submit:
         from ...cluster.submission.entry import copied_package, new_job_id
 
         job_id = new_job_id()
-        # An interruption from here on may come after the job has reached the cluster.
+        # From here on, the job may already have reached the cluster when an interruption comes.
         interrupts.next_step = attach_step(job_id, JobsPlace(server.address))
         with copied_package() if self.ships else nullcontext() as package:
             server.submit(job_id, entry, package)
@@ -211,16 +214,17 @@ class SubmitToQueue:
 
         checked = services.check(self.arguments)
         if isinstance(checked, int):
-            return checked  # it asked for help
+            return checked  # the command asked for help
         sent = _sent_files(self.arguments)
-        if queue_file(self.place.queue) is None:  # others may read a database; a file is this user's
+        # other users may read a database, but a queue file belongs to this user
+        if queue_file(self.place.queue) is None:
             refuse_secrets([*self.arguments, *sent.specs.values(), *sent.presets.values()])
         variables = {**sent.variables, **caller(os.environ)}
         job_id = new_job_id() if self.job_id is None else self.job_id
 
         def put(interrupts: Interrupts) -> int:
             show = f"`codecfleet jobs show {job_id}{self.place.option}`"
-            interrupts.next_step = f"Job {job_id} may be in the queue: {show} tells."
+            interrupts.next_step = f"Job {job_id} may be in the queue: {show} tells whether it is."
             return asyncio.run(self._put(services, job_id, variables, stdout, stderr))
 
         return interruptible(services, stderr, put)
@@ -273,13 +277,13 @@ def _submit(
     *,
     queue: str | None = QUEUE,
     job_id: str | None = named(
-        "--id", "NAME", "The job's id in the queue; submitted again, it is the same job. Default: a new one."
+        "--id", "NAME", "The job's id in the queue; another submission with this id is the same job. Default: a new id."
     ),
-    priority: str | None = valued("--priority", "N", "A whole number; in a queue higher runs first. Default: 0."),
+    priority: str | None = valued("--priority", "N", "A whole number; in a queue, higher runs first. Default: 0."),
     due: str | None = valued(
         "--due",
         "TIME",
-        "When the job should be done, from now: 90s, 1:30:00. In a queue earlier runs first. Default: none.",
+        "Time from now until the job should be done: 90s, 1:30:00. In a queue, earlier runs first. Default: none.",
     ),
     tenant: str | None = named("--tenant", "NAME", "Who submits the job to the queue. Default: this user."),
     address: str | None = JOB_SERVER,
@@ -292,7 +296,7 @@ def _submit(
     ),
 ) -> Submit | SubmitToQueue:
     if command[0] not in _SUBMITTABLE:
-        raise UsageError(f"{command[0]} cannot be submitted", f"What can: {', '.join(_SUBMITTABLE)}.")
+        raise UsageError(f"{command[0]} cannot be submitted", f"You can submit {', '.join(_SUBMITTABLE)}.")
     place = JobsPlace.of(queue, address)
     of_queue = {"--id": job_id, "--priority": priority, "--due": due, "--tenant": tenant}
     of_cluster = {"--no-wait": no_wait, "--installed": installed, "--python": python}

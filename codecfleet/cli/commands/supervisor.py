@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Show: TypeAlias = Callable[[Seen], None]
 
 _TOP: Final = "\x1b[H"  # moves to the first line of the screen
-# These two codes clear the line or the screen from the cursor on. Each line is cleared just before it is written, since
-# the screen would flicker if it were cleared as a whole.
+# These two codes clear the line or the screen from the cursor on. Each line is cleared just before it is written; the
+# screen would flicker if all of it were cleared.
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_REST: Final = "\x1b[J"
 _CONNECTING: Final = "connecting to the fleet ..."
 WATCH_EVERY_S: Final = 1.0
-PRINTED_COLUMNS: Final = 110  # the width of ``top`` without a terminal
+PRINTED_COLUMNS: Final = 110  # the width of ``top`` if there is no terminal
 
 _Node = Annotated[
     str, typer.Argument(metavar="NODE", help="Host name, Ray id, or the beginning of a Ray id; status lists them.")
@@ -44,7 +44,7 @@ FLEET_ADDRESS = usual_address_of(f"{_CLUSTER}, else this machine's warm fleet.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """``status --watch``, and ``top`` on a terminal: the status every second."""
+    """A parsed ``status --watch`` or, on a terminal, ``top``: shows the status every second."""
 
     address: str | None
     as_json: bool
@@ -74,21 +74,21 @@ class Watch:
 
 
 def until_stopped(exit_now: Callable[[int], None], work: Callable[[Interrupts], Coroutine[None, None, None]]) -> None:
-    """Run endless work until a signal or a key stops it; the work must register itself with the interrupts."""
+    """Run endless work until a signal or a key stops it. The work must register itself with the interrupts."""
     with Interrupts(exit_now) as interrupts:
         with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
             asyncio.run(work(interrupts))
-        interrupts.disarm()  # by now the connection is closed
+        interrupts.disarm()  # the connection is closed by now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Top:
-    """``top``: the status on one screen, updated every second; without a terminal, printed once."""
+    """A parsed ``top``: shows the status on one screen, every second; without a terminal, prints the status once."""
 
     address: str | None
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Show the screen until the user stops it, or once; return the exit code."""
+        """Show the screen until the user stops it, or only once; return the exit code."""
         once = Question(ask=lambda asked, _progress: _printed(asked.status(self.address)), as_json=False)
         request = Watch(address=self.address, as_json=False) if is_terminal(stdout) else once
         return request.run(services, stdout, stderr)
@@ -160,14 +160,14 @@ def _screen(seen: "Seen", width: int, height: int | None, *, colour: bool) -> li
 
 
 def _always(show: "Show") -> "Show":
-    """Return a function that calls ``show``, and shows its errors instead of raising them."""
+    """Return a function that calls ``show`` and shows errors instead of raising them."""
 
     def shown(seen: "Seen") -> None:
         try:
             show(seen)
         except ReaderGone:
             raise
-        except Exception as error:  # noqa: BLE001 - a status may contain anything; the next status may be fine
+        except Exception as error:  # noqa: BLE001 - a status may contain anything; the next one may be valid
             from ...cluster.operate.desk import as_unavailable
 
             show(as_unavailable(error))
@@ -178,7 +178,7 @@ def _always(show: "Show") -> "Show":
 def _show_screen(output: Output) -> "Show":
     def show(seen: "Seen") -> None:
         width, height = get_terminal_size()
-        # The cursor is on the last line.
+        # The cursor is in the last line.
         *lines, last = _screen(seen, width, max(1, height - 1), colour=True)
         output.line(_TOP + "\n".join([*(_CLEAR_LINE + line for line in lines), _CLEAR_REST + last]))
 

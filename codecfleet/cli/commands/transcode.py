@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """Where a command's work runs, and how it is shown. Raises UsageError: two views are requested."""
+    """Where the work of a command runs, and how it is shown. Raises UsageError if two views are requested."""
 
     address: str | None
     report: str | None
@@ -55,7 +55,7 @@ class Transcode(Watched):
         return FileUse.of_job(self.spec, self.address, self.report)
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
-        """Run the job, show it, print its proof, and return the exit code.
+        """Run the job, show it, print the proof, and return the exit code.
 
         Raises UsageError: the report would overwrite the input or the output; OutputUnwritable: the report cannot be
         written.
@@ -117,7 +117,7 @@ class _JobWork(FollowedWork[Transcode, View]):
         return await job
 
     def _finish(self, report: Report) -> None:
-        # Called before the fleet closes, since the proof need not wait for Ray's shutdown.
+        # Called before the fleet closes, because the proof need not wait until Ray has ended.
         self._is_published = True
         self._interrupts.published()
         self._report.write(report)

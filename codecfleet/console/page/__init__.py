@@ -1,4 +1,4 @@
-"""A batch's report page: one self-contained HTML file."""
+"""The report page of a batch: one self-contained HTML file."""
 
 from .layout import batch_page
 

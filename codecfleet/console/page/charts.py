@@ -1,4 +1,4 @@
-"""Charts as inline SVG, made by pure functions. The classes of the elements select colours of the page's style."""
+"""Draws charts as inline SVG, by pure functions. The classes of elements select colours in the style of the page."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ _STEPS: Final = (1, 2, 5, 10)
 
 
 def ticks(most: float, about: int = 5) -> list[float]:
-    """Return approximately ``about`` round numbers, from 0 up to ``most``, which must be positive."""
+    """Return approximately ``about`` round numbers from 0 up to ``most``, which must be positive."""
     rough = most / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(each * power for each in _STEPS if each * power >= rough * (1 - 1e-9))
@@ -31,7 +31,7 @@ def ticks(most: float, about: int = 5) -> list[float]:
 
 
 def area(values: Sequence[float], wall_s: float, clock: Callable[[float], str], unit: str) -> str:
-    """Return a chart of values over equal parts of ``wall_s``."""
+    """Return a chart of values, each for an equal part of ``wall_s``."""
     most = max(values)
     width, height = WIDTH - _LEFT - _RIGHT, _PLOT_HEIGHT
     marks = ticks(most)
@@ -51,7 +51,7 @@ def area(values: Sequence[float], wall_s: float, clock: Callable[[float], str], 
 
 
 def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str) -> str:
-    """Return horizontal bars; each row has a name, bars given as (value, class) pairs, and a text after the bars."""
+    """Return horizontal bars. Each row has a name, the bars as (value, class) pairs, and a text after the bars."""
     listed = list(rows)
     most = max((value for _, values, _ in listed for value, _ in values), default=0) or 1
     width = WIDTH - _NAME_WIDTH - _VALUE_WIDTH
@@ -74,7 +74,7 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[float, str]], str]], what: str
 
 
 def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[float], str]) -> str:
-    """Return a row for each lane, with a bar for each segment; the name of a station stands at its first lane."""
+    """Return a row for each lane, with a bar for each segment. Only the first lane of a station has its name."""
     width = WIDTH - _NAME_WIDTH / 2 - _RIGHT
     left = _NAME_WIDTH / 2
     parts, before = [], None
@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return a name, or only the end of a long name, since paths differ at the end."""
+    """Return a name; of a long name only the end, since paths differ at the end."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 

@@ -25,7 +25,7 @@ _OFFER = "Set `offers` to the number of nodes in each group."
 
 
 class FakeClusterBackend(ClusterBackend):
-    """Nodes, reservations and workers in memory; one supervisor may follow another on the same backend.
+    """Nodes, reservations and workers in memory. One supervisor may follow another on the same backend.
 
     Reserving and releasing bundles updates the nodes' ``free_cores``.
     """
@@ -51,7 +51,8 @@ class FakeClusterBackend(ClusterBackend):
         self.polling_stopped: set[str] = set()
         self.ended = ""
         self.term: int | Exception = 0
-        self.offers: dict[str, int] | None = None  # the requestable nodes of each group; None: no autoscaler
+        # for each group, the nodes that can be requested; None if there is no autoscaler
+        self.offers: dict[str, int] | None = None
         self.resized: list[Resize] = []
         self.may_probe = asyncio.Event()  # cleared to block probes
         self.may_probe.set()
@@ -71,14 +72,14 @@ class FakeClusterBackend(ClusterBackend):
         self._nodes[node.node] = node
 
     def lose(self, node: NodeId) -> None:
-        """Remove a node and everything on it."""
+        """Remove a node and everything on the node."""
         del self._nodes[node]
         for worker in [name for name in self._workers if name.startswith(f"{node}/")]:
             self.kill(worker, "its node died")
         self._bundles = {worker: bundle for worker, bundle in self._bundles.items() if bundle[0] != node}
 
     def occupy(self, node: NodeId, cores: int) -> None:
-        """Reserve some of a node's free cores for other programs; a negative number releases them."""
+        """Reserve some of a node's free cores for other programs; a negative number releases cores."""
         self._nodes[node] = replace(self._nodes[node], free_cores=self._nodes[node].free_cores - cores)
 
     def kill(self, worker: WorkerId, reason: str = "killed") -> None:
@@ -103,7 +104,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._nodes[node].unprobed()
 
     async def reserve(self, order: Reserve) -> int:
-        """Reserve the cores, or wait forever if they are not free."""
+        """Reserve the cores; if they are not free, wait for ever."""
         node = self._nodes[order.station.node]
         if node.free_cores < order.cores:
             await asyncio.Event().wait()
@@ -112,7 +113,7 @@ class FakeClusterBackend(ClusterBackend):
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
-        """Start a worker, or raise the next of ``start_errors``."""
+        """Start a worker, or raise the next error of ``start_errors``."""
         self.starts += 1
         if self.start_errors:
             raise self.start_errors.pop(0)
@@ -127,7 +128,7 @@ class FakeClusterBackend(ClusterBackend):
         return self._why[worker]
 
     async def heartbeat(self, worker: WorkerId) -> Heartbeat:
-        """Return a worker's entry in ``heartbeats``; without an entry, the heartbeat of a worker that has no work."""
+        """Return the worker's entry in ``heartbeats`` or, without an entry, the heartbeat of a worker without work."""
         self.renewed.append(worker)
         return self.heartbeats.get(worker, Heartbeat(0, ()))
 
@@ -145,7 +146,7 @@ class FakeClusterBackend(ClusterBackend):
             self._give_back(worker)
 
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Call the node's entry of ``healths``: the poll of a ``HealthPoll``, or another function from the test."""
+        """Call the entry of the node in ``healths``: the poll of a ``HealthPoll``, or another function of the test."""
         self.polled.append(node)
         return self.healths[node](frozenset(pids))
 
@@ -155,7 +156,7 @@ class FakeClusterBackend(ClusterBackend):
     def handle(self, worker: WorkerId) -> FakeWorker:
         """Return a worker that runs work in threads of this process.
 
-        Raises ``ValueError``, as Ray does, if no worker of that name is alive.
+        Raises ``ValueError``, as Ray does, if no worker of this name is alive.
         """
         if worker not in self._workers:
             raise ValueError(f"no worker {worker} is alive")
@@ -164,13 +165,13 @@ class FakeClusterBackend(ClusterBackend):
         return self._handles[worker]
 
     def send(self, content: bytes) -> bytes:
-        """Return the bytes themselves: workers are in this process."""
+        """Return the bytes themselves, because workers are in this process."""
         return content
 
     async def resize(self, order: Resize) -> None:
         """Add and end nodes at once; nodes with a reservation stay.
 
-        Raises FleetUnavailable: ``offers`` has too few nodes, so no node joins, or there is no autoscaler.
+        Raises FleetUnavailable: there is no autoscaler, or ``offers`` has too few nodes, so that no node joins.
         """
         self.resized.append(order)
         if self.offers is None:

@@ -1,6 +1,6 @@
 """A fleet whose jobs play a script, for tests of code that follows jobs: ``FakeFleet(sample_events(segments=3))``.
 
-A job may end with an error, which awaiting it raises, or run until it is cancelled.
+A job may end with an error, which is raised when the job is awaited, or run until it is cancelled.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ class FakeJob:
     """A job that plays its script.
 
     Args:
-        script: the events, in order; awaiting the job returns the report of a ``Done`` among them.
-        error: raised by awaiting the job, once the events are over.
-        hangs: whether the job waits to be cancelled after the script.
+        script: the events, in order. If one of them is a ``Done``, awaiting the job returns its report.
+        error: raised when the job is awaited, once the events are over.
+        hangs: whether the job, after the script, waits until it is cancelled.
     """
 
     def __init__(self, script: Sequence[Event], error: BaseException | None, *, hangs: bool) -> None:
@@ -36,7 +36,7 @@ class FakeJob:
         self._hangs = hangs
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield the script; then end, or hang until cancelled."""
+        """Yield the events of the script; then end, or hang until cancelled."""
         for event in self._script:
             if self.cancelled.is_set():
                 return
@@ -58,7 +58,7 @@ class FakeJob:
         return next(event.report for event in self._script if isinstance(event, Done))
 
     async def cancel(self, *, keep: bool = False) -> None:
-        """End the job; awaiting it raises ``Cancelled``."""
+        """End the job; awaiting the job raises ``Cancelled``."""
         self.kept = keep
         self.cancelled.set()
 
@@ -68,10 +68,10 @@ class FakeFleet:
 
     Args:
         script: the events of a job.
-        error: ends every job, instead of a report.
+        error: the error with which every job ends, instead of a report.
         hangs: whether jobs run until they are cancelled.
-        starts: whether the fleet starts; if not, entering it never returns.
-        closes: whether the fleet closes; if not, leaving it never returns.
+        starts: whether the fleet starts; if not, the start never ends.
+        closes: whether the fleet closes; if not, the close never ends.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FakeFleet:
         self._closes = closes
 
     def open(self, address: str | None = None, workers: int | None = None) -> Self:
-        """Record the arguments and return this fleet; replaces ``Fleet(address=..., workers=...)``."""
+        """Record the arguments and return this fleet, in place of ``Fleet(address=..., workers=...)``."""
         self.opened_with = (address, workers)
         return self
 
@@ -114,7 +114,7 @@ class FakeFleet:
 
 
 def sample_report(*, segments: int = 3) -> Report:
-    """Return the report of a small job without errors, with one warning."""
+    """Return the report of a small job, with one warning and no errors."""
     frames = segments * _FRAMES_PER_SEGMENT
     last_s = Fraction(frames - 1, _FPS)
     return Report(
@@ -186,7 +186,7 @@ def _track(kind: str, index: int, action: str) -> TrackReport:
 
 
 def sample_events(*, segments: int = 3, in_flight: int = 2) -> list[Event]:
-    """Return the events of a job that runs ``in_flight`` segments at a time and reports each segment a few times."""
+    """Return the events of a job that runs ``in_flight`` segments at a time, and reports each segment several times."""
     report = sample_report(segments=segments)
     duration_s = Fraction(report.frames, _FPS)
     events: list[Event] = [Planned("job-1", 0.5, segments, report.frames, duration_s, "h264", "libx264", in_flight)]

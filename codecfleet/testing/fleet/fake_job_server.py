@@ -1,4 +1,4 @@
-"""A cluster's job server in memory, whose jobs follow a test's script."""
+"""A cluster's job server in memory, whose jobs follow the script of a test."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,15 +11,15 @@ from ...errors import FleetUnavailable, UsageError
 
 @dataclass
 class FakeJobServer(JobServer):
-    """Replaces a cluster's job server."""
+    """Replaces the job server of a cluster."""
 
     log_pieces: Sequence[str] = ()  # the pieces of output that each job prints
     end: RayJob = field(default_factory=lambda: RayJob("", JobPhase.SUCCEEDED, exit_code=0))  # how each job ends
-    pending: int = 0  # how many queries about a job report that it is pending
-    breaks_after: Sequence[int] = ()  # for each of the first reads of a log, after how many pieces it fails
+    pending: int = 0  # how many queries about a job are answered with "pending"
+    breaks_after: Sequence[int] = ()  # how many pieces each of the first reads of a log returns before it fails
     refusals: int = 0  # how many queries about accepted jobs fail
     address: str = "http://head:8265"
-    submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs by their names
+    submitted: dict[str, Entry] = field(default_factory=dict)  # the accepted jobs by name
     packages: list[set[str]] = field(default_factory=list)  # the files of each submitted package
     stopped: list[str] = field(default_factory=list)  # the names of jobs that were stopped
     _read: set[str] = field(default_factory=set)

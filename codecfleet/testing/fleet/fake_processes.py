@@ -1,4 +1,4 @@
-"""Simulated processes: each serves a worker or a pool in this event loop, over real sockets."""
+"""Simulated processes. Each serves a worker or a pool in this event loop, over real sockets."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ class _InThisLoop:
 
     @property
     def started(self) -> int:
-        """How many processes were started."""
+        """The number of processes that were started."""
         return len(self._serving)
 
     def kill(self) -> None:
@@ -53,7 +53,7 @@ async def _served(serve: Callable[[socket.socket], Awaitable[None]], end: socket
 
 
 class FakeProcesses(_InThisLoop):
-    """Replaces the function that starts a worker's process in a ``MachineBackend``."""
+    """Replaces the function with which a ``MachineBackend`` starts the process of a worker."""
 
     def __call__(self) -> StartedProcess:
         """Start a process."""
@@ -67,7 +67,7 @@ async def _serve_worker(end: socket.socket) -> None:
     finally:
         end.close()
         with suppress(AttributeError):  # the worker may not have begun
-            seat.host.close()  # end the worker's threads, which would end with a real process
+            seat.host.close()  # end the worker's threads, which a real process would take with it
 
 
 class FakeHosts(_InThisLoop):
@@ -90,7 +90,7 @@ class FakeHosts(_InThisLoop):
         return self._start(partial(self._serve_pool, len(self._lost) - 1))
 
     def lose_ray(self) -> None:
-        """Make the newest host lose its Ray; from then on it reports no errors until it is killed."""
+        """Make the newest host lose its Ray. After that, it reports no errors until it is killed."""
         self._lost[-1] = "its Ray ended"
 
     async def _serve_pool(self, number: int, end: socket.socket) -> None:

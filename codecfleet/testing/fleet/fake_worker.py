@@ -1,4 +1,4 @@
-"""A simulated worker process: the real worker's code in this process."""
+"""A simulated worker process: the code of the real worker, run in this process."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ _DEAD = "the worker process died"
 
 
 def host_in_process(slots: int) -> WorkerHost:
-    """Return a worker's host in this process; isolated work runs in threads."""
+    """Return the host of a worker in this process; work that runs alone runs in threads."""
     return WorkerHost(WorkerFacts(os.getpid(), slots), spawn_lone=in_thread, killed_for_memory=lambda: False)
 
 
 class FakeWorker:
-    """A ``Worker`` in this process. After ``end``, all calls raise ConnectionError, including those in progress."""
+    """A ``Worker`` in this process. After ``end``, all calls raise ConnectionError, even those in progress."""
 
     def __init__(self, slots: int) -> None:
         self._host = host_in_process(slots)
@@ -58,12 +58,12 @@ class FakeWorker:
 
 
 def raise_defect(name: str, error: BaseException) -> None:
-    """Fail the test if a fake's task fails."""
+    """Fail the test if the task of a fake fails."""
     raise AssertionError(f"{name} failed") from error
 
 
 def in_thread(slots: int) -> StartedProcess:
-    """Start a thread in place of a process for isolated work."""
+    """Start a thread in place of a process for work that runs alone."""
     ours, theirs = socket.socketpair()
 
     def run() -> None:

@@ -21,11 +21,11 @@ from .fake_worker import raise_defect
 ResultT = TypeVar("ResultT")
 
 HERE: Final = WorkerId("here/cpu#0:1")
-"""The name of the local pool's one worker."""
+"""The name of the only worker in the local pool."""
 
 
 class LookedRun(WorkRun[ResultT]):
-    """A run whose progress its pool looks up on request."""
+    """A run whose progress is looked up when it is read."""
 
     def __init__(self, give_up: Callable[[str], None], look: Callable[[], RunProgress]) -> None:
         super().__init__(give_up)
@@ -42,7 +42,7 @@ class LocalPool(Pool):
     Nothing is pickled, and there are no worker processes that could die.
 
     Args:
-        slots: how many work items run at a time.
+        slots: how many work items run at the same time.
         device: the GPU that work may use, if any.
         kind: the kind of encoder that the pool's preview names; None for no encoder.
         is_here: whether the pool claims that all workers run on this machine.
@@ -69,7 +69,7 @@ class LocalPool(Pool):
         self._tasks = Background(raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
-        """The doubts that jobs have reported about results."""
+        """The doubts about results that jobs have reported."""
 
     @property
     def state(self) -> PoolState:
@@ -86,7 +86,7 @@ class LocalPool(Pool):
         )
 
     async def start(self) -> None:
-        """Do nothing, because the threads start with their first work."""
+        """Do nothing, because threads start with their first work."""
         self._refuse_if_closed()
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
@@ -107,7 +107,7 @@ class LocalPool(Pool):
         return run
 
     async def aclose(self) -> None:
-        """Cancel everything; a thread ends when its work next reports progress."""
+        """Cancel all work. A thread ends when its work next reports progress."""
         self._closed = True
         for run in list(self._runs):
             run.fail(Cancelled("the pool was closed"))
@@ -116,7 +116,7 @@ class LocalPool(Pool):
         await self._tasks.end()
 
     async def result_of(self, work: Work[ResultT], look: "Look") -> ResultT:
-        """Run ``work`` in a thread once one is free; tests override this to change results."""
+        """Run ``work`` in a thread once a thread is free; tests override this method to change results."""
         await self._free.acquire()
         name = str(next(self._numbers))
         core = self._core
@@ -164,7 +164,7 @@ class LocalPool(Pool):
 
 
 class Look:
-    """Looks up the progress of work at any time, since the work's thread is in this process."""
+    """Looks up the progress of work at any time, because the thread of the work is in this process."""
 
     def __init__(self) -> None:
         self.core: WorkerCore | None = None
@@ -180,11 +180,11 @@ class FaultyPool(Pool):
 
     Args:
         inner: the pool that does the work; this pool starts and closes it.
-        kills: (label, attempt) pairs, attempts counted from 1, that raise WorkerLost instead of running.
-        hangs: pairs that hang, each on its own station, until given up or cancelled.
-        errors: the error that each pair raises instead of running; its ``where`` becomes HERE.
+        kills: (label, attempt) pairs that raise WorkerLost instead of running; attempts are counted from 1.
+        hangs: pairs that hang until they are given up or cancelled, each on a station of its own.
+        errors: the errors that pairs raise instead of running; ``where`` of each error becomes HERE.
         finishing_order: labels in the order in which their results arrive; other labels follow in order of submission.
-            A result is released whenever all running work is done.
+            The next result is released whenever all running work is done.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class FaultyPool(Pool):
 
     @property
     def attempts(self) -> Mapping[tuple[str, str], int]:
-        """How often each (job, label) was submitted."""
+        """How many times each (job, label) was submitted."""
         return self._attempts
 
     async def preview(self, demand: Demand) -> PlacementPreview:
@@ -228,7 +228,7 @@ class FaultyPool(Pool):
         self._inner.set_demand(job, demand)
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Run ``work`` on the inner pool, unless a fault is due; hold its result until it may be released."""
+        """Run ``work`` on the inner pool, unless a fault is due; hold the result until it may be released."""
         self._attempts[work.job, work.label] += 1
         attempt = work.label, self._attempts[work.job, work.label]
         if (error := self._errors.get(attempt)) is not None or attempt in self._hangs:

@@ -1,4 +1,4 @@
-"""The report of a simulated machine: the real NVML probe asks a fake NVML; the trials are those of the fleet's file."""
+"""The report of a simulated machine: the real NVML probe queries a fake NVML; the trials come from the fleet's file."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ _NOT_PROBED: Final = Unavailable(Absence.DOES_NOT_APPLY, "this machine is simula
 
 
 def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> NodeReport:
-    """Return the report of a simulated machine; ``fleet`` names the origin of the machine.
+    """Return the report of a simulated machine; ``fleet`` names the machine's origin.
 
     Facts that only a real machine has are absent.
     """
@@ -30,7 +30,7 @@ def simulated_report(node: SimulatedNode, fleet: str = "a simulated fleet") -> N
             machine="",
             python="",
             packages={},
-            machine_uuid=node.name,  # the name by which simulated hypervisors list guests
+            machine_uuid=node.name,  # the name under which simulated hypervisors list their guests
         ),
         nvml=answers.nvml,
         cuda=_NOT_PROBED,
@@ -67,7 +67,7 @@ def _on_slice(trial: Trial, part: SimulatedSlice) -> Trial:
 
 
 def documented_software_trials() -> tuple[Trial, ...]:
-    """Return the decoders and encoders that PyAV's wheels are documented to have; none is tried."""
+    """Return the decoders and encoders that PyAV's wheels have according to their documentation; none is tried."""
     decodes = (
         (sample, Direction.DECODE, SOFTWARE_DECODERS[sample.codec]) for sample in SAMPLES if sample.codec.value != "vc1"
     )

@@ -1,7 +1,8 @@
-"""The CUDA driver for machines without a GPU: one device, whose memory is host memory.
+"""A CUDA driver for machines without a GPU, with one device whose memory is host memory.
 
-It proves nothing about a driver. Streams do their work only when they are synchronised, new memory holds noise, and
-copies of unallocated memory fail. It has the calls of ``actors/nvidia/cuda/context.py``, after the CUDA Driver API.
+The fake proves nothing about a real driver. Streams do their work only when they are synchronised, new memory holds
+noise, and copies of memory that is not allocated fail. The calls are those of ``actors/nvidia/cuda/context.py``, after
+the CUDA Driver API.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 CONTEXT: Final = 0xC0DE
 """The handle of the only context."""
 NOISE: Final = 0xA5
-"""The content of unwritten memory."""
+"""The content of memory that was not written."""
 _FIRST_STREAM: Final = 0x5700
 _FIRST_EVENT: Final = 0xE000
 _POOLS, _NO_TIMING = 115, 2
@@ -38,22 +39,24 @@ class _Result(int):
 
 @dataclass
 class FakeCudaDriver:
-    """``cuda.bindings.driver`` with one device whose memory is host memory. Thread-safe, like the driver."""
+    """``cuda.bindings.driver`` with one device whose memory is host memory. Thread-safe, as the driver is."""
 
-    faults: dict[str, int] = field(default_factory=dict)  # the result of each function that shall fail
-    fails_after: dict[str, int] = field(default_factory=dict)  # how many calls of each function succeed first
-    calls: dict[str, int] = field(default_factory=dict)  # how often each function was called
+    faults: dict[str, int] = field(default_factory=dict)  # for each function that shall fail, its result
+    fails_after: dict[str, int] = field(default_factory=dict)  # how many calls of each function succeed before it fails
+    calls: dict[str, int] = field(default_factory=dict)  # how many times each function was called
     memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
-    streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of open streams
-    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})  # the device's, by number
-    attached: dict[int, int] = field(default_factory=dict)  # flags of managed memory by address (_HOST: kernels fail)
+    streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of each open stream
+    # the attributes of the device, by number
+    attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})
+    # flags of managed memory, by address; with _HOST, kernels fail
+    attached: dict[int, int] = field(default_factory=dict)
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0
     events: dict[int, tuple[int, Callable[[], int]] | None] = field(
         default_factory=dict
-    )  # open events, with their latest recording
+    )  # open events, each with its latest recording
     pools: bool = True  # whether the device has memory pools
-    pushed: int = 0  # how many contexts are pushed now
+    pushed: int = 0  # how many contexts are pushed
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _working: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -151,7 +154,7 @@ class FakeCudaDriver:
             return answer
 
     def cuEventRecord(self, event: int, stream: int) -> Answer:
-        """Record an event in a stream; the event is complete when the work before it is done."""
+        """Record an event in a stream; the event is complete when all earlier work of the stream is done."""
 
         def happened() -> int:
             return 0
@@ -175,12 +178,12 @@ class FakeCudaDriver:
         return self._queued("cuMemFreeAsync", stream, lambda: int(self._freed("cuMemFree", address)[0]))
 
     def cuStreamSynchronize(self, stream: int) -> Answer:
-        """Do all the queued work of a stream now."""
+        """Do all queued work of a stream now."""
         failed = self._run(int(stream))
         return (_Result(failed),) if failed else self._answer("cuStreamSynchronize")
 
     def _run(self, stream: int, last: Callable[[], int] | None = None) -> int:
-        """Do the work of a stream up to ``last``, unless it is already done; return the first failure."""
+        """Do the work of a stream up to ``last``, unless that is already done; return the first failure."""
         queue = self._queue(stream)
         failed = 0
         with self._working:
@@ -206,10 +209,10 @@ class FakeCudaDriver:
         return self._queued("cuMemcpyDtoDAsync", stream, lambda: self._copy(target, source, size_bytes))
 
     def cuLaunchKernel(self, function: int, *shape_and_more: int) -> Answer:
-        """Launch the kernel for unpacking surfaces in a stream; ``function`` is the size of its samples in bytes."""
+        """Launch the kernel that unpacks surfaces in a stream; ``function`` is the size of a sample in bytes."""
         *_, stream, arguments, _extra = shape_and_more
         pointers = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))
-        # Arguments are read when the kernel is launched, not when it runs.
+        # Read the arguments when the kernel is launched, not when it runs.
         values = [kind.from_address(pointers[place] or 0).value for place, kind in enumerate(_KERNEL_ARGUMENTS)]
         return self._queued("cuLaunchKernel", stream, lambda: self._unpack(function, *values))
 
@@ -218,16 +221,17 @@ class FakeCudaDriver:
         self._queue(stream).append(work)
 
     def forget(self, address: int) -> None:
-        """Forget memory that its owner released without a call."""
+        """Forget memory that the owner released without a call."""
         with self._lock:
             self.memory.pop(address, None)
 
     def holds(self, address: int, size_bytes: int) -> bool:
-        """Return whether a whole range is allocated memory."""
+        """Return whether all of a range is allocated memory."""
         with self._lock:
             return any(
                 start <= address and address + size_bytes <= start + len(buffer)
-                for start, buffer in list(self.memory.items())  # a copy, since an owner may release memory meanwhile
+                # a copy, since an owner may release memory at the same time
+                for start, buffer in list(self.memory.items())
             )
 
     def _queued(self, name: str, stream: int, work: Callable[[], int]) -> Answer:
@@ -237,7 +241,7 @@ class FakeCudaDriver:
         return answer
 
     def write(self, address: int, content: NDArray[np.uint8]) -> int:
-        """Write bytes to memory; if the memory was released meanwhile, the address is illegal: write nothing."""
+        """Write bytes to memory; if the memory has been released, write nothing, because the address is illegal."""
         with self._lock:  # keeps the memory from being released during the write
             if not self.holds(address, content.nbytes):
                 return _ILLEGAL_ADDRESS
@@ -301,7 +305,7 @@ def _samples(address: int, count: int, sample_bytes: int) -> NDArray[Any]:
 class FakeCudaCore:
     """The part of ``cuda.core`` that compiles the kernel for unpacking surfaces.
 
-    A kernel's handle is the size of its samples.
+    The handle of a kernel is the size of the kernel's samples.
     """
 
     class Device:

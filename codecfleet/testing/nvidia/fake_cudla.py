@@ -71,7 +71,7 @@ def fake_tensor(
 
 @dataclass(frozen=True, slots=True)
 class FakeLoadable:
-    """A network with one input and one output, (n, c, 1, 1): the output is gain x the mean of each channel + bias."""
+    """A network with one input and one output (n, c, 1, 1): for each channel, gain times mean, plus bias."""
 
     source: TensorDescriptor
     result: TensorDescriptor
@@ -79,12 +79,12 @@ class FakeLoadable:
     bias: float = 0.0
 
     def to_bytes(self) -> bytes:
-        """Return the network as bytes that the fake machine loads."""
+        """Return the network as bytes that the fake machine can load."""
         return _MAGIC + _NUMBERS.pack(self.gain, self.bias) + self.source.to_bytes() + self.result.to_bytes()
 
     @classmethod
     def from_bytes(cls, loadable: bytes) -> "FakeLoadable | None":
-        """Return the network of these bytes; None if they are not a network."""
+        """Return the network in these bytes; None if the bytes are no network."""
         start = len(_MAGIC) + _NUMBERS.size
         if not loadable.startswith(_MAGIC) or len(loadable) != start + 2 * TENSOR_DESCRIPTOR.itemsize:
             return None
@@ -124,7 +124,7 @@ class FakeCudlaError(Exception):
 class FakeMachine:
     """A machine with ``dlas`` accelerators, which replaces ``cuda.bindings.cudla``.
 
-    ``integrated`` states for each GPU, by ordinal, whether it is part of the Tegra.
+    ``integrated`` states for each GPU, in order of ordinals, whether it is part of the Tegra.
     """
 
     CudlaError = FakeCudlaError
@@ -134,16 +134,16 @@ class FakeMachine:
         self.integrated = tuple(integrated)
         self.context_gpus: list[int] = []  # the GPUs of the retained contexts
         self.context_flags: dict[int, int] = {}
-        self.calls: list[str] = []  # the C names of all calls; the run of a task by an engine is ``cudlaTask``
+        self.calls: list[str] = []  # the C names of all calls; a task that an engine runs appears as ``cudlaTask``
         self.hanging: Future[None] = Future()  # completes once a call hangs
         self.released = Future[None]()
         self.isolated = False  # errors of the DLA do not affect CUDA (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)
-        self.streams_waited: list[int] = []  # the handles of synchronised streams
-        self.tasks_of: Counter[int] = Counter()  # the number of tasks of each DLA
+        self.streams_waited: list[int] = []  # the handles of the streams that were synchronised
+        self.tasks_of: Counter[int] = Counter()  # how many tasks each DLA has run
         self.memory: dict[int, NDArray[np.uint8]] = {}  # device memory, by address
         self.managed: dict[int, NDArray[np.uint8]] = {}  # managed memory, by address
         self.locked: dict[int, NDArray[np.uint8]] = {}  # page-locked memory, by address
-        self.capturing: set[int] = set()  # the streams whose work a CUDA graph captures
+        self.capturing: set[int] = set()  # the streams whose work is being captured in a CUDA graph
         self._faults: dict[tuple[str, int], int] = {}
         self._counts: Counter[str] = Counter()
         self._numbers = itertools.count(0x1000, 0x10)
@@ -154,34 +154,34 @@ class FakeMachine:
         self.context = CONTEXT
         self.streams = itertools.count(STREAM)
         self.recorded: dict[int, int] = {}
-        self.stream_waits: list[tuple[int, int]] = []  # pairs of a stream and the stream that waits for it
+        self.stream_waits: list[tuple[int, int]] = []  # pairs of a stream and another stream that waits for it
 
     def import_module(self, name: str) -> Any:
-        """Return the fake of the binding that has this name."""
+        """Return the fake of the binding with this name."""
         return {"cuda.bindings.cudla": self, "cuda.bindings.driver": _Driver(self)}[name]
 
     def fault(self, function: str, call: int, status: int) -> None:
-        """Make the ``call``-th call of ``function`` from now return ``status``; with ``HANG`` it never returns."""
+        """Make the ``call``-th call of ``function`` from now on return ``status``; with ``HANG``, it never returns."""
         self._faults[function, self._counts[function] + call] = status
 
     def patience(self, future: "Future[Any]", seconds: float) -> bool:
-        """Wait for a call as a session does, but without a clock; a timeout occurs if, and only if, a call hangs."""
+        """Wait for a call as a session does, but without a clock; there is a timeout only if a call hangs."""
         del seconds
         concurrent.futures.wait({future, self.hanging}, return_when=concurrent.futures.FIRST_COMPLETED)
         return future.done()
 
     def release(self) -> None:
-        """End hanging calls, so that their threads end."""
+        """End calls that hang, so that their threads end."""
         if not self.released.done():
             self.released.set_result(None)
 
     @property
     def open_handles(self) -> int:
-        """How many cuDLA handles are open."""
+        """The number of open cuDLA handles."""
         return len(self._devices)
 
     def enter(self, function: str) -> None:
-        """Count a call, and inject its fault."""
+        """Count a call, and inject the fault that is due."""
         self.calls.append(function)
         self._counts[function] += 1
         status = self._faults.get((function, self._counts[function]))
@@ -203,7 +203,8 @@ class FakeMachine:
 
     def create_device(self, number: int, flags: int) -> int:
         if flags:
-            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # the binding itself raises this, and calls nothing
+            # the binding itself raises this without calling anything
+            raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)
         self.enter("cudlaCreateDevice")
         if number >= self.dlas:
             raise FakeCudlaError(CudlaStatus.INVALID_PARAM)
@@ -269,7 +270,7 @@ class FakeMachine:
         device = self._device(handle, "cudlaSubmitTask")
         for record in _records(tasks, TASK, count):
             if record["wait_events"] or record["signal_events"]:
-                raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # events belong to standalone mode
+                raise FakeCudlaError(CudlaStatus.UNSUPPORTED_OPERATION)  # only standalone mode has events
             self._run(device, record)
 
     def get_last_error(self, handle: int) -> int:
@@ -285,19 +286,19 @@ class FakeMachine:
         return self.context
 
     def release_context(self) -> None:
-        """Release a context. If a handle is still open, cuDLA may crash, so this fake fails."""
+        """Release a context. If a handle is still open, fail, because cuDLA may crash."""
         if self._devices:
             raise AssertionError("the context was released before the handles")
         self._contexts -= 1
 
     def wait_for_stream(self, stream: int) -> None:
-        """Do nothing, because all the work of a stream is already done."""
+        """Do nothing, because all work of a stream is already done."""
         self.streams_waited.append(stream)
         if not self.isolated and any(device.error for device in self._devices.values()):
             raise FakeCudlaError(EXTERNAL_DEVICE)
 
     def wait_in_stream(self, stream: int, event: int, _flags: int) -> None:
-        """Note that a stream waits for the stream in which an event was recorded."""
+        """Record that a stream waits for the stream in which an event was recorded."""
         self.stream_waits.append((self.recorded[event], stream))
 
     def _run(self, device: _Device, record: np.void) -> None:
@@ -341,7 +342,7 @@ def _records(address: int, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 
 
 class _Driver:
-    """The part of ``cuda.bindings.driver`` that sessions use; each function returns its status first."""
+    """The part of ``cuda.bindings.driver`` that sessions use. Each function returns its status first."""
 
     CUdevice_attribute = CUpointer_attribute = int
 

@@ -1,4 +1,4 @@
-"""A simulated GPU of a worker: the real sessions of codecfleet, over fakes of the driver and of PyNvVideoCodec."""
+"""A simulated GPU of a worker: codecfleet's real sessions on fakes of the driver and of PyNvVideoCodec."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def drop_idle(pool: BufferPool) -> None:
 
 
 class FakePackage:
-    """``PyNvVideoCodec``, whose names are those of the fake decoder, or else of the fake encoder."""
+    """``PyNvVideoCodec`` with the names of the fake decoder and, for other names, those of the fake encoder."""
 
     def __init__(self, decoder: FakeNvdec, encoder: FakeNvenc) -> None:
         self._parts = (decoder, encoder)
@@ -37,7 +37,7 @@ class FakePackage:
 
 @dataclass
 class FakeDevice:
-    """A GPU and its fake driver and libraries, for tests to break."""
+    """A GPU with a fake driver and fake libraries, which tests can break."""
 
     driver: FakeCudaDriver = field(default_factory=FakeCudaDriver)
     encoder: FakeNvenc = field(default_factory=FakeNvenc)
@@ -75,5 +75,5 @@ class _GpuWith(Gpu):
 
 
 def device_with(pictures: PictureDecoder[VideoFrame]) -> Gpu:
-    """Return a worker's GPU that decodes into host memory in the same way as ``pictures``."""
+    """Return the GPU of a worker, which decodes into host memory in the same way as ``pictures``."""
     return _GpuWith(pictures)

@@ -1,11 +1,11 @@
-"""NVDEC for machines without a GPU: PyNvVideoCodec 2.2.4's decoder, as observed, with libavcodec inside.
+"""NVDEC for machines without a GPU: behaves like the decoder of PyNvVideoCodec 2.2.4, with libavcodec inside.
 
     session = NvdecSession(FakeNvdec(driver := FakeCudaDriver()), Cuda(driver), key)
 
-It has the pitfalls of the real decoder. Surfaces are noise until their stream is synchronised, and the next call
-overwrites them. Timestamps are out of order; with VP9 they are one picture late. Lost references show noise, and so do
-new sizes unless ``setReconfigParams`` was called first. A flush discards the parameter sets. It proves nothing about a
-driver.
+The fake has the pitfalls of the real decoder. Surfaces are noise until their stream is synchronised, and the next call
+overwrites them. Timestamps are out of order; with VP9, they are one picture late. Pictures show noise if references are
+lost, or if their size changes without a call of ``setReconfigParams``. A flush discards the parameter sets. The fake
+proves nothing about a driver.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ from .surface_decoder import surface_of
 
 _IN_PACKET_ORDER: Final = frozenset({"vp8", "vp9", "av1"})
 _DECODERS: Final = {"av1": "libdav1d"}
-"""The decoders of codecs whose default FFmpeg decoder needs hardware."""
+"""Decoders for codecs whose default decoder in FFmpeg needs hardware."""
 
 
 class FakeNvCodecError(Exception):
@@ -54,7 +54,7 @@ class _PacketFlag(IntEnum):
 
 @dataclass
 class _PacketData:
-    """``PacketData``: a packet's size, address, time and flags."""
+    """``PacketData``: the size, address, time and flags of a packet."""
 
     bsl: int = 0
     bsl_data: int = 0
@@ -64,21 +64,21 @@ class _PacketData:
 
 @dataclass
 class FakeNvdec:
-    """The decoder's part of ``PyNvVideoCodec``."""
+    """The part of ``PyNvVideoCodec`` with the decoder."""
 
     driver: FakeCudaDriver
-    supported: frozenset[str] = frozenset(CODECS)  # the codecs that the device decodes, by FFmpeg's names
-    sides: tuple[int, int] = (48, 8192)  # the smallest and largest side of a picture
-    caps_code: int = 0  # the error code of queries for capabilities; 0 for success
-    left_out: frozenset[int] = frozenset()  # numbers of pictures, over all sessions, that are never returned
-    spare_bytes: int = 0  # how much larger each frame claims to be
-    sei_messages: tuple[tuple[int, bytes], ...] = ()  # (type, payload) of every picture
+    supported: frozenset[str] = frozenset(CODECS)  # the codecs that the device decodes, under FFmpeg's names
+    sides: tuple[int, int] = (48, 8192)  # the smallest and the largest side of a picture
+    caps_code: int = 0  # the error code of capability queries; 0 for success
+    left_out: frozenset[int] = frozenset()  # numbers of pictures, counted over all sessions, that are never returned
+    spare_bytes: int = 0  # how much larger than in truth each frame claims to be
+    sei_messages: tuple[tuple[int, bytes], ...] = ()  # the (type, payload) pairs of every picture
     statistics: dict[str, list[int]] | None = None  # decode statistics of each picture; None if the driver has none
     options: list[dict[str, object]] = field(default_factory=list)  # the options of all decoders
     pictures: int = 0  # how many pictures were decoded
     wrong_pictures: int = 0  # how many pictures the device reports as wrong
     decoders_made: int = 0
-    caps_asked: list[tuple[int, int, int]] = field(default_factory=list)  # the queries for capabilities
+    caps_asked: list[tuple[int, int, int]] = field(default_factory=list)  # the capability queries
 
     cudaVideoCodec: Callable[[int], int] = int
     cudaVideoChromaFormat: Callable[[int], int] = int
@@ -130,7 +130,7 @@ def _codec_name(number: int) -> str:
 
 @dataclass
 class _Frame:
-    """A decoded frame: its address, size, timestamp, SEI messages and statistics."""
+    """A decoded frame, with its address, size, timestamp, SEI messages and statistics."""
 
     address: int
     size_bytes: int
@@ -157,13 +157,13 @@ class _Frame:
         return self.size_bytes
 
     def getPTS(self) -> int:
-        """Return a timestamp, which may be that of another picture."""
+        """Return a timestamp, which may belong to another picture."""
         return self.timestamp
 
 
 @dataclass(eq=False)
 class _Decoder:
-    """One decoder, whose surfaces stay valid until the next call of the decoder."""
+    """A decoder whose surfaces stay valid until its next call."""
 
     _device: FakeNvdec
     _stream: int
@@ -199,7 +199,7 @@ class _Decoder:
     def setReconfigParams(self, width: int, height: int) -> int:
         """Set the size to which the decoder adapts at the next change.
 
-        Raises ``FakeNvCodecError`` if it exceeds the decoder's maximum size.
+        Raises ``FakeNvCodecError`` if the size exceeds the decoder's maximum.
         """
         if self._size is not None and (width > self._most[0] or height > self._most[1]):
             raise FakeNvCodecError("Resize dimensions must be lower than max width and height")
@@ -231,11 +231,11 @@ class _Decoder:
         self._late: int | None = None
 
     def _shown(self, packet: _PacketData) -> list[NDArray[np.uint8]]:
-        """Return the surfaces to show, with noise for undecodable packets."""
+        """Return the surfaces to show, with noise for packets that cannot be decoded."""
         if packet.bsl:
             insort(self._fed, packet.pts)
             insort(self._timestamps, packet.pts)
-            coded = Packet(packet.bsl)  # padded, because libavcodec reads past a packet's end
+            coded = Packet(packet.bsl)  # padded, because libavcodec reads past the end of a packet
             coded.update(ctypes.string_at(packet.bsl_data, packet.bsl))
             self._look_at(bytes(coded))
             coded.pts = packet.pts
@@ -257,14 +257,14 @@ class _Decoder:
         sets = [unit for unit in nal_units(coded) if base_sequence_sets([unit], hevc=hevc)]
         if not sets:
             return
-        # Of several parameter sets with the same number, the last counts.
+        # If several parameter sets have the same number, the last one counts.
         stated = sets[-1]
         if self._sequence is None or self._wanted is not None:
             self._sequence, self._is_too_small = stated, False
         self._is_too_small = self._is_too_small or stated != self._sequence
 
     def _lost_before(self, pts: int | None) -> int:
-        """Return how many earlier packets gave no picture although each packet should give a picture."""
+        """Return how many earlier packets gave no picture although each packet should have given one."""
         if self._codec in _IN_PACKET_ORDER or pts is None:
             return 0
         place = self._fed.index(pts)

@@ -2,9 +2,9 @@
 
     session = NvencSession(NvencDevice(FakeNvenc()), settings)
 
-It accepts settings only in the spelling of the package. It returns packets three pictures late, with parameter sets in
-band; it numbers pictures itself, and counts sessions. Messages are those of PyNvVideoCodec 2.2.4. It proves nothing
-about NVENC.
+The fake accepts settings only in the spelling of the package. It returns packets three pictures late, with parameter
+sets in the packets; it numbers pictures itself, and counts sessions. Messages are those of PyNvVideoCodec 2.2.4. The
+fake proves nothing about NVENC.
 """
 
 import ctypes
@@ -71,7 +71,7 @@ class FakeNvencError(Exception):
 
     @classmethod
     def of(cls, function: str, code: int) -> "FakeNvencError":
-        """Return the error of a driver function that returned ``code``."""
+        """Return the error for a driver function that returned ``code``."""
         return cls(_MESSAGE.format(function=function, code=code))
 
 
@@ -104,18 +104,18 @@ class _Reconfigure:
 class FakeNvenc:
     """One visible device."""
 
-    # For each codec, the capabilities that differ from those of a capable GPU.
+    # For each codec, the capabilities in which this GPU differs from a capable one.
     capabilities: dict[str, dict[str, int]] = field(
         default_factory=lambda: {name: dict[str, int]() for name in _SOFTWARE}
     )
-    sessions_max: int = 1000  # how many encoders may be open at a time
+    sessions_max: int = 1000  # how many encoders may be open at the same time
     faults: dict[str, int] = field(default_factory=dict)  # the status of each driver function that fails
     swallow: frozenset[int] = frozenset()  # numbers of packets that are never returned
-    swapped: frozenset[int] = frozenset()  # numbers of packets that are returned after the next packet
+    swapped: frozenset[int] = frozenset()  # numbers of packets that are returned only after the following packet
     made: list[dict[str, Any]] = field(default_factory=list)  # the arguments of every encoder
     asked: list[str] = field(default_factory=list)  # the codecs whose capabilities were queried
     reconfigured: list[_Reconfigure] = field(default_factory=list)  # every new set of rates
-    # The messages of each picture by the number of the picture.
+    # The messages of each picture, by the picture's number.
     sei_messages: list[tuple[int, list[tuple[dict[str, int], list[int]]]]] = field(default_factory=list)
     open_sessions: int = 0
 
@@ -130,9 +130,9 @@ class FakeNvenc:
         return _CAPABILITIES | self.capabilities[codec]
 
     def CreateEncoder(self, width: int, height: int, fmt: str, usecpuinputbuffer: bool, **settings: Any) -> "_Encoder":
-        """Return an encoder. The fake is stricter than the package: a key that the package would ignore is an error.
+        """Return an encoder. The fake is stricter than the package, which ignores unknown keys.
 
-        Raises ``FakeNvencError`` if there is no encoder, or too many are open; ``TypeError`` if the package has no such
+        Raises ``FakeNvencError``: there is no encoder, or too many are open; ``TypeError``: the package has no such
         setting.
         """
         if unknown := settings.keys() - _KEYS:
@@ -148,7 +148,7 @@ class FakeNvenc:
         return encoder
 
     def fail(self, function: str) -> None:
-        """Raise the fault of a driver function, if a test has set one."""
+        """Raise the fault that a test has set for a driver function, if any."""
         if function in self.faults:
             raise FakeNvencError.of(function, self.faults[function])
 
@@ -208,7 +208,7 @@ class _Encoder:
         return self._ready(self._taken + 1)
 
     def GetEncodeReconfigureParams(self) -> _Reconfigure:
-        """Return the encoder's initial settings, even after changes, as the package does."""
+        """Return the initial settings of the encoder, even after changes, as the package does."""
         return _Reconfigure(**vars(self._rates))
 
     def Reconfigure(self, wanted: _Reconfigure) -> bool:
@@ -241,7 +241,7 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
     context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
     context.thread_count = 1
     context.flags |= int(Flags.global_header)
-    # FFmpeg counts groups of pictures in 31 bits, the driver in 32.
+    # FFmpeg counts groups of pictures in 31 bits, but the driver counts in 32.
     frames_b, gop = settings.get("bf", 0), min(settings.get("gop", 250), 1 << 30)
     quality = str(settings.get("cq", 28))
     context.options = {
@@ -251,14 +251,14 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "forced-idr": "1",
             "g": str(gop),
             "crf": quality,
-            # Otherwise the decisions of the encoder would depend on the addresses of the pictures.
+            # Otherwise the addresses of pictures would influence the decisions of the encoder.
             "x264-params": "cpu-independent=1",
         },
         "hevc": {
             "preset": "ultrafast",
             "forced-idr": "1",
             "crf": quality,
-            # x265 gets no thread pool, since the look-ahead in the pool races with a flush, which can crash x265.
+            # x265 gets no thread pool, because there the look-ahead races with a flush, which can crash x265.
             "x265-params": f"bframes={frames_b}:keyint={gop}:{_X265}",
         },
         "av1": {"preset": "10", "g": str(gop), "crf": quality, "svtav1-params": "lp=1"},

@@ -1,6 +1,6 @@
 """NumPy versions of the kernels that scale, convert and pack, for devices in host memory and as a reference.
 
-Scaling and conversion come from ``actors/surfaces/host_scaling.py``.
+Scaling and conversion are those of ``actors/surfaces/host_scaling.py``.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ class ReferenceConverter(SurfaceConverter):
     """Converts where device addresses are host addresses.
 
     Args:
-        put: puts work, which returns a CUresult, into a stream; if None, work runs at once, as if streams were
+        put: puts work that returns a CUresult into a stream; if None, work runs at once, as if streams were
             synchronous.
     """
 
@@ -71,7 +71,7 @@ def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 
 class ReferencePacking(PackingKernels):
-    """Packs where device addresses are host addresses; ``put`` puts work, which returns a CUresult, into a stream."""
+    """Packs where device addresses are host addresses; ``put`` puts work that returns a CUresult into a stream."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
@@ -99,19 +99,19 @@ class HostPacking:
 
 
 class ReferenceTensors(TensorKernels):
-    """Makes tensors where device addresses are host addresses; ``put`` is the same as in ``ReferencePacking``."""
+    """Makes tensors where device addresses are host addresses; ``ReferencePacking`` documents ``put``."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
 
     def prepare(self, work: TensorWork, tables: int) -> "HostTensorLaunch":
-        """Return the launch of some pictures."""
+        """Return the launch for some pictures."""
         del tables
         return HostTensorLaunch(self._put, work)
 
 
 class HostTensorLaunch(TensorLaunch):
-    """A launch that writes pictures of one kind with NumPy on the host."""
+    """A launch that writes pictures of one kind on the host, with NumPy."""
 
     def __init__(self, put: Put, work: TensorWork) -> None:
         self._put = put
@@ -142,7 +142,7 @@ class HostTensorLaunch(TensorLaunch):
 
 
 def packed(picture: StridedPicture) -> NDArray[np.uint8]:
-    """Return a picture as the bytes of a tight surface."""
+    """Return a picture as the bytes of a tightly packed surface."""
     found = np.zeros(picture.format.size_bytes(picture.width, picture.height), dtype=np.uint8)
     if picture.matrix is None:
         sources = [_samples(*each, picture) for each in zip(picture.channels, picture.places, strict=True)]

@@ -1,4 +1,4 @@
-"""The decoder of a simulated device: pictures are decoded in software, and pass through a surface."""
+"""The decoder of a simulated device. Pictures are decoded in software, and pass through a surface."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class SurfaceDecoder(PictureDecoder[VideoFrame]):
     ) -> Iterator[tuple[int | None, VideoFrame]]:
         """Yield the pictures of a range.
 
-        Raises EngineUnfit: NVDEC would not take such a track; DeviceError: the ``error`` that was given.
+        Raises EngineUnfit: NVDEC would not decode such a track; DeviceError: the given ``error``.
         """
         facts = track_facts(track.stream)
         surface = surface_format(facts.pix_fmt)
@@ -66,7 +66,7 @@ def _without_captions(
 
 
 def surface_of(picture: VideoFrame, format_: SurfaceFormat) -> NDArray[np.uint8]:
-    """Return a picture as the bytes that NVDEC's surface would have; the inverse of ``planar_picture``."""
+    """Return a picture as the bytes in NVDEC's surface; the inverse of ``planar_picture``."""
     surface = np.empty(format_.size_bytes(picture.width, picture.height), dtype=np.uint8)
     packed_surface(picture, format_, surface)
     return surface

@@ -1,10 +1,10 @@
-"""NVML without a GPU: pynvml's functions, answered from a simulated node. It proves nothing about a driver.
+"""NVML without a GPU: pynvml's functions, answered from a simulated node. The fake proves nothing about a driver.
 
     nvml = FakeNvml(node)
     nvml.device("GPU-1").encoder_percent = 80
     nvml.lose_gpu("GPU-1")
 
-Names, arguments, structures and exceptions are those of pynvml; a function that is missing here raises
+Names, arguments, structures and exceptions are those of pynvml. A function that the fake lacks raises
 ``AttributeError``. Answers follow NVIDIA's documents and one H200 (driver 580.159).
 """
 
@@ -31,11 +31,11 @@ _ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
 class FakeNvml:
     """Answers pynvml's calls for one simulated node.
 
-    ``clock`` is the clock for ``at``, for example a ``FakeClock``. ``faults`` maps a function's name to its return code
-    on every device; ``SimulatedDevice.faults`` and ``device(...).faults`` do so for one device. ``device(...)`` returns
-    an object on which a device's use is set. ``calls`` names every function that was called, in order. ``library_code``
-    is the code with which every call fails, for example because the library is missing or the driver does not match; 0
-    if calls do not fail.
+    ``clock`` is the clock for ``at``, for example a ``FakeClock``. ``faults`` has return codes by function name, for
+    all devices; ``SimulatedDevice.faults`` and ``device(...).faults`` have those for one device. ``device(...)``
+    returns an object on which the use of a device can be set. ``calls`` has the names of the called functions, in
+    order. ``library_code`` is the code with which every call fails, for example because the library is missing; 0 if
+    calls do not fail.
     """
 
     def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:
@@ -58,7 +58,7 @@ class FakeNvml:
         self._system = self._system_answers()
 
     def device(self, uuid: str) -> FakeNvmlDevice:
-        """Return a device by its UUID, to set its use. Raises ``KeyError`` if the node has no such device."""
+        """Return a device by UUID, so that its use can be set. Raises ``KeyError`` if the node has no such device."""
         for device in self.devices:
             if device.simulated.uuid == uuid:
                 return device
@@ -89,7 +89,7 @@ class FakeNvml:
         answer = self._answer(name)
         if answer is not None:
             call = partial(self._call, name, answer)
-            call.__name__ = name  # type: ignore[attr-defined] # as pynvml's functions have one
+            call.__name__ = name  # type: ignore[attr-defined] # an attribute of pynvml functions
             return call
         is_library_function = name.startswith("nvml") and callable(getattr(pynvml, name, None))
         if name.startswith("_") or is_library_function:
@@ -178,7 +178,7 @@ class FakeNvml:
             "nvmlGetVgpuCompatibility": compatibility,
         }
 
-    # The functions that take no device, or that return handles.
+    # The functions that take no device, or return handles.
 
     def _init(self) -> None:
         if self.library_code:

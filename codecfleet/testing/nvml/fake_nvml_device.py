@@ -1,4 +1,4 @@
-"""The answers of a fake device to NVML's device queries about identity, use, sessions, health and rarely used facts."""
+"""The answers of a fake device to queries about identity, use, sessions, health and rarely used facts."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _queries(names: str) -> frozenset[str]:
     return frozenset(f"nvmlDeviceGet{name}" for name in names.split())
 
 
-# vGPU Management SDK guide, 3.3.2, with later names: the functions that a guest's driver does not support.
+# The functions that a guest's driver does not support, in vGPU Management SDK guide, 3.3.2, and under later names.
 GUEST_REFUSES = _queries(
     """
     Serial BoardPartNumber InforomImageVersion InforomVersion GpuOperationMode MaxPcieLinkGeneration
@@ -32,7 +32,7 @@ GUEST_REFUSES = _queries(
     DefaultApplicationsClock MaxClockInfo AutoBoostedClocksEnabled
     """
 )
-# A guest sees no MIG and no health of the board (documented for ECC, not measured for these functions).
+# A guest sees neither MIG nor the health of the board (documented for ECC, not measured for these functions).
 GUEST_LACKS = _queries("MigMode GpuInstanceProfileInfoV GpuInstanceProfileInfo RemappedRows TotalEnergyConsumption")
 # The only functions that NVML supports on a Tegra SoC (documented, not measured).
 IGPU_ANSWERS = _queries(
@@ -46,13 +46,12 @@ GEFORCE_REFUSES = _queries(
     RemappedRows MigMode ApplicationsClock DefaultApplicationsClock
     """
 )
-# Features that no current device has: GPU operation modes (Kepler), bridge chips, auto boost, and Windows' driver
-# models.
+# Features that no current device has: GPU operation modes (Kepler), bridge chips, auto boost, driver models of Windows.
 NEVER_ANSWERED = _queries("GpuOperationMode BridgeChipInfo AutoBoostedClocksEnabled DriverModel")
 
 
 def refusal(device: FakeNvmlDevice, function: str) -> int:
-    """Return the code with which a device of this kind always refuses a function; 0 if the device answers."""
+    """Return the code with which every device of this kind refuses a function; 0 if the device answers."""
     refuses = (
         (device.is_guest, function in GUEST_REFUSES | GUEST_LACKS),
         (device.is_igpu, function not in IGPU_ANSWERS),
@@ -64,7 +63,7 @@ def refusal(device: FakeNvmlDevice, function: str) -> int:
 
 
 def check(device: FakeNvmlDevice, function: str, *, of_a_part: bool = False) -> None:
-    """Refuse a query if the device is lost, has a fault for the query, or never answers it."""
+    """Refuse a query if the device is lost, has a fault for the query, or never answers the query."""
     if device.lost_code:
         refuse(device.lost_code)
     if function in device.faults:
@@ -97,7 +96,7 @@ def _capacity(device: FakeNvmlDevice, query: int) -> int:
 
 
 def encoder_stats(sessions: list[Any]) -> tuple[int, int, int]:
-    """Return NVML's totals over sessions: their number, average rate and latency."""
+    """Return totals over sessions as NVML does: their number, average rate and latency."""
     count = len(sessions)
     if not count:
         return 0, 0, 0
@@ -175,7 +174,7 @@ def _inforom(device: FakeNvmlDevice, kind: int) -> str:
 
 
 def _before_ampere(value: object) -> Answer:
-    # Since Ampere, GPUs remap rows instead of retiring pages.
+    # GPUs since Ampere remap rows instead of retiring pages.
     return lambda device, *_: value if device.architecture < AMPERE else refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
@@ -226,7 +225,8 @@ _CONSTANTS: dict[str, object] = {
     "TotalEnergyConsumption": 123_456,
     "GpuOperationMode BridgeChipInfo AutoBoostedClocksEnabled DriverModel": None,
 }
-"""By names without "nvmlDeviceGet". A value of None: every device refuses it (NEVER_ANSWERED)."""
+"""Keys are function names without "nvmlDeviceGet". If a value is None, every device refuses the query
+(NEVER_ANSWERED)."""
 
 
 def _constant(value: object) -> Answer:
@@ -283,4 +283,4 @@ DEVICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetSupportedEventTypes": lambda device: 0 if device.is_igpu else int(pynvml.nvmlEventTypeAll),
     **{name: _constant(value) for names, value in _CONSTANTS.items() for name in _queries(names)},
 }
-"""The answer of each function for a ``FakeNvmlDevice``."""
+"""The answer of each function, for a ``FakeNvmlDevice``."""

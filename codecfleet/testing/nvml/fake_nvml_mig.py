@@ -1,6 +1,7 @@
-"""The answers of a fake device about MIG and per-engine metrics (GPM).
+"""The answers of a fake device to queries about MIG and the metrics of each engine (GPM).
 
-Engines and memory come from ``configs/hardware.toml``, ids and placements from the Multi-Instance GPU User Guide.
+Engines and memory are those in ``configs/hardware.toml``. Ids and placements are those in the Multi-Instance GPU User
+Guide.
 """
 
 import ctypes
@@ -20,7 +21,8 @@ from .fake_nvml_state import Answer, FakeNvmlDevice, FakeSlice, address_of, engi
 HOPPER = 9
 _SEVENTHS: Final = 7
 _MEMORY_OF_SEVENTHS: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices by compute slices, for a GPU with seven compute and eight memory slices."""
+"""The number of memory slices for each number of compute slices, on a GPU with seven compute and eight memory
+slices."""
 
 _KINDS: Final[Mapping[str, Mapping[int, int]]] = {
     "": {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6},
@@ -29,17 +31,17 @@ _KINDS: Final[Mapping[str, Mapping[int, int]]] = {
     "-me": {1: 13, 2: 14},
     "+me.all": {1: 15, 2: 16},
 }
-"""NVML_GPU_INSTANCE_PROFILE_* by the suffix of a profile's name, and by slices."""
+"""NVML_GPU_INSTANCE_PROFILE_*, by the suffix of a profile's name and by the number of slices."""
 
 _WIDE: Final = 9
-"""NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2: one slice with the memory of two."""
+"""NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2, which has one slice with the memory of two."""
 
 _IDS: Final[Mapping[int, Mapping[int, int]]] = {
     7: {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, _WIDE: 15},
     4: {0: 14, 1: 5, 3: 0, 7: 21, 8: 6, 10: 47, 11: 35, 12: 32, 13: 67, 14: 66, 15: 65, 16: 64},
 }
 _FROM_THE_START: Final = 2
-_UNLISTED_ID: Final = 100  # made-up ids, for GPUs that the guide does not list, begin here
+_UNLISTED_ID: Final = 100  # the first invented id, for GPUs that the guide does not list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ class FakeProfile:
 
 
 def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
-    """Return the kinds of GPU instance that a device can have, by their numbers; empty if it has no MIG."""
+    """Return the kinds of GPU instance that a device can have, in order of their numbers; empty without MIG."""
     table = load_hardware().mig_profiles_of(device.simulated.name) if device.simulated.mig_capable else {}
     whole = max((_slices(profile) for profile in table), default=0)
     plain: set[int] = set()
@@ -75,7 +77,7 @@ def placements_of(profiles: Iterable[FakeProfile], slices: Iterable[SimulatedSli
     """Return the first memory slice and the number of memory slices of each GPU instance, by instance number.
 
     Instances are placed as in the guide's listings: the largest first, and instances of more than two slices from the
-    end. An instance that does not fit is placed after the others.
+    end. An instance that then does not fit is placed after the others.
     """
     known = {profile.name: profile for profile in profiles}
     wanted = {part.gpu_instance: known[part.profile] for part in slices if part.profile in known}
@@ -191,7 +193,7 @@ MIG_ANSWERS: dict[str, Answer] = {
         isSupportedDevice=int(HOPPER <= device.architecture < pynvml.NVML_DEVICE_ARCH_UNKNOWN and not device.is_guest),
     ),
 }
-"""The answer of each function for a ``FakeNvmlDevice``."""
+"""The answer of each function, for a ``FakeNvmlDevice``."""
 
 SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetUUID": lambda piece: piece.simulated.uuid,
@@ -201,14 +203,14 @@ SLICE_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetAttributes_v2": _attributes,
     "nvmlDeviceGetMemoryInfo": _memory,
 }
-"""The answer of each function for a ``FakeSlice``."""
+"""The answer of each function, for a ``FakeSlice``."""
 
 
 class GpmSamples:
-    """The allocated GPM samples by their addresses.
+    """The allocated GPM samples, by address.
 
-    Metrics from the number ``metrics_end`` on are unknown. With ``idle_for_missing``, engines that a device lacks are
-    reported as idle instead of unsupported.
+    Metrics with the number ``metrics_end`` or a higher one are unknown. With ``idle_for_missing``, engines that a
+    device lacks are reported as idle rather than as unsupported.
     """
 
     def __init__(self) -> None:

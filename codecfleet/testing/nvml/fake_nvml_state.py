@@ -12,7 +12,7 @@ from ...cluster.probes.report import CodecSession, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
-"""One function's answer: it takes the subject (the library, a device, a slice or a vGPU) and the other arguments."""
+"""The answer of a function; its arguments are the subject (the library, a device, a slice or a vGPU) and the others."""
 
 ARCHITECTURE_NUMBERS = {
     "kepler": 2,
@@ -51,7 +51,7 @@ def engine_counts(engines: Mapping[Engine, int], *, shared: bool) -> dict[str, i
 
 @dataclass(slots=True)
 class FakeFbcSession:
-    """A frame-buffer capture session in a vGPU's virtual machine, in NVML's units."""
+    """A frame buffer capture session in the virtual machine of a vGPU, in NVML's units."""
 
     session: int
     pid: int
@@ -63,7 +63,7 @@ class FakeFbcSession:
 
 @dataclass(slots=True)
 class FakeVgpu:
-    """A vGPU that runs on a host's device; everything but ``simulated`` may be set."""
+    """A vGPU that runs on a host's device. A test may set everything but ``simulated``."""
 
     simulated: SimulatedVgpu
     used_bytes: int = 0
@@ -80,13 +80,13 @@ class FakeVgpu:
 
     @property
     def instance(self) -> int:
-        """Return the vGPU's number, which NVML's functions take."""
+        """Return the number of the vGPU, which NVML's functions take as an argument."""
         return self.simulated.instance
 
 
 @dataclass(slots=True)
 class FakeSlice:
-    """A MIG device; ``gpm_percent`` maps an engine's name to its use."""
+    """A MIG device; ``gpm_percent`` is the use of each engine, by the engine's name."""
 
     simulated: SimulatedSlice
     device: "FakeNvmlDevice"
@@ -96,7 +96,7 @@ class FakeSlice:
 
 @dataclass(frozen=True, slots=True)
 class FakeGpuInstance:
-    """A GPU instance of MIG; its compute instances are MIG devices."""
+    """A GPU instance of MIG, whose compute instances are MIG devices."""
 
     device: "FakeNvmlDevice"
     number: int
@@ -105,7 +105,7 @@ class FakeGpuInstance:
 
 @dataclass(slots=True)
 class FakeNvmlDevice:
-    """A device and its use; everything but the first three may be set while a test runs."""
+    """A device and its use. A running test may set everything but the first three fields."""
 
     simulated: SimulatedDevice
     node: SimulatedNode
@@ -131,11 +131,11 @@ class FakeNvmlDevice:
     slices: list[FakeSlice] = field(default_factory=list)
     vgpus: list[FakeVgpu] = field(default_factory=list)
     events: list[tuple[int, int]] = field(default_factory=list)
-    """Events not yet fetched: their NVML type and data."""
+    """Events that were not fetched yet, as pairs of NVML type and data."""
 
     @classmethod
     def of(cls, simulated: SimulatedDevice, node: SimulatedNode, index: int) -> "FakeNvmlDevice":
-        """Return a device in the state that its simulation describes."""
+        """Return a device in the state that the simulation describes."""
         device = cls(simulated, node, index, faults=dict(simulated.faults))
         device.licensed, device.licence_expires = simulated.licensed, simulated.licence_expires
         device.slices = [FakeSlice(piece, device) for piece in simulated.slices]
@@ -145,7 +145,7 @@ class FakeNvmlDevice:
 
     @property
     def gpu_instances(self) -> tuple[FakeGpuInstance, ...]:
-        """Return the device's GPU instances by their numbers."""
+        """Return the GPU instances of the device, by number."""
         numbers = sorted({piece.simulated.gpu_instance for piece in self.slices})
         return tuple(
             FakeGpuInstance(self, number, tuple(each for each in self.slices if each.simulated.gpu_instance == number))
@@ -154,7 +154,7 @@ class FakeNvmlDevice:
 
     @property
     def is_guest(self) -> bool:
-        """Whether the device is a vGPU seen from its guest."""
+        """Whether the device is a vGPU, as the guest sees it."""
         return self.simulated.kind.is_guest or self.simulated.virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
     @property
@@ -164,7 +164,7 @@ class FakeNvmlDevice:
 
     @property
     def is_geforce(self) -> bool:
-        """Whether the device is a consumer GPU, which reports less."""
+        """Whether the device is a consumer GPU, which reports less than other GPUs."""
         return "geforce" in self.simulated.name.lower()
 
     @property
@@ -174,12 +174,12 @@ class FakeNvmlDevice:
 
     @property
     def architecture(self) -> int:
-        """Return NVML's number for the device's architecture."""
+        """Return NVML's number for the architecture of the device."""
         unknown = int(pynvml.NVML_DEVICE_ARCH_UNKNOWN)
         return ARCHITECTURE_NUMBERS.get(self.simulated.architecture.lower(), unknown)
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Return its compute capability."""
+        """Return the compute capability of the device."""
         major, _, minor = self.simulated.compute_capability.partition(".")
         return int(major or 0), int(minor or 0)

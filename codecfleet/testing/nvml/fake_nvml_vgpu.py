@@ -25,7 +25,7 @@ UUID_DASHES = 4
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values that all types of a series share: class in NVML, displays and their size, frame rate, licences."""
+    """The values that all types of a series share: class in NVML, number and size of displays, frame rate, licences."""
 
     vgpu_class: str
     displays: int
@@ -41,11 +41,11 @@ _SERIES = {
     "A": Series("NVS", 1, 1280, 1024, 60, "GRID-Virtual-Apps,3.0"),
     "C": Series("Compute", 1, 4096, 2160, 60, "NVIDIA-vComputeServer,9.0;Quadro-Virtual-DWS,5.0"),
 }
-"""By the last letter of a type's name (vGPU User Guide, "Virtual GPU Types")."""
+"""Keys are the last letters of type names (vGPU User Guide, "Virtual GPU Types")."""
 
 
 def series_of(found: VgpuTypeEntry) -> Series:
-    """Return the values of a type's series; if the type's name states no series, the values of compute types."""
+    """Return the values of a type's series; if the name of the type states no series, those of compute types."""
     return _SERIES.get(found.series, _SERIES["C"])
 
 
@@ -56,7 +56,7 @@ def profile_id_of(device: FakeNvmlDevice, found: VgpuTypeEntry) -> int:
 
 
 def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
-    """Return every type that a host's device supports: NVIDIA's types, and running types that our tables lack."""
+    """Return every type that a host's device supports: types in our tables, and running types that the tables lack."""
     if not device.is_host:
         refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     simulated = device.simulated
@@ -76,7 +76,7 @@ def types_of(device: FakeNvmlDevice) -> tuple[VgpuTypeEntry, ...]:
 
 
 def gpu_instance_of(device: FakeNvmlDevice, vgpu: FakeVgpu) -> int:
-    """Return the GPU instance on which a vGPU runs, or NVML's number for no instance. Instances fill in order."""
+    """Return the GPU instance on which a vGPU runs, or NVML's number for no instance. Instances are filled in order."""
     if not device.simulated.mig_enabled:
         return NO_INSTANCE
     profiles = {found.number: found.mig_profile for found in types_of(device)}
@@ -102,7 +102,7 @@ def _creatable(device: FakeNvmlDevice) -> list[int]:
 
 
 def find_type(devices: Iterable[FakeNvmlDevice], number: int) -> tuple[FakeNvmlDevice, VgpuTypeEntry]:
-    """Return a vGPU type by its id, with a device that supports it.
+    """Return a vGPU type by id, with a device that supports the type.
 
     Raises NVML's error if no device of the node supports the type.
     """
@@ -114,7 +114,7 @@ def find_type(devices: Iterable[FakeNvmlDevice], number: int) -> tuple[FakeNvmlD
 
 
 def find_vgpu(devices: Iterable[FakeNvmlDevice], instance: int) -> tuple[FakeNvmlDevice, FakeVgpu]:
-    """Return a running vGPU by its instance's number, which is unique on a node."""
+    """Return a running vGPU by the number of its instance, which is unique on a node."""
     for device in devices:
         for vgpu in device.vgpus:
             if vgpu.instance == instance:
@@ -123,7 +123,7 @@ def find_vgpu(devices: Iterable[FakeNvmlDevice], instance: int) -> tuple[FakeNvm
 
 
 def compatibility(_vgpu: object, _gpu: object) -> Any:
-    """Report that a vGPU can run on this GPU, without regard to the state of its virtual machine."""
+    """Report that a vGPU can run on this GPU, whatever the state of its virtual machine."""
     return pynvml.c_nvmlVgpuPgpuCompatibility_t(vgpuVmCompatibility=VM_STATES_ALL, compatibilityLimitCode=0)
 
 
@@ -210,7 +210,7 @@ HOST_ANSWERS: dict[str, Answer] = {
     "nvmlDeviceGetVgpuSchedulerState": _scheduler,
     "nvmlVgpuTypeGetMaxInstances": _types_max,
 }
-"""The answer of each function for a ``FakeNvmlDevice``."""
+"""The answer of each function, for a ``FakeNvmlDevice``."""
 
 
 def _of_series(attribute: str) -> Answer:
@@ -231,7 +231,7 @@ TYPE_ANSWERS: dict[str, Answer] = {
         capability == pynvml.NVML_VGPU_CAP_GPUDIRECT
     ),
 }
-"""The answer of each function for a ``FakeNvmlDevice`` and a ``VgpuTypeEntry``."""
+"""The answer of each function, for a ``FakeNvmlDevice`` and a ``VgpuTypeEntry``."""
 
 
 def _vm_id(_device: FakeNvmlDevice, vgpu: FakeVgpu) -> tuple[bytes, int]:
@@ -320,4 +320,4 @@ INSTANCE_ANSWERS: dict[str, Answer] = {
     "nvmlVgpuInstanceGetMetadata": _metadata,
     "nvmlVgpuInstanceGetGpuInstanceId": gpu_instance_of,
 }
-"""The answer of each function for a ``FakeNvmlDevice`` and a ``FakeVgpu``."""
+"""The answer of each function, for a ``FakeNvmlDevice`` and a ``FakeVgpu``."""

@@ -8,13 +8,13 @@ from codecfleet.errors import FleetUnavailable
 
 @dataclass
 class KeptNode:
-    """A node that comes up and ends at once, or does not start."""
+    """A node that starts and ends at once, or does not start."""
 
     error: FleetUnavailable | None = None
     notes: tuple[str, ...] = ("this node joins head:6379",)
 
     def run(self, on_start: Callable[[], object]) -> None:
-        """Come up and end."""
+        """Start and end."""
         if self.error is not None:
             raise self.error
         on_start()

@@ -1,4 +1,4 @@
-"""Statuses of large fleets, in which one of each kind of thing is broken."""
+"""Statuses of large fleets, in which one thing of each kind is broken."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,13 +12,13 @@ GIB = 1 << 30
 
 
 def node(number: int) -> NodeStatus:
-    """Return a node, one of which is draining."""
+    """Return a node; one node is draining."""
     state = "draining" if number == DRAINING else "open"
     return NodeStatus(node=f"{number:08x}aa", name=f"gpu-{number}", state=state, devices="16 cores, L4", probed=True)
 
 
 def device(number: int, **changes: Any) -> DeviceStatus:
-    """Return a GPU that is as busy as its number says, one of which is in quarantine."""
+    """Return a GPU that is as busy as its number says; one GPU is in quarantine."""
     is_sick = number == SICK
     found = DeviceStatus(
         node=f"gpu-{number}",
@@ -34,7 +34,7 @@ def device(number: int, **changes: Any) -> DeviceStatus:
 
 
 def worker(number: int) -> WorkerStatus:
-    """Return a processor's worker that is as fast as its number says, one of which rests."""
+    """Return the worker of a processor, which is as fast as its number says; one worker rests."""
     rests = number == RESTING
     return WorkerStatus(
         worker=StationId(f"{number:08x}aa/cpu#0"),
@@ -52,7 +52,7 @@ def worker(number: int) -> WorkerStatus:
 
 
 def job(number: int) -> JobStatus:
-    """Return a job, one of which waits."""
+    """Return a job; one job waits."""
     waits = number == WAITING
     return JobStatus(
         job=f"driver/{number:08x}",
@@ -69,7 +69,7 @@ def job(number: int) -> JobStatus:
 
 
 def large_fleet(nodes: int = NODES, jobs: int = 40) -> Status:
-    """Return a fleet of this many nodes, with a GPU and a worker each, and jobs."""
+    """Return a fleet with this many nodes, each with a GPU and a worker, and with jobs."""
     return Status(
         pid=4711,
         host="head",

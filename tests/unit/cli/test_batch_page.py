@@ -57,7 +57,7 @@ EMPTY = replace(
 
 
 class Page(HTMLParser):
-    """Takes a page apart: its text, its tags, and whether all that opens is closed."""
+    """Takes a page apart: the text, the tags, and whether every opened tag is closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -81,12 +81,12 @@ class Page(HTMLParser):
         self.tags.add(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Check that the last tag is closed first."""
+        """Check that the tag opened last is closed first."""
         assert self.open.pop() == tag
 
 
 def test_the_page_says_what_happened() -> None:
-    """Counts, every failed file with its reason, engines, workers and sizes."""
+    """The page has counts, every failed file with its reason, engines, workers and sizes."""
     text = " ".join(" ".join(Page(batch_page(FIGURES)).words).split())
     for words in (
         "Batch into /out",
@@ -106,7 +106,7 @@ def test_the_page_says_what_happened() -> None:
 
 @pytest.mark.parametrize("figures", [FIGURES, EMPTY])
 def test_the_page_loads_nothing_and_runs_nothing(figures: Figures) -> None:
-    """No script, no picture, no style from elsewhere; well formed."""
+    """The page has no script, picture or external style, and is well formed."""
     html = batch_page(figures)
     page = Page(html)
     assert page.open == []
@@ -131,7 +131,7 @@ def test_any_name_is_text_and_nothing_else(name: str) -> None:
 
 @given(st.floats(1e-6, 1e12), st.integers(2, 12))
 def test_ticks_are_round_and_few(most: float, about: int) -> None:
-    """From 0, evenly, up to the largest value, and not many more than asked for."""
+    """Ticks go evenly from 0 to the largest value, and are not many more than requested."""
     found = ticks(most, about)
     assert found[0] == 0
     assert found[-1] <= most * (1 + 1e-6)

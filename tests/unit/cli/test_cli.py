@@ -1,4 +1,4 @@
-"""The command line from arguments to exit code, with a fleet that plays a script."""
+"""The command line, from arguments to exit code, with a fleet that plays a script."""
 
 import io
 import json
@@ -28,24 +28,24 @@ Captured = pytest.CaptureFixture[str]
 
 
 def services_with(fleet: FakeFleet) -> Services:
-    """Return services whose fleet is ``fleet``."""
+    """Return services that open ``fleet``."""
     return Services(open_fleet=fleet.open)
 
 
 def transcoded(*options: str, fleet: FakeFleet | None = None) -> int:
-    """Run a transcode on a fleet, by default one that plays a whole job, and return the exit code."""
+    """Run a transcode on a fleet, by default one that plays a whole job; return the exit code."""
     return run(["transcode", "in.mkv", "out.mp4", *options], services_with(fleet or FakeFleet(sample_events())))
 
 
 def spec_of(*arguments: str) -> TranscodeSpec:
-    """Return the spec that ``transcode in.mkv out.mp4`` with ``arguments`` asks for."""
+    """Return the spec for ``transcode in.mkv out.mp4`` with ``arguments``."""
     request = parse(["transcode", "in.mkv", "out.mp4", *arguments])
     assert isinstance(request, Transcode)
     return request.spec
 
 
 def test_no_option_is_the_documented_default() -> None:
-    """Without options the spec is the model's own default."""
+    """Without options, the spec is the default of the model."""
     assert spec_of() == TranscodeSpec(source="in.mkv", output="out.mp4")
 
 
@@ -59,7 +59,7 @@ def test_asking_for_help_is_no_mistake(line: str, capsys: Captured) -> None:
 
 
 def test_a_finished_job_prints_its_proof(capsys: Captured) -> None:
-    """At the end stdout holds the proof and where the output is; progress went to stderr."""
+    """At the end, stdout has the proof and the place of the output; progress went to stderr."""
     fleet = FakeFleet(sample_events(segments=3))
     assert transcoded("--workers", "2", fleet=fleet) == 0
     out, err = capsys.readouterr()
@@ -75,7 +75,7 @@ def test_a_finished_job_prints_its_proof(capsys: Captured) -> None:
 
 
 def test_json_is_one_event_a_line_and_nothing_else(capsys: Captured) -> None:
-    """Every line of stdout is an event of the schema, the last one done, and stderr stays empty."""
+    """Every line of stdout is an event of the schema, the last one is ``done``, and stderr stays empty."""
     assert transcoded("--json") == 0
     out, err = capsys.readouterr()
     events = [json.loads(line) for line in out.splitlines()]
@@ -103,7 +103,7 @@ def test_quiet_prints_nothing(capsys: Captured) -> None:
 )
 @pytest.mark.parametrize("mode", [[], ["--quiet"], ["--json"]])
 def test_a_failed_job_is_one_line_and_its_exit_code(error: CodecfleetError, mode: list[str], capsys: Captured) -> None:
-    """A job's error is one clean line on stderr, whatever its text; --json also says it as the last event."""
+    """A job's error is one clean line on stderr, whatever text it has; with --json, it is also the last event."""
     fleet = FakeFleet(sample_events()[:3], error=error)
     assert transcoded(*mode, fleet=fleet) == error.exit_code
     out, err = capsys.readouterr()
@@ -119,7 +119,7 @@ def test_a_failed_job_is_one_line_and_its_exit_code(error: CodecfleetError, mode
 
 
 def test_an_unexpected_error_is_one_line_and_exit_5(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unexpected error is one line with its type, and says how to get the traceback."""
+    """An unexpected error is one line with the error's type and the way to get the traceback."""
     monkeypatch.delenv("CODECFLEET_DEBUG", raising=False)
     fleet = FakeFleet(error=ZeroDivisionError("division\nby zero"))
     assert transcoded(fleet=fleet) == 5
@@ -130,21 +130,21 @@ def test_an_unexpected_error_is_one_line_and_exit_5(capsys: Captured, monkeypatc
 
 
 def test_the_traceback_is_there_for_who_asks(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CODECFLEET_DEBUG=1 puts the traceback before the line."""
+    """CODECFLEET_DEBUG=1 prints the traceback before the line."""
     monkeypatch.setenv("CODECFLEET_DEBUG", "1")
     transcoded(fleet=FakeFleet(error=ZeroDivisionError("oops")))
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_errors_in_a_group_are_told_by_their_only_member(capsys: Captured) -> None:
-    """A task group's wrapping does not hide whose fault it was."""
+    """The error within an exception group decides the message and the exit code."""
     error = ExceptionGroup("tasks", [ExceptionGroup("more", [InputNotFound("there is no file x")])])
     assert transcoded(fleet=FakeFleet(error=error)) == 3
     assert "there is no file x" in capsys.readouterr().err
 
 
 def test_the_report_is_written_whole(tmp_path: Path, capsys: Captured) -> None:
-    """--report writes the report as JSON, replaces an older one, leaves nothing beside it, and says where it is."""
+    """--report writes the report as JSON, replaces an older one, leaves no other file, and prints the report's path."""
     target = tmp_path / "report.json"
     target.write_text("old")
     assert transcoded("--report", str(target)) == 0
@@ -155,7 +155,7 @@ def test_the_report_is_written_whole(tmp_path: Path, capsys: Captured) -> None:
 
 @pytest.mark.parametrize("name", ["missing/report.json", "."])
 def test_a_report_that_cannot_be_written_is_told_before_the_work(name: str, tmp_path: Path, capsys: Captured) -> None:
-    """A report without a folder is refused before any work: exit 4, and no job was started."""
+    """A report in a folder that does not exist is refused before any work: exit code 4, and no job starts."""
     fleet = FakeFleet(sample_events())
     report = str(tmp_path / name)
     assert transcoded("--report", report, fleet=fleet) == 4
@@ -176,13 +176,13 @@ def test_questions_print_their_lines_or_one_document(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_verify_answers_with_its_exit_code(*, exact: bool) -> None:
-    """Verify is 0 when the files agree and 1 when they differ."""
+    """The exit code of verify is 0 if the files agree, and 1 if they differ."""
     services = Services(verify=lambda _pair, _progress: Answer(["..."], {}, exact))
     assert run(["verify", "in.mkv", "out.mp4"], services) == int(not exact)
 
 
 def test_planned_without_frames_shows_no_speed(capsys: Captured) -> None:
-    """An index that promises no frames breaks no arithmetic."""
+    """An index without frames causes no division by zero."""
     script = [Planned("job-1", 0.1, 1, 0, Fraction(0), "h264", "libx264", 1), *sample_events(segments=1)[2:]]
     assert transcoded(fleet=FakeFleet(script)) == 0
     assert "1 segment" in capsys.readouterr().err
@@ -201,7 +201,7 @@ _WORDS = st.one_of(
 @given(st.lists(_WORDS, max_size=8))
 @settings(deadline=None)
 def test_no_command_line_does_anything_but_run_or_be_refused_in_one_line(words: list[str]) -> None:
-    """Whatever is typed, the program does what it was asked, or says in one line with exit code 2 why not."""
+    """Any command line either runs, or is refused in one line with exit code 2."""
     answer = Answer([], {})
     services = Services(
         open_fleet=FakeFleet(sample_events()).open,
@@ -220,7 +220,7 @@ def test_no_command_line_does_anything_but_run_or_be_refused_in_one_line(words: 
 
 
 def test_a_missing_command_names_them_all(capsys: Captured) -> None:
-    """Without a command the error lists every command that --help does."""
+    """Without a command, the error lists every command that --help lists."""
     assert run([], Services()) == 2
     said = capsys.readouterr().err
     for name in ("transcode", "infer", "devices", "status", "drain", "cordon", "uncordon"):

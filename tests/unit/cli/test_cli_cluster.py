@@ -1,4 +1,4 @@
-"""The commands about machines, from arguments to exit code, with machines that are given."""
+"""The commands about machines, from arguments to exit code, with given machines."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ def machine(fleet: str) -> NodeReport:
 
 
 class Asked:
-    """Services whose machines are given; keeps which were asked for."""
+    """Services with given machines, which record the requested machines."""
 
     def __init__(self, *reports: NodeReport | SilentNode) -> None:
         self.reports = reports
@@ -51,7 +51,7 @@ def broken() -> NodeReport:
 def test_doctors_exit_code_says_whether_there_is_something_to_fix(
     report: NodeReport, code: int, capsys: Captured
 ) -> None:
-    """0 for a machine without a GPU, 1 for one whose GPU is lost; with --json too, and the document agrees."""
+    """The exit code is 0 for a machine without a GPU and 1 for one whose GPU is lost; --json agrees."""
     assert run(["doctor"], Asked(report).services()) == code
     assert capsys.readouterr().out.splitlines()[-1] == ("1 thing to fix" if code else "healthy: nothing to fix")
     assert run(["doctor", "--json"], Asked(report).services()) == code
@@ -59,7 +59,7 @@ def test_doctors_exit_code_says_whether_there_is_something_to_fix(
 
 
 def test_a_fleet_file_needs_no_machine(capsys: Captured) -> None:
-    """--fleet reads the file and nothing else: the real services, on a fleet that ships."""
+    """With --fleet, the real services read only the file of a built-in fleet."""
     assert run(["nodes", "--fleet", str(FLEETS / "h200-l40s.toml")]) == 0
     out = capsys.readouterr().out
     assert out.startswith("SIMULATED (")
@@ -67,13 +67,13 @@ def test_a_fleet_file_needs_no_machine(capsys: Captured) -> None:
 
 
 def test_a_fleet_file_that_is_missing_is_named(capsys: Captured) -> None:
-    """A path that leads nowhere is the caller's mistake, in one line."""
+    """A path that does not exist is an error of the caller, in one line."""
     assert run(["nodes", "--fleet", "nowhere.toml"]) == 2
     assert "nowhere.toml" in capsys.readouterr().err
 
 
 def test_devices_shows_what_was_asked_for(capsys: Captured) -> None:
-    """--mig shows slices and profiles, --vgpu types and instances, neither shows engines."""
+    """--mig shows slices and profiles, --vgpu types and instances; without either, engines are shown."""
     asked = Asked(machine("a100-mig"), machine("vgpu"))
     for option, words in (
         ("--mig", "profile 1g.5gb"),

@@ -1,4 +1,4 @@
-"""The commands ``config`` and ``presets``, and what a configuration hands on to the processes of a command."""
+"""The commands ``config`` and ``presets``, and the configuration that a command's processes get."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(line: str, capsys: Captured) -> str:
-    """Run a command that succeeds, and return what it prints."""
+    """Run a command that succeeds, and return its output."""
     assert run(line.split()) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -33,7 +33,7 @@ def answer(line: str, capsys: Captured) -> str:
 def test_config_show_says_where_each_value_came_from(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """Each key has a line with its value and its place."""
+    """Each key has a line with its value and the place where it is set."""
     (folder / "config.toml").write_text(
         "workers = 4\ndeadline_seconds = '2.5'\npreset = ['phone', 6]\nidle_s = 5", "utf-8"
     )
@@ -56,7 +56,7 @@ def test_config_show_says_where_each_value_came_from(
 def test_what_config_show_prints_is_the_same_configuration(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """Its text, saved as the file, sets what was set."""
+    """The printed text, saved as the configuration file, has the same settings."""
     monkeypatch.setenv("CODECFLEET_KEEP_EVIDENCE", 'a "quoted" \\ ∆')
     monkeypatch.setenv("CODECFLEET_DEADLINE_SECONDS", "0.123456789012345678")
     before = load_config(os.environ).settings
@@ -69,7 +69,7 @@ def test_what_config_show_prints_is_the_same_configuration(
 
 
 def test_config_show_for_programs(folder: Path, capsys: Captured) -> None:
-    """``--json`` has every key with value, origin and place."""
+    """With ``--json``, every key has a value, an origin and a place."""
     (folder / "config.toml").write_text("device = 'cpu'", "utf-8")
     document = json.loads(answer("config show --json", capsys))
     assert (document["schema"], document["path"], document["is_there"]) == (1, f"{folder}/config.toml", True)
@@ -81,7 +81,7 @@ def test_config_show_for_programs(folder: Path, capsys: Captured) -> None:
 
 
 def test_presets_lists_ours_and_yours(folder: Path, capsys: Captured) -> None:
-    """The list has name, codec and purpose, and says which are the user's and what they hide."""
+    """The list has names, codecs and purposes, and marks the user's presets and the ones that they replace."""
     (folder / "presets" / "phone.toml").write_text("# Tiny\ncodec = 'av1'", "utf-8")
     (folder / "presets" / "mine.toml").write_text("quality = 20", "utf-8")
     rows = {line.split()[0]: line for line in answer("presets", capsys).splitlines()}
@@ -94,7 +94,7 @@ def test_presets_lists_ours_and_yours(folder: Path, capsys: Captured) -> None:
 
 
 def test_presets_show_prints_the_file(folder: Path, capsys: Captured) -> None:
-    """What is printed is a spec file with the preset's options."""
+    """The output is a spec file with the preset's options."""
     shown = answer("presets show archive-hevc", capsys)
     assert tomllib.loads(shown)["codec"] == "hevc"
     document = json.loads(answer("presets show archive-hevc --json", capsys))
@@ -105,7 +105,7 @@ def test_presets_show_prints_the_file(folder: Path, capsys: Captured) -> None:
 
 
 def test_processes_of_a_command_get_the_files_settings(folder: Path) -> None:
-    """While a command runs, its environment has what the configuration sets for processes, and not afterwards."""
+    """Only while a command runs, its environment has what the configuration sets for processes."""
     (folder / "config.toml").write_text("idle_s = '1:00'\nray = 'first'", "utf-8")
     names = ("CODECFLEET_IDLE_S", "CODECFLEET_RAY", "CODECFLEET_DEBUG")
     seen: list[str | None] = []

@@ -1,4 +1,4 @@
-"""The command ``dashboard``, of a fleet that is given."""
+"""The command ``dashboard``, with a given fleet."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def interrupted() -> Services:
-    """Return the services of an idle fleet whose user presses Ctrl-C soon after the page is there."""
+    """Return the services of an idle fleet, whose user presses Ctrl-C soon after the page is served."""
     fleet = FakeFleet(None)
 
     def open_desk(address: str | None) -> AbstractAsyncContextManager[AskDesk[SupervisorSide]]:
@@ -30,14 +30,14 @@ def interrupted() -> Services:
 
 
 def test_the_request() -> None:
-    """The page is on loopback unless something else is asked for."""
+    """The page is on loopback, unless another address is requested."""
     assert parse(["dashboard"]) == Dashboard(address=None, host=HOST, port=PORT, asks_token=False)
     words = "dashboard --address head:1 --host 0.0.0.0 --port 0 --ask-token"
     assert parse(words.split()) == Dashboard(address="head:1", host="0.0.0.0", port=0, asks_token=True)  # noqa: S104
 
 
 def test_it_ends_with_ctrl_c(capsys: Captured) -> None:
-    """One line says where the page is; an interruption is not an error, and nothing more is said."""
+    """One line gives the page's address; an interruption is no error and prints nothing."""
     assert run(["dashboard", "--port", "0"], interrupted()) == 0
     said = capsys.readouterr()
     assert said.out.startswith("dashboard  http://127.0.0.1:")
@@ -46,7 +46,7 @@ def test_it_ends_with_ctrl_c(capsys: Captured) -> None:
 
 
 def test_the_token_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """Where the token is asked for the line says so, without it."""
+    """If the token is required, the line says so, without the token."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", "s3cret-token")
     assert run(["dashboard", "--port", "0", "--ask-token"], interrupted()) == 0
     said = capsys.readouterr()
@@ -55,7 +55,7 @@ def test_the_token_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: Captured
 
 
 def test_a_fleet_that_is_gone_is_one_line(capsys: Captured) -> None:
-    """What cannot be reached ends the command with the error's own code, and no page is promised."""
+    """If the fleet cannot be reached, the command ends with the error's exit code and prints no address."""
     fleet = FakeFleet(None)
     fleet.lost = FleetUnavailable("no Ray answers at head:1", "Check.")
     assert run(["dashboard", "--port", "0"], Services(open_desk=fleet.desk)) == 5

@@ -1,4 +1,4 @@
-"""The reference pages against the code."""
+"""The reference pages agree with the code."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ def _command_tree() -> dict[str, Any]:
 
 
 def test_every_command_has_a_chapter_and_every_chapter_a_command() -> None:
-    """The chapters are the commands; those whose table of options is not written by `make docs` have --json alone."""
+    """The chapters are the commands; those without a generated table of options are for commands with only --json."""
     titles = re.findall(r"^## (`codecfleet.*?)$", CLI, re.MULTILINE)
     named = [name.removeprefix("codecfleet").strip() for title in titles for name in re.findall(r"`(.*?)`", title)]
     assert sorted(named) == sorted(_command_tree())
@@ -35,7 +35,7 @@ def test_every_command_has_a_chapter_and_every_chapter_a_command() -> None:
 
 @pytest.mark.parametrize("name", sorted(_command_tree()))
 def test_everything_has_a_help_text(name: str) -> None:
-    """Commands, options and arguments explain themselves in a sentence."""
+    """Each command, option and argument has a help text of one sentence."""
     command = _command_tree()[name]
     assert command.help.rstrip().endswith(".")
     for parameter in command.params:
@@ -54,7 +54,7 @@ def _examples() -> list[dict[str, Any]]:
 
 
 def _event_fields() -> dict[str, list[str]]:
-    """Return the fields of each event in the page's table."""
+    """Return the fields of each event in the table on the page."""
     chapter = re.search(r"^## The events\n(.*?)(?=^## )", EVENTS, re.MULTILINE | re.DOTALL)
     assert chapter is not None
     fields: dict[str, list[str]] = {}
@@ -66,7 +66,7 @@ def _event_fields() -> dict[str, list[str]]:
 
 
 def test_the_table_of_events_is_the_events() -> None:
-    """It lists each kind, with the event's own fields in their order."""
+    """The table lists each kind of event, with its own fields in their order."""
     shared = {field.name for field in dataclasses.fields(events.Event)}
     assert _event_fields() == {
         name: [field.name for field in dataclasses.fields(kind) if field.name not in shared]
@@ -75,7 +75,7 @@ def test_the_table_of_events_is_the_events() -> None:
 
 
 def test_an_example_of_an_event_has_its_shape() -> None:
-    """It has exactly the keys that the event prints, in the current schema."""
+    """An example of an event has exactly the keys that are printed, in the current schema."""
     for example in _examples():
         fields = [field.name for field in dataclasses.fields(_kinds()[example["event"]])]
         assert list(example) == ["schema", "event", *fields]
@@ -83,12 +83,12 @@ def test_an_example_of_an_event_has_its_shape() -> None:
 
 
 def test_the_schema_version_is_the_documented_one() -> None:
-    """The page describes the version that is printed."""
+    """The page describes the schema version that is printed."""
     assert f"this page describes **{events.SCHEMA_VERSION}**" in EVENTS
 
 
 def test_pages_are_shown_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    """As they are written, by the name that help and errors give."""
+    """Pages are printed as they are written, under the names in help texts and errors."""
     assert run(["docs"]) == 0
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert {"cli", "encoders", "nvidia/tegra"} <= listed
@@ -98,7 +98,7 @@ def test_pages_are_shown_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", ["transcode", "batch", "plan"])
 def test_help_names_pages_that_are_installed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """No help names a file of the checkout."""
+    """No help text names a file of the checkout."""
     assert run([name, "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "docs/" not in said

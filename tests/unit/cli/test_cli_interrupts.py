@@ -1,4 +1,4 @@
-"""What signals do, told as a table."""
+"""The effects of signals, as a table."""
 
 import os
 import signal
@@ -18,29 +18,29 @@ PUBLISHED = State(Phase.PUBLISHED)
 @pytest.mark.parametrize(
     ("state", "happening", "then", "act"),
     [
-        # The first signal asks the job to stop, and fixes the exit code: the shells' own for that signal.
+        # The first signal asks the job to stop, and fixes the exit code, which is the shells' code for that signal.
         (State(), signal.SIGINT, CANCELLING, Act.CANCEL),
         (State(), signal.SIGTERM, State(Phase.CANCELLING, 143), Act.CANCEL),
         (State(), signal.SIGHUP, State(Phase.CANCELLING, 129), Act.CANCEL),
-        # The second one, and a cancellation that takes too long, end the process.
+        # A second signal, or a cancellation that takes too long, ends the process.
         (CANCELLING, signal.SIGTERM, State(Phase.KILLED, 130), Act.EXIT),
         (CANCELLING, Happening.DEADLINE, State(Phase.KILLED, 130), Act.EXIT),
-        # Once the output is published the run counts as done, and a signal only cuts the shutdown short.
+        # Once the output is published, the run counts as done, and a signal only shortens the shutdown.
         (State(), Happening.PUBLISHED, PUBLISHED, None),
         (CANCELLING, Happening.PUBLISHED, PUBLISHED, None),
         (PUBLISHED, signal.SIGINT, State(Phase.KILLED, 0), Act.EXIT),
-        # A stray deadline never ends a run that was not interrupted.
+        # A deadline without an earlier signal never ends a run.
         (State(), Happening.DEADLINE, State(), None),
     ],
 )
 def test_what_happens_decides(state: State, happening: int | Happening, then: State, act: Act | None) -> None:
-    """The next state and what to do."""
+    """A state and an event determine the next state and the action."""
     assert decide(state, happening) == (then, act)
 
 
 @given(st.lists(st.sampled_from([signal.SIGINT, signal.SIGTERM, Happening.DEADLINE, Happening.PUBLISHED]), max_size=8))
 def test_no_story_cancels_or_exits_twice(story: list[int | Happening]) -> None:
-    """Whatever happens in whatever order, the job is cancelled at most once and the process ended at most once."""
+    """Whatever happens in any order, the job is cancelled at most once, and the process ended at most once."""
     state, acts = State(), []
     for happening in story:
         state, act = decide(state, happening)
@@ -51,7 +51,7 @@ def test_no_story_cancels_or_exits_twice(story: list[int | Happening]) -> None:
 
 
 def test_a_forced_exit_ends_our_children() -> None:
-    """Those alone: a grandchild may be the one that cleans up behind a child."""
+    """Only direct children are killed, because a grandchild may be a process that cleans up after a child."""
     program = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -63,7 +63,7 @@ def test_a_forced_exit_ends_our_children() -> None:
 
 
 def test_a_signal_ends_a_program_whose_main_thread_is_kept() -> None:
-    """Python's own handlers wait for the main thread; the deadline does not."""
+    """Python's own signal handlers wait for the main thread; the deadline does not."""
     program = (
         "import ctypes, os; from codecfleet.cli.interrupts import Interrupts\n"
         "library, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)\n"

@@ -1,4 +1,4 @@
-"""A node that ``node start --block`` keeps in the foreground: its log."""
+"""A node that ``node start --block`` keeps in the foreground, and its log."""
 
 import json
 
@@ -15,7 +15,7 @@ LINE = ["node", "start", "--address", "head:6379", "--block"]
 
 
 def test_a_node_in_the_foreground_says_what_happens(capsys: Captured) -> None:
-    """Its log has what it offers, and when it came and went; stdout stays empty."""
+    """The log has what the node offers, and when it started and ended; stdout stays empty."""
     assert run(LINE, Services(prepare_node=lambda *_: KeptNode())) == 0
     out, err = capsys.readouterr()
     assert out == ""
@@ -27,7 +27,7 @@ def test_a_node_in_the_foreground_says_what_happens(capsys: Captured) -> None:
 
 
 def test_a_nodes_log_has_the_asked_style(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what collects a container's output: one entry a line, with time and action."""
+    """For programs that collect a container's output, each line is one entry with time and action."""
     monkeypatch.setenv("CODECFLEET_LOG", "json")
     assert run(LINE, Services(prepare_node=lambda *_: KeptNode())) == 0
     entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -35,7 +35,7 @@ def test_a_nodes_log_has_the_asked_style(capsys: Captured, monkeypatch: pytest.M
 
 
 def test_a_node_that_does_not_start_is_an_error(capsys: Captured) -> None:
-    """What keeps it running restarts it by the exit code."""
+    """The exit code lets a service manager restart a node that did not start."""
     broken = KeptNode(FleetUnavailable("Ray did not start: no space left"))
     assert run(LINE, Services(prepare_node=lambda *_: broken)) == 5
     assert capsys.readouterr().err.splitlines()[-1] == "codecfleet: error: Ray did not start: no space left."

@@ -1,6 +1,6 @@
-"""Command lines that make no sense: one line on stderr, exit code 2, and nothing is called for them.
+"""Invalid command lines: one line on stderr, exit code 2, and no service is called.
 
-How each kind of value is read is tested in tests/unit/jobs/request/test_values.py.
+tests/unit/jobs/request/test_values.py tests how each kind of value is read.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from codecfleet.cli.services import Services
 
 
 def never(*_: object) -> None:
-    """Fail: nothing is to be called."""
+    """Fail, because no service may be called."""
     pytest.fail("a service was called")
 
 
@@ -136,7 +136,7 @@ NOTHING = Services(
 def test_nonsense_is_refused(
     line: str, named: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line names what is wrong."""
+    """The line names the invalid argument."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert run(line.split(), NOTHING) == 2
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What each command asks for: every option reaches the service that it is for, and the answer is printed."""
+"""The requests of each command: every option reaches its service, and the answer is printed."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ ANSWERED = (
 
 @dataclass
 class Recorder:
-    """Services that note what they are asked, callables aside, and answer at once."""
+    """Services that record their arguments, except callables, and answer at once."""
 
     asked: list[tuple[object, ...]]
 
@@ -75,7 +75,7 @@ class Recorder:
 
 
 def asked_by(line: str) -> list[tuple[object, ...]]:
-    """Run a command line that succeeds, and return what it asked for."""
+    """Run a command line that succeeds, and return its requests."""
     recorder = Recorder([])
     assert run(line.split(), recorder.services()) == 0
     return recorder.asked
@@ -193,7 +193,7 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_asked_for_arrives(line: str, asked: tuple[object, ...], capsys: Captured) -> None:
-    """Each option reaches its service once, as given; the answer's line is printed."""
+    """Each option reaches its service once and unchanged; the line of the answer is printed."""
     assert asked_by(line) == [asked]
     assert asked[0] not in ANSWERED or capsys.readouterr() == ("done\n", "")
 
@@ -212,14 +212,14 @@ def test_what_is_asked_for_arrives(line: str, asked: tuple[object, ...], capsys:
 def test_jobs_are_on_a_cluster_if_one_is_named_and_else_in_a_queue(
     variables: dict[str, str], options: str, asked: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An option counts first, then the environment's cluster, then the configuration's queue."""
+    """An option counts first, then the cluster in the environment, then the queue in the configuration."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert asked_by(f"jobs list{options}") == [asked]
 
 
 def test_the_environments_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an address it is RAY_ADDRESS; a head ignores that."""
+    """Without an option, the address is RAY_ADDRESS, which a head ignores."""
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert asked_by("node start") == [("start_node", JOINING, Offering())]
     assert asked_by("node start --head") == [("start_node", NodeOptions(), Offering())]
@@ -241,7 +241,7 @@ def test_an_answer_for_programs_is_one_document(line: str, capsys: Captured) -> 
 
 @pytest.mark.parametrize("line", ["nodes --address head:6379", "node list --address head:6379"])
 def test_a_clusters_nodes_have_state_and_labels(line: str, capsys: Captured) -> None:
-    """People and programs see what Ray counts on each node, whether it takes work, and its labels."""
+    """People and programs see what Ray counts on each node, whether the node takes work, and its labels."""
     asked_by(line)
     said = " ".join(capsys.readouterr().out.split())
     assert "gpu-1: head at 10.0.0.1, draining, 2 CPUs and 0 GPUs for Ray; team=a" in said

@@ -1,4 +1,4 @@
-"""The commands about Ray jobs against a fake job server: what is submitted, shown, and returned."""
+"""The commands about Ray jobs, on a fake job server: what is submitted, shown and returned."""
 
 import json
 import shlex
@@ -21,12 +21,12 @@ LINE = "submit --installed --address http://head:8265 transcode a.mkv b.mp4 --co
 
 
 def services(server: FakeJobServer) -> Services:
-    """Return what the commands call."""
+    """Return the services that the commands call."""
     return Services(job_server=lambda _address: server)
 
 
 def test_a_command_is_submitted_as_it_was_typed_and_ends_as_it_ends(capsys: Captured) -> None:
-    """Its own options are its own, its lines go where it wrote them, and its exit code is ours."""
+    """The submitted command keeps its options; its output goes to the same streams, and its exit code is returned."""
     end = RayJob("", JobPhase.FAILED, exit_code=3)
     server = FakeJobServer(["codecfleet: error: a.mkv is not there\noutput  none\n"], end)
     assert run(LINE.replace(" --installed", "").split(), services(server)) == 3
@@ -42,7 +42,7 @@ def test_a_command_is_submitted_as_it_was_typed_and_ends_as_it_ends(capsys: Capt
 
 
 def test_without_waiting_the_name_is_all_that_is_printed(capsys: Captured) -> None:
-    """The job goes on; `jobs logs --follow` shows it to its end, with its exit code."""
+    """With --no-wait the job continues; `jobs logs --follow` then shows its output and returns its exit code."""
     server = FakeJobServer(["output  b.mp4\n"], RayJob("", JobPhase.STOPPED))
     words = [
         "submit",
@@ -68,19 +68,19 @@ def test_without_waiting_the_name_is_all_that_is_printed(capsys: Captured) -> No
 
 
 def test_one_that_ray_did_not_start_says_why(capsys: Captured) -> None:
-    """Ray's reason is the last line."""
+    """If Ray did not start a job, the last line has Ray's reason."""
     server = FakeJobServer(end=RayJob("", JobPhase.FAILED, message="no such Python"))
     assert run(LINE.split(), services(server)) == 5
     assert capsys.readouterr().err.splitlines()[-1].endswith(": no such Python")
 
 
 def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
-    """It says how to come back, and nothing is stopped."""
+    """After an interruption the output says how to follow the job again, and the job is not stopped."""
 
     class Interrupted(FakeJobServer):
         async def log(self, job_id: str) -> AsyncIterator[str]:
             yield f"output  {job_id}\n"
-            raise KeyboardInterrupt  # as the handler of a Ctrl-C does; that would end this process soon after
+            raise KeyboardInterrupt  # as the handler of Ctrl-C does, but without ending this process soon after
 
     server = Interrupted()
     assert run(LINE.split(), services(server)) == 130
@@ -92,7 +92,7 @@ def test_an_interruption_ends_this_program_alone(capsys: Captured) -> None:
 
 @pytest.fixture
 def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A spec file in the folder that one is in, and a preset of the user's own; return the preset's folder."""
+    """A spec file in the current folder, and a preset of the user; return the preset's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     presets = tmp_path / "codecfleet" / "presets"
@@ -115,7 +115,7 @@ def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_spec_file_and_a_preset_of_ones_own_go_with_the_command(
     options: str, own_files: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A cluster that has neither makes the same of the command as this machine; ours are not sent."""
+    """The user's files are sent, so a cluster without them runs the same command; built-in presets are not sent."""
     server, words = FakeJobServer(), ["transcode", "/a.mkv", "/b.mp4", *options.split()]
     here = parse(words)
     assert run(["submit", "--installed", "--address", "http://head:8265", *words], services(server)) == 0
@@ -141,7 +141,7 @@ def test_a_command_belongs_to_the_span_of_who_submits_it(
     is_sent: bool,  # noqa: FBT001 - a parameter
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """TRACEPARENT goes with it, where it is one."""
+    """A valid TRACEPARENT is sent with the command."""
     monkeypatch.setenv("TRACEPARENT", parent)
     server = FakeJobServer()
     line = "submit --installed --address http://head:8265 verify /a.mkv /b.mp4"
@@ -159,7 +159,7 @@ def test_a_command_belongs_to_the_span_of_who_submits_it(
     ],
 )
 def test_files_that_must_not_travel_are_refused(text: str, named: str, own_files: Path, capsys: Captured) -> None:
-    """A secret in one, more than a command line holds, or nonsense: one line, and nothing is submitted."""
+    """Files with a secret, too much content or invalid content are refused in one line; nothing is submitted."""
     (own_files / "mine.toml").write_text(text)
     server = FakeJobServer()
     line = "submit --address http://h transcode a.mkv b.mp4 --preset mine"
@@ -177,7 +177,7 @@ def test_help_of_a_submitted_command_is_shown_here(capsys: Captured) -> None:
 
 
 def test_jobs_as_text_and_as_json() -> None:
-    """A row for each, with names that cannot disturb a terminal; and all of it as plain values."""
+    """Each job has a row, in which names cannot disturb a terminal; with --json all values are plain."""
     jobs = [
         RayJob("codecfleet-1", JobPhase.SUCCEEDED, "transcode \x1b[2J b.mp4", "ok", 0, 1000.0, 1065.0),
         RayJob("codecfleet-2", JobPhase.PENDING, "verify a b"),

@@ -1,4 +1,4 @@
-"""The commands that look at a cluster's supervisor or order something of it, with answers that are given."""
+"""The commands that ask a cluster's supervisor or give it orders, with given answers."""
 
 import asyncio
 import io
@@ -30,12 +30,12 @@ LOOKS = ("status", "status --watch", "top")
 
 
 def busy(turn: int = 0) -> Status:
-    """Return a cluster's status."""
+    """Return the status of a busy cluster."""
     return Status(pid=turn, host="head", nodes=(), devices=(), workers=(), jobs=(), quarantine=(), log=())
 
 
 class Unjson(Status):
-    """A status that no JSON can be made of."""
+    """A status that cannot be written as JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Make none."""
@@ -44,11 +44,11 @@ class Unjson(Status):
 
 @dataclass
 class Cluster:
-    """Services of a cluster whose answers are given."""
+    """The services of a cluster with given answers."""
 
-    error: Exception | None = None  # what every question raises
-    ending: Callable[[], Awaitable[None]] | None = None  # what ends a watch once all answers were shown
-    answers: Sequence[Seen] = (busy(0), busy(1))  # what a watch shows
+    error: Exception | None = None  # the error that every question raises
+    ending: Callable[[], Awaitable[None]] | None = None  # the function that ends a watch once all answers were shown
+    answers: Sequence[Seen] = (busy(0), busy(1))  # the statuses that a watch shows
     every_s: list[float] = field(default_factory=list)
 
     def services(self) -> Services:
@@ -73,22 +73,22 @@ class Screen(io.StringIO):
     """A terminal as stdout."""
 
     def isatty(self) -> bool:
-        """Say that it is one."""
+        """Return True."""
         return True
 
 
 class ClosedPipe(io.StringIO):
-    """A pipe whose reader goes away after the first line."""
+    """A pipe whose reader leaves after the first line."""
 
     def write(self, text: str) -> int:
-        """Write, as long as somebody reads."""
+        """Write, as long as there is a reader."""
         if self.getvalue().endswith("\n"):
             raise BrokenPipeError
         return super().write(text)
 
 
 async def ctrl_c(number: int = signal.SIGINT) -> None:
-    """Receive a signal, as a terminal sends it, and wait for what comes of it."""
+    """Receive a signal, as a terminal sends it, and wait for its effect."""
     signal.raise_signal(number)
     await asyncio.Event().wait()
 
@@ -99,7 +99,7 @@ async def sigterm() -> None:
 
 
 def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
-    """Lines for people as they are; with --json one document with the supervisor in it."""
+    """Status prints lines for people or, with --json, one document with the supervisor."""
     assert run(["status"], Cluster().services()) == 0
     assert capsys.readouterr().out.splitlines() == status_answer(busy()).lines
     assert run(["status", "--json"], Cluster().services()) == 0
@@ -111,7 +111,7 @@ def test_status_shows_lines_or_one_document(capsys: Captured) -> None:
 def test_without_a_fleet_there_is_nothing_to_look_at(
     line: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """No address, or that of a private Ray, is a usage error that says what to give: the real services, without Ray."""
+    """Without an address, or with that of a private Ray, the real services refuse with the next step."""
     monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert run(line.split()) == 2
@@ -129,14 +129,14 @@ def test_without_a_fleet_there_is_nothing_to_look_at(
 def test_a_cluster_that_refuses_or_is_gone_is_one_line(
     line: str, error: Exception, code: int, capsys: Captured
 ) -> None:
-    """What the cluster raises becomes one line on stderr and the error's own exit code."""
+    """An error of the cluster becomes one line on stderr, with the error's exit code."""
     assert run(line.split(), Cluster(error).services()) == code
     assert capsys.readouterr().err == f"codecfleet: error: {error}\n"
 
 
 @pytest.mark.parametrize("ending", [ctrl_c, sigterm])
 def test_watch_prints_again_until_it_is_interrupted(ending: Callable[[], Awaitable[None]], capsys: Captured) -> None:
-    """Each answer is printed as it comes, with an empty line after it; an interruption is not an error."""
+    """Each status is printed when it arrives, followed by an empty line; an interruption is no error."""
     cluster = Cluster(ending=ending, answers=[busy(turn) for turn in range(3)])
     assert run(["status", "--watch"], cluster.services()) == 0
     said = capsys.readouterr()
@@ -160,7 +160,7 @@ NO_TIME = replace(busy(), log=((math.inf, "a client came"),))
 def test_a_look_that_cannot_be_shown_costs_itself_alone(
     line: str, odd: Status, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """The reason is shown, then the next status."""
+    """If a status cannot be shown, the reason is shown, and then the next status."""
     monkeypatch.setenv("TERM", "xterm")
     cluster, screen = Cluster(ending=ctrl_c, answers=[odd, busy(7)]), Screen()
     with redirect_stdout(screen):
@@ -172,14 +172,14 @@ def test_a_look_that_cannot_be_shown_costs_itself_alone(
 
 
 def test_watch_with_json_is_a_line_each_time(capsys: Captured) -> None:
-    """A program reads one document a line."""
+    """A program reads one document per line."""
     assert run(["status", "--watch", "--json"], Cluster(ending=ctrl_c).services()) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["supervisor"]["pid"] for line in lines] == [0, 1]
 
 
 def test_a_terminal_shows_the_screen_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``top`` and ``status --watch`` say at once that they connect, then write over the screen, within its size.
+    """``top`` and ``status --watch`` first say that they connect, then redraw the screen within its size.
 
     With --json there is no escape sequence.
     """
@@ -201,14 +201,14 @@ def test_a_terminal_shows_the_screen_again_and_again(monkeypatch: pytest.MonkeyP
 
 
 def test_top_is_printed_once_where_there_is_no_terminal(capsys: Captured) -> None:
-    """In a file or a pipe it is complete, has no escape sequences, and ends."""
+    """In a file or a pipe, the output is complete, has no escape sequences, and ends."""
     assert run(["top"], Cluster().services()) == 0
     wanted = screen_lines(busy(), width=PRINTED_COLUMNS, height=None, colour=False)
     assert capsys.readouterr().out.splitlines() == wanted
 
 
 def test_top_is_stopped_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key other than q does nothing, q ends it with exit code 0, and the terminal is as it was before."""
+    """The key q ends the command with exit code 0 and other keys do nothing; afterwards the terminal is as before."""
     monkeypatch.setenv("TERM", "xterm")
     keyboard, terminal = os.openpty()
 
@@ -220,7 +220,8 @@ def test_top_is_stopped_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with os.fdopen(terminal) as stdin, redirect_stdout(Screen()) as screen:
         monkeypatch.setattr("sys.stdin", stdin)
-        monkeypatch.setattr("os.tcgetpgrp", lambda _: os.getpgrp())  # the test's terminal is not its session's
+        # the terminal of this test is not that of its session
+        monkeypatch.setattr("os.tcgetpgrp", lambda _: os.getpgrp())
         before = termios.tcgetattr(stdin)
         assert run(["top"], Cluster(ending=pressed).services()) == 0
         assert termios.tcgetattr(stdin) == before
@@ -230,7 +231,7 @@ def test_top_is_stopped_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("line", [*LOOKS, "status --watch --json"])
 def test_a_reader_that_goes_away_ends_it_in_silence(line: str, capsys: Captured) -> None:
-    """``status | head -1`` ends with exit code 141, and nothing is said on stderr."""
+    """``status | head -1`` ends with exit code 141, and prints nothing on stderr."""
     pipe = ClosedPipe()
     with redirect_stdout(pipe):
         assert run(line.split(), Cluster(ending=ctrl_c).services()) == 141
@@ -238,7 +239,7 @@ def test_a_reader_that_goes_away_ends_it_in_silence(line: str, capsys: Captured)
 
 
 def test_signals_are_given_back_after_a_watch() -> None:
-    """The caller's signal handlers are restored."""
+    """After a watch, the caller's signal handlers are restored."""
     before = signal.getsignal(signal.SIGINT)
     with redirect_stdout(io.StringIO()):
         assert run(["status", "--watch"], Cluster(ending=ctrl_c).services()) == 0

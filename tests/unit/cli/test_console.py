@@ -1,4 +1,4 @@
-"""What is shown of a job, line by line."""
+"""The lines that are shown about a job."""
 
 import io
 import json
@@ -23,7 +23,7 @@ PROGRESS = Progress("job-1", 6.0, 410, 720, 45.2, 6.8, ((1, 170, 240), (2, 0, 24
 
 
 class ClosedPipe(io.StringIO):
-    """A stream whose reader has gone."""
+    """A stream whose reader has left."""
 
     def write(self, text: str) -> int:
         """Fail as a closed pipe does."""
@@ -42,18 +42,18 @@ class ClosedPipe(io.StringIO):
     ],
 )
 def test_sizes_read_naturally(size_bytes: int, text: str) -> None:
-    """Sizes have decimal units and never read 1000.0 of a smaller one."""
+    """Sizes have decimal units, and never show 1000.0 of a smaller unit."""
     assert bytes_text(size_bytes) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (3723, "1:02:03")])
 def test_lengths_of_time_read_like_a_clock(seconds: float, text: str) -> None:
-    """Times are rounded before they are split: no clock shows 60 seconds."""
+    """Times are rounded before they are split, so no clock shows 60 seconds."""
     assert clock_text(seconds) == text
 
 
 def test_the_plan_and_the_pace_are_one_line_each() -> None:
-    """Frames, fps, speed against real time and time left, in plain words."""
+    """The lines have frames, fps, speed relative to real time, and time left, in plain words."""
     assert planned_text(PLAN) == "0:30 of video, 720 frames to h264 (libx264) in 3 segments on 2 workers"
     assert pace_text(PROGRESS, PLAN) == "410/720 frames, 45.2 fps, 1.88x real time, 0:07 left"
     assert pace_text(replace(PROGRESS, eta_s=None), None) == "410/720 frames, 45.2 fps"
@@ -61,20 +61,20 @@ def test_the_plan_and_the_pace_are_one_line_each() -> None:
 
 @given(st.text())
 def test_strangers_text_cannot_steer_the_terminal(text: str) -> None:
-    """Whatever a tag or a file name holds, one printable line comes out."""
+    """Any tag or file name becomes one printable line."""
     shown = one_line(text)
     assert shown.isprintable()
 
 
 def test_speed_has_one_meaning() -> None:
-    """The proof's fps and its ratio to real time are those of progress: of the encoding, whatever the start took."""
+    """The proof has the same fps and speed as progress: those of the encoding, without the start."""
     report = sample_report().model_copy(update={"fps": 48.0, "timings_s": {"startup": 99.0, "total": 115.5}})
     (line,) = (each for each in proof_lines(report, None) if each.startswith("speed"))
     assert line.split(maxsplit=1)[1] == "48.0 fps, 2.00x real time on 2 workers, 3 segments; 115.5 s in all"
 
 
 def test_a_log_names_the_stages_that_take_time() -> None:
-    """A log says when workers start, segments are joined and the output is read back; nothing before it is planned."""
+    """A log states when workers start, segments are joined and the output is read back, but no earlier stages."""
     err = io.StringIO()
     view = PlainView(Output(io.StringIO()), Output(err))
     begins = [StageStarted("job-1", 0.1, stage) for stage in ("index", "plan", "startup")]
@@ -97,7 +97,7 @@ def test_the_proof_says_when_something_differs() -> None:
 
 
 def test_warnings_are_told_once_and_never_flood() -> None:
-    """Warnings seen while running are counted, new ones are listed, and a thousand of them are cut short."""
+    """Warnings that were shown earlier are counted, new ones are listed, and a thousand of them are cut short."""
     many = tuple(Warning_(code="odd", message=f"oddity {number}", checks=()) for number in range(1000))
     report = sample_report().model_copy(update={"warnings": many})
     lines = proof_lines(report, "r.json", frozenset({"oddity 0"}))
@@ -108,7 +108,7 @@ def test_warnings_are_told_once_and_never_flood() -> None:
 
 
 def test_the_summary_says_what_was_changed_as_asked() -> None:
-    """Each choice has a row, burnt subtitles are not called dropped, and a part's times name where it begins."""
+    """Each choice has a row, burnt-in subtitles are not called dropped, and the times of a part name its start."""
     choices = tuple(Warning_(code="size", message=message, checks=()) for message in ("it is cropped", "it is scaled"))
     subtitle = sample_report().tracks[0].model_copy(update={"kind": "subtitle", "source_index": 7, "action": "dropped"})
     burnt = BurnReport(source_index=7, sha256="", screen=("0", "0", "9", "9"), source=(9, 9), shape="1")
@@ -122,13 +122,13 @@ def test_the_summary_says_what_was_changed_as_asked() -> None:
 
 
 def test_json_knows_no_nan() -> None:
-    """Numbers that JSON lacks become null, however deep they sit."""
+    """Numbers that JSON lacks become null, however deeply they are nested."""
     line = json_line({"a": float("nan"), "b": [float("inf"), {"c": (1.5, -float("inf"))}]})
     assert json.loads(line) == {"a": None, "b": [None, {"c": [1.5, None]}]}
 
 
 def test_plain_progress_is_a_line_every_five_seconds() -> None:
-    """Progress that comes many times a second is thinned by the job's own time; segments and warnings are not."""
+    """Frequent progress is thinned out by the time of the job; segments and warnings are all shown."""
     err = io.StringIO()
     view = PlainView(Output(io.StringIO()), Output(err))
     view.show(PLAN)
@@ -142,18 +142,18 @@ def test_plain_progress_is_a_line_every_five_seconds() -> None:
 
 
 def test_a_closed_log_does_not_stop_the_job() -> None:
-    """A closed stderr costs the progress, not the work."""
+    """A closed stderr costs the progress lines, but not the work."""
     PlainView(Output(io.StringIO()), Output(ClosedPipe())).show(PLAN)
 
 
 def test_a_closed_stdout_stops_the_job() -> None:
-    """A closed stdout ends a run that prints its events there."""
+    """A closed stdout ends a run that prints events there."""
     with pytest.raises(ReaderGone):
         JsonView(Output(ClosedPipe()), Output(io.StringIO())).show(PLAN)
 
 
 class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
+    """A stream that pretends to be a terminal."""
 
     def isatty(self) -> bool:
         """Say yes."""
@@ -161,7 +161,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_live_bar_shows_the_job_and_leaves_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bar shows percent, pace and segments in flight; after it, only whole lines and the cursor remain."""
+    """The bar shows percent, speed and segments in flight; afterwards, only whole lines and the cursor remain."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "140")
     out, err = io.StringIO(), Terminal()
@@ -179,12 +179,12 @@ def test_the_live_bar_shows_the_job_and_leaves_whole_lines(monkeypatch: pytest.M
 
 
 def rows(view: RichView) -> list[str]:
-    """Return the rows below the whole job's, as they are shown."""
+    """Return the visible rows below that of the whole job."""
     return [str(task.description) for task in view._bars.tasks[1:] if task.visible]
 
 
 def test_the_rows_of_the_live_bar_follow_the_segments_in_flight() -> None:
-    """Rows come and go with the segments and stay in their order; beyond eight the rest are counted."""
+    """Rows appear and disappear with segments and keep their order; beyond eight, segments are only counted."""
     view = RichView(Output(io.StringIO()), Terminal())
     view.show(PLAN)
     view.show(replace(PROGRESS, running=tuple((number, 1, 240) for number in range(12))))
@@ -196,7 +196,7 @@ def test_the_rows_of_the_live_bar_follow_the_segments_in_flight() -> None:
 
 
 def test_a_counter_counts_on_one_line_that_is_gone_afterwards() -> None:
-    """A terminal sees now and then how far it is; a pipe sees nothing."""
+    """On a terminal, a count is shown from time to time; in a pipe, nothing is shown."""
     terminal, pipe = Terminal(), io.StringIO()
     for stream in (terminal, pipe):
         with FrameCounter(stream, "inferred") as counter:

@@ -1,4 +1,4 @@
-"""What is printed about an error that codecfleet did not raise."""
+"""What is printed about an error that codecfleet does not define."""
 
 import errno
 
@@ -12,7 +12,7 @@ from codecfleet.cli.failures import failure_of
     [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory"), RuntimeError("can't start new thread")],
 )
 def test_a_limit_of_this_program_is_not_a_defect(error: Exception) -> None:
-    """Too little memory, or too few threads: the line says what to raise."""
+    """If memory or threads run out, the line says which limit to raise."""
     failure = failure_of(error)
     assert "ulimit -v" in failure.line
     assert "defect" not in failure.line

@@ -1,4 +1,4 @@
-"""Where ``--report`` may go."""
+"""Where ``--report`` may write."""
 
 import json
 import os
@@ -30,14 +30,14 @@ def test_a_pipe_gets_the_report_as_a_stream(tmp_path: Path) -> None:
 
 
 def test_a_pipe_without_a_reader_is_refused_before_the_work(tmp_path: Path) -> None:
-    """Nothing would end the wait for a reader that never comes."""
+    """A pipe without a reader is refused, because the wait for a reader might never end."""
     os.mkfifo(tmp_path / "pipe")
     with ReportFile(str(tmp_path / "pipe")) as file, pytest.raises(OutputUnwritable, match="nothing reads"):
         file.check()
 
 
 def test_a_device_is_written_and_never_replaced() -> None:
-    """A full device fails the report, after the output is published, and stays a device."""
+    """A full device fails the report after the output was published, and stays a device."""
     with ReportFile("/dev/full") as file:
         file.check()
         with pytest.raises(StorageFailed, match="No space left"):
@@ -46,7 +46,7 @@ def test_a_device_is_written_and_never_replaced() -> None:
 
 
 def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
-    """A socket would be replaced by a file; a dangling link hides where the report went."""
+    """A socket would be replaced by a file; a dangling link would hide where the report is."""
     (tmp_path / "link").symlink_to("nothing")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
@@ -57,7 +57,7 @@ def test_sockets_and_links_to_nothing_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["films.txt", "out/codecfleet-batch.sqlite"])
 def test_a_batchs_report_replaces_no_file_of_the_batch(name: str, tmp_path: Path, capsys: Captured) -> None:
-    """A report replaces neither the list nor the database."""
+    """A report replaces neither the list nor the database of a batch."""
     (tmp_path / "out").mkdir()
     (tmp_path / "films.txt").write_text("film.mkv\n")
     (tmp_path / "out/codecfleet-batch.sqlite").write_text("states")
@@ -81,7 +81,7 @@ def test_a_link_to_a_file_keeps_pointing_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("length", "fits"), [(255, True), (256, False)])
 def test_the_longest_name_is_known_before_the_work(length: int, *, fits: bool, tmp_path: Path) -> None:
-    """A name that the file system takes is written; one byte more is refused at once."""
+    """The longest name that the file system allows is written; one more byte is refused before the work."""
     path = tmp_path / ("r" * length)
     with ReportFile(str(path)) as file:
         if fits:
@@ -94,7 +94,7 @@ def test_the_longest_name_is_known_before_the_work(length: int, *, fits: bool, t
 
 
 def test_names_of_any_bytes_are_kept(tmp_path: Path) -> None:
-    """A name that is not UTF-8 is in the report as JSON's escapes, from which its bytes come back; Unicode as it is."""
+    """A name that is not UTF-8 is in the report as JSON escapes, which give its bytes back; Unicode is not escaped."""
     name = os.fsdecode(b"fi\xfflm \xf0\x9f\x8e\xac.mkv")
     with ReportFile(str(tmp_path / "report.json")) as file:
         file.check()

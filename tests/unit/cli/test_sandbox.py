@@ -1,4 +1,4 @@
-"""Which commands are confined to their files, and what becomes of those that are not."""
+"""Which commands are confined to their files, and what happens to other commands."""
 
 import sys
 from dataclasses import replace
@@ -32,14 +32,14 @@ def files_of(line: str) -> FileUse | None:
     ],
 )
 def test_commands_on_single_films_name_their_files(line: str, reads: tuple[str, ...]) -> None:
-    """What is known before they run is all that they get."""
+    """A confined command gets only the files that are known before it runs."""
     files = files_of(line)
     assert files is not None
     assert (files.reads, files.needs_temporary) == (reads, line.startswith("stills"))
 
 
 def test_verify_reads_what_a_report_names(tmp_path: Path) -> None:
-    """A report says which picture was laid over the film; one that says nothing, or nothing sensible, adds none."""
+    """A report may name the picture that was laid over the film; any other report adds no file."""
     report = tmp_path / "r.json"
     for text, named in (('{"overlay": {"picture": "logo.png"}}', ("logo.png",)), ('{"overlay": null}', ()), ("?", ())):
         report.write_text(text)
@@ -55,7 +55,7 @@ def test_other_commands_name_none(line: str) -> None:
 
 
 def test_a_job_writes_where_its_files_go() -> None:
-    """The output, the work folder, the evidence and the report are what it makes."""
+    """A job writes its output, its work folder, its evidence and its report."""
     spec = TranscodeSpec(
         source="a.mkv", output="o/b.mp4", work="w", keep_evidence="e", device="cpu", overlay="logo.png"
     )
@@ -75,7 +75,7 @@ def test_a_job_writes_where_its_files_go() -> None:
     ],
 )
 def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:
-    """Where the setting requires it that is an error with the reason; else the command runs as it is."""
+    """If the setting requires confinement, this is an error with the reason; otherwise, the command runs unconfined."""
     asked = SimpleNamespace(files=files)
     confine_command(asked, "auto")
     confine_command(asked, "off")
@@ -85,7 +85,7 @@ def test_what_cannot_be_confined(files: FileUse | None, reason: str) -> None:
 
 
 def test_a_job_that_sends_traces_is_not_confined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has to connect; where nothing would send them it stays as it was."""
+    """A job that sends traces must connect, so it is not confined; if no collector is configured, it is confined."""
     files = FileUse(reads=("a.mkv",), starts_workers=True, may_use_gpu=False, may_send_traces=True)
     monkeypatch.setattr("codecfleet.actors.tracing.is_traced", lambda environment: "OTEL" in environment)
     monkeypatch.setenv("OTEL", "1")
@@ -96,7 +96,7 @@ def test_a_job_that_sends_traces_is_not_confined(monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_folder_of_the_user_s_is_a_program_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The working directory is not readable because ``python -m`` searches it for modules."""
+    """The working directory is not readable only because ``python -m`` searches it for modules."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend("")
@@ -105,7 +105,7 @@ def test_no_folder_of_the_user_s_is_a_program_s(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_checkout_that_runs_without_being_installed_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``python -m codecfleet`` in a checkout finds its own modules there, in the processes that it starts as well."""
+    """``python -m codecfleet`` in a checkout, and its child processes, find their modules in the checkout."""
     checkout = Path(confine.__file__).parents[3]
     monkeypatch.chdir(checkout)
     monkeypatch.setattr(sys, "path", [str(checkout)])

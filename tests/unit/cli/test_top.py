@@ -1,4 +1,4 @@
-"""``codecfleet top``: what is on the screen, drawn from given statuses."""
+"""``codecfleet top``: the content of the screen for given statuses."""
 
 import os
 import re
@@ -26,9 +26,9 @@ def first_cells(status: Status, table: str) -> list[str]:
 
 
 def test_a_large_fleet_on_a_small_terminal() -> None:
-    """On 80 x 23: the sums, and of each kind the broken first, then the busiest, with how many there are.
+    """A screen of 80 x 23 has the totals and, in each table, broken entries first, then the busiest, with the count.
 
-    The screen is in tests/golden/pages/top.txt; ``UPDATE_GOLDEN=1`` writes it again.
+    The screen is in tests/golden/pages/top.txt, which ``UPDATE_GOLDEN=1`` writes again.
     """
     text = "".join(f"{line}\n" for line in screen_lines(LARGE, width=80, height=23, colour=False))
     if os.environ.get("UPDATE_GOLDEN") == "1":
@@ -40,7 +40,7 @@ def test_a_large_fleet_on_a_small_terminal() -> None:
 @settings(max_examples=20)
 @given(width=st.integers(20, 200), height=st.integers(1, 80))
 def test_nothing_leaves_the_screen(colour: bool, width: int, height: int) -> None:  # noqa: FBT001 - a parameter
-    """However small the screen is, no line is wider and there are no more lines."""
+    """However small the screen is, no line is wider, and there are no more lines."""
     lines = screen_lines(LARGE, width=width, height=height, colour=colour)
     assert len(lines) <= height
     assert all(cell_len(ESCAPES.sub("", line)) <= width for line in lines)
@@ -48,13 +48,13 @@ def test_nothing_leaves_the_screen(colour: bool, width: int, height: int) -> Non
 
 
 def test_without_a_height_all_is_there() -> None:
-    """A file gets every row."""
+    """Without a height, as in a file, every row is written."""
     lines = screen_lines(LARGE, width=110, height=None, colour=False)
     assert len(lines) == len(heading(LARGE)) + sum(1 + len(table.rows) for table in tables(LARGE))
 
 
 def test_colours_are_those_of_trouble() -> None:
-    """What is broken is red, what gets no new work or waits is yellow, all else has no colour."""
+    """Broken entries are red, those that wait or get no new work are yellow, and all others have no colour."""
     lines = screen_lines(LARGE, width=110, height=60, colour=True)
     assert {line.partition(" ")[0] for line in lines if line.startswith("\x1b[31m")} == {
         f"\x1b[31m{name}" for name in ("L4", "gpu-111", "gpu-33/cpu#0")
@@ -65,7 +65,7 @@ def test_colours_are_those_of_trouble() -> None:
 
 
 def test_a_device_that_is_held_down_comes_before_busier_ones() -> None:
-    """After those in quarantine, under any order and whose clocks are limited come the others, the busiest first."""
+    """Devices in quarantine, under an order or with limited clocks come first, then the others, the busiest first."""
     given_ = (
         device(1, use={"nvdec": {"percent": 10}}),
         device(2, use={"nvdec": {"percent": 5}, "nvenc": {"percent": 80}}),
@@ -80,14 +80,14 @@ def test_a_device_that_is_held_down_comes_before_busier_ones() -> None:
 
 
 def test_empty_stations_are_not_shown() -> None:
-    """A station without a process is not counted as a worker."""
+    """A station without a process does not count as a worker."""
     status = replace(LARGE, workers=(worker(0), replace(worker(1), state="empty")))
     assert first_cells(status, "worker") == ["gpu-0/cpu#0"]
     assert "workers     1: 1 ready; 3 of 4 slots in use, 0.0 fps" in heading(status)
 
 
 def test_names_cannot_move_the_cursor() -> None:
-    """What others named is shown on one line, with control characters escaped and secrets left out."""
+    """A name is shown on one line, with control characters escaped and secrets removed."""
     odd = replace(job(1), client="a\x1b[2Jb\n", waits_for="s3://key:secret@store/a")
     text = "\n".join(screen_lines(replace(LARGE, jobs=(odd,)), width=200, height=40, colour=False))
     assert "\x1b" not in text
@@ -97,7 +97,7 @@ def test_names_cannot_move_the_cursor() -> None:
 
 @given(wanted=st.lists(st.integers(0, 30), max_size=6), rows=st.integers(-5, 100))
 def test_rows_are_shared_fairly(wanted: list[int], rows: int) -> None:
-    """No row is left while a table has more, none gets more than it has, and a smaller share is never refused more."""
+    """All rows are used while a table has more, no table gets more than it has, and the shares are fair."""
     shares = shared_rows(wanted, rows)
     assert sum(shares) == max(0, min(rows, sum(wanted)))
     assert all(share <= want for share, want in zip(shares, wanted, strict=True))

@@ -1,4 +1,4 @@
-"""Checked access to a probe's answer: its value, or the reason why there is none."""
+"""Checked access to the answer of a probe: the value, or the reason why there is none."""
 
 from typing import TypeVar
 
@@ -8,12 +8,12 @@ T = TypeVar("T")
 
 
 def held(answer: Maybe[T]) -> T:
-    """Return a value that is there."""
+    """Return a value that must be there."""
     assert not isinstance(answer, Unavailable)
     return answer
 
 
 def missing(answer: object) -> Unavailable:
-    """Return why there is no value."""
+    """Return the reason why there is no value."""
     assert isinstance(answer, Unavailable)
     return answer

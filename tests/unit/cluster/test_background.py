@@ -1,4 +1,4 @@
-"""Background tasks: failures are reported, and the end waits for the tasks that must finish."""
+"""Background tasks: failures are reported, and the end waits for tasks that must finish."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from codecfleet.testing.fake_clock import all_quiet
 
 
 async def test_each_task_that_fails_is_reported_and_others_go_on() -> None:
-    """They may have to wake callers; after ``stop`` all are cancelled, and none begins."""
+    """If a task fails, the others continue, since they may have to wake callers; ``stop`` cancels all."""
     told, ended = list[tuple[str, str]](), list[str]()
     tasks = Background(lambda name, error: told.append((name, str(error))))
 
@@ -32,7 +32,7 @@ async def test_each_task_that_fails_is_reported_and_others_go_on() -> None:
 
 
 async def test_the_end_waits_for_tasks_of_one_name() -> None:
-    """Other tasks are cancelled at once."""
+    """The end waits for tasks with this name; other tasks are cancelled at once."""
     tasks, may_end, ended = Background(lambda *_: None), asyncio.Event(), list[str]()
 
     async def stop(name: str) -> None:

@@ -26,24 +26,24 @@ from codecfleet.cluster.grouping import counted, equal_groups, named_nodes, numb
     ],
 )
 def test_names_that_count_up_are_a_range(names: list[str], text: str) -> None:
-    """Three or more are a range, equal names are one, and after four parts the rest is counted."""
+    """Three or more names in sequence become a range, equal names appear once, and the rest is counted."""
     assert short_names(names) == text
 
 
 def test_nodes_are_counted_before_they_are_named() -> None:
-    """One node is named; several are counted first."""
+    """A single node is named; several nodes are first counted."""
     assert named_nodes(["gpu-1", "gpu-1"]) == "node gpu-1"
     assert named_nodes([f"gpu-{n:03}" for n in range(17, 25)]) == "8 nodes: gpu-017 ... gpu-024"
 
 
 def test_one_is_singular() -> None:
-    """A count has its noun in the right number."""
+    """The noun agrees with the count."""
     assert [counted(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
 
 
 @given(st.lists(st.integers(0, 9)))
 def test_groups_keep_everything_in_order(items: list[int]) -> None:
-    """Each item is in the one group of its key; groups come as their first members do."""
+    """Each item is in the group of its key, and groups are in the order of their first members."""
     groups = equal_groups(items, lambda item: item % 3)
     assert sorted(item for group in groups for item in group) == sorted(items)
     assert [group[0] % 3 for group in groups] == list(dict.fromkeys(item % 3 for item in items))
@@ -60,7 +60,7 @@ def test_ranges_name_every_number(numbers: set[int]) -> None:
 
 @given(st.sets(st.integers(0, 30), max_size=12))
 def test_short_names_stand_for_every_name(numbers: set[int]) -> None:
-    """The names in ranges and counts add up to all names."""
+    """The names in ranges and in counts add up to all names."""
     stands_for = 0
     for part in short_names(f"n-{number}" for number in numbers).split(", "):
         if part.startswith("and "):

@@ -14,13 +14,13 @@ from codecfleet.cluster.awake_clock import AwakeClock
     [("max 100000", None), ("50000 100000", 1), ("100000 100000", 1), ("", None), ("nonsense", None)],
 )
 def test_cores_follow_the_quota(tmp_path: Path, quota: str, cores: int | None) -> None:
-    """A CPU quota below the affinity counts, rounded up; anything unreadable does not."""
+    """A CPU quota below the affinity counts, rounded up; an unreadable quota does not."""
     (tmp_path / "cpu.max").write_text(quota)
     assert machine.cores(tmp_path) == (cores or len(os.sched_getaffinity(0)))
 
 
 def groups(folder: Path, membership: str, files: dict[str, str]) -> tuple[Path, Path]:
-    """Write a tree of control groups, and which of them is ours; return the tree and /proc."""
+    """Write a tree of control groups and the membership of this process; return the tree and /proc."""
     tree, proc = folder / "cgroup", folder / "proc"
     (proc / "self").mkdir(parents=True)
     (proc / "self" / "cgroup").write_text(membership)
@@ -57,7 +57,7 @@ VERSION_1 = "9:cpuset:/x\n4:memory:/job/step\n0::/\n"
     ],
 )
 def test_memory_follows_the_least_limit(membership: str, files: dict[str, str], limit: int, tmp_path: Path) -> None:
-    """The least limit of our cgroup and those around it counts, in either version, where it is below the machine's."""
+    """The least limit of this cgroup and its ancestors counts, in either version, unless the machine has less."""
     assert machine.memory_bytes(*groups(tmp_path, membership, files)) == limit
 
 
@@ -70,12 +70,12 @@ def test_memory_follows_the_least_limit(membership: str, files: dict[str, str], 
     ],
 )
 def test_oom_kills_are_those_of_our_cgroup(membership: str, files: dict[str, str], kills: int, tmp_path: Path) -> None:
-    """The kernel's counter of our own cgroup, in either version."""
+    """The kernel's counter is that of this process's own cgroup, in either version."""
     assert machine.oom_kills(*groups(tmp_path, membership, files)) == kills
 
 
 def test_each_kill_explains_one_death() -> None:
-    """Of three deaths with two kills two were for memory; kills of earlier times explain none."""
+    """With two kills, two of three deaths were caused by the OOM killer; kills before the start explain none."""
     count = 7
     kills = machine.OomKills(lambda: count)
     assert not kills.explains_a_death()
@@ -84,13 +84,13 @@ def test_each_kill_explains_one_death() -> None:
 
 
 def test_shared_memory(tmp_path: Path) -> None:
-    """A place that is not there has no room; one that is has some."""
+    """If the folder of shared memory does not exist, there is none; an existing folder has some."""
     assert machine.shared_memory_free_bytes(tmp_path / "nowhere") == 0
     assert machine.shared_memory_free_bytes(tmp_path) > 0
 
 
 def test_a_process_that_stood_still_has_not_waited() -> None:
-    """Short steps count in full, and a suspension as the longest step."""
+    """Short steps count in full, and a suspension counts as the longest step."""
     readings = iter([100.0, 101.0, 103.0, 183.0, 184.0])
     clock = AwakeClock(5.0, lambda: next(readings))
     assert [clock() for _ in range(4)] == [101.0, 103.0, 108.0, 109.0]

@@ -1,4 +1,4 @@
-"""A cluster has one version of codecfleet: who has another is refused in one line, with the way out."""
+"""A cluster has one version of codecfleet; another version is refused in one line, with the next step."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def test_a_client_asks_for_the_version_before_anything_else() -> None:
 
 
 def test_a_checkout_without_a_version_is_equal_to_itself() -> None:
-    """An unknown version equals only another unknown one."""
+    """An unknown version equals only another unknown version."""
     refuse_client("", "")
     refuse_worker("", "")
     with pytest.raises(VersionRefused, match=r"a codecfleet of unknown version.*codecfleet 0\.1\.0.*docs/nodes\.md"):
@@ -34,7 +34,7 @@ def test_a_checkout_without_a_version_is_equal_to_itself() -> None:
 
 
 def test_a_worker_of_another_version_is_refused() -> None:
-    """The line says where to install what."""
+    """The line says what to install, and where."""
     with pytest.raises(VersionRefused) as refused:
         refuse_worker("0.2.0", "0.1.0")
     assert str(refused.value) == (
@@ -44,7 +44,7 @@ def test_a_worker_of_another_version_is_refused() -> None:
 
 
 def test_unknown_versions_of_pyav_are_not_told_apart() -> None:
-    """Only two known versions that differ make other bytes."""
+    """Only two known versions that differ make different bytes."""
     assert makes_alike("18.1.0", "18.1.0")
     assert makes_alike("", "18.1.0")
     assert makes_alike("18.1.0", "")

@@ -1,4 +1,4 @@
-"""Names of stations and workers: what they say, and what no name says."""
+"""Names of stations and workers: what can be read from them, and what the empty name means."""
 
 import pickle
 
@@ -18,7 +18,7 @@ from codecfleet.cluster.worker_names import NO_WORKER, StationId, WorkerId
     ],
 )
 def test_a_name_says_all(name: str, kind: DeviceKind, number: int, part: int, bundle: str, *, has_device: bool) -> None:
-    """Each part of a station's name comes back, and makes the same name again; a worker's adds its epoch."""
+    """The parts of a station's name can be read and make the same name again; a worker's name adds its epoch."""
     station = StationId(name)
     assert (station.kind, station.number, station.part, station.bundle) == (kind, number, part, bundle)
     assert (station.has_device, StationId.of(station.node, kind, number, part)) == (has_device, name)
@@ -32,7 +32,7 @@ def test_a_name_says_all(name: str, kind: DeviceKind, number: int, part: int, bu
 
 
 def test_no_worker_has_no_device() -> None:
-    """Work whose worker is not known has a station without a name, which is nobody's."""
+    """Work whose worker is unknown has a station with an empty name, which belongs to nobody."""
     assert (NO_WORKER.station, NO_WORKER.station.node, NO_WORKER.station.has_device) == ("", "", False)
     with pytest.raises(KeyError):
         _ = NO_WORKER.station.kind

@@ -1,4 +1,4 @@
-"""A fleet whose every text is somebody's attack on the page, and the desk that tells of it."""
+"""A fleet in which every text is an attack on the page, and the desk that reports on the fleet."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ ATTACK = "<script>alert('x')</script><img src=x onerror=\"alert(1)\">"
 
 
 def hostile_status(nodes: int = 40, jobs: int = 60) -> Status:
-    """Return a fleet with the attack as host, driver, node, reason, device, line of the log."""
+    """Return a fleet with the attack as host, driver, node, reason, device and log line."""
     fleet = large_fleet(nodes, jobs)
     return replace(
         fleet,
@@ -36,7 +36,7 @@ def hostile_status(nodes: int = 40, jobs: int = 60) -> Status:
 
 
 def busy_history(stations: tuple[str, ...]) -> History:
-    """Return ten minutes of work: long and short pieces on several lanes, some of which failed or run."""
+    """Return ten minutes of work: long and short pieces on several lanes, of which some failed and some still run."""
     endings = ("done", "done", "done", "failed", "done", "cancelled", "done", "lost")
     pieces = {}
     for number, station in enumerate(stations):
@@ -53,13 +53,13 @@ def busy_history(stations: tuple[str, ...]) -> History:
 
 
 class LinkLost(Exception):
-    """The connection broke, which a desk tells as its own error when it closes."""
+    """The connection broke, which a desk reports as its own error when it closes."""
 
 
 class FakeFleet(SupervisorSide):
-    """A desk's fleet: ``seen`` is its status, or what is raised; ``lost`` why there is no connection to it.
+    """A desk's fleet: ``seen`` is its status or an error to raise, and ``lost`` is why it cannot be reached.
 
-    ``asked`` are the questions, ``opened`` counts the desks.
+    ``asked`` has the questions, and ``opened`` counts the desks.
     """
 
     def __init__(self, seen: "Seen | Exception") -> None:
@@ -88,11 +88,11 @@ class FakeFleet(SupervisorSide):
         return await question.serve(self)
 
     async def history(self, stations: tuple[str, ...]) -> History:
-        """Return a busy one."""
+        """Return a busy history."""
         return busy_history(stations)
 
     async def status(self) -> Status | None:
-        """Return what is seen, or raise it."""
+        """Return the status, or raise the error."""
         if isinstance(self.seen, Exception):
             raise self.seen
         return self.seen

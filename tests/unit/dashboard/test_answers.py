@@ -1,4 +1,4 @@
-"""Who is answered what: the page, its data, and refusals."""
+"""Answers to requests: the page, the data, and refusals."""
 
 import re
 from http import HTTPStatus
@@ -32,7 +32,7 @@ def asked(gate: Gate, path: str = DATA_PATH, *, method: str = "GET", **headers: 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8266", "localhost:9", "LOCALHOST", "[::1]:8266", "[::1]", "127.1.2.3"])
 def test_this_machine_is_answered_under_its_names(host: str) -> None:
-    """Without a token a request that names a loopback address or localhost is answered, on any port."""
+    """Without a token, a request that names a loopback address or localhost is answered, on any port."""
     assert names_this_machine(host)
     assert asked(OPEN, host=host).wants_data
     assert asked(OPEN, "/", host=host).body == load_page().html
@@ -44,7 +44,7 @@ def test_this_machine_is_answered_under_its_names(host: str) -> None:
 )
 @pytest.mark.parametrize("path", ["/", DATA_PATH])
 def test_other_names_are_refused(host: str, path: str) -> None:
-    """A name that somebody points at 127.0.0.1 gets neither page nor data."""
+    """A request under another name that resolves to 127.0.0.1 gets neither the page nor the data."""
     assert not names_this_machine(host)
     assert asked(OPEN, path, host=host).status is HTTPStatus.MISDIRECTED_REQUEST
     assert asked(OPEN, path).status is HTTPStatus.MISDIRECTED_REQUEST
@@ -55,7 +55,7 @@ def test_other_names_are_refused(host: str, path: str) -> None:
     ["", "Bearer", "Bearer ", "Bearer wrong", "Basic s3cret-token", "s3cret-token", "Bearer s3cret-tokeñ"],
 )
 def test_without_the_token_there_is_no_data(shown: str) -> None:
-    """A missing or wrong token is asked for, whatever the host is called; the page itself has nothing to hide."""
+    """A missing or wrong token is refused whatever the host is called; the page itself needs no token."""
     answer = asked(CLOSED, host=HERE, authorization=shown)
     assert answer.status is HTTPStatus.UNAUTHORIZED
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
@@ -66,13 +66,13 @@ def test_without_the_token_there_is_no_data(shown: str) -> None:
 
 @pytest.mark.parametrize("shown", ["Bearer s3cret-token", "bearer  s3cret-token "])
 def test_the_token_opens(shown: str) -> None:
-    """With the token the data is sent, under any name of the host."""
+    """With the token, the data is sent under any host name."""
     assert asked(CLOSED, host="fleet.example", authorization=shown).wants_data
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"])
 def test_it_is_only_read(method: str) -> None:
-    """Every method but GET and HEAD is refused, for any path."""
+    """Every method except GET and HEAD is refused, for any path."""
     answer = asked(OPEN, "/anything", method=method, host=HERE)
     assert (answer.status, answer.headers["Allow"]) == (HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD")
 
@@ -84,7 +84,7 @@ def test_there_is_nothing_else(path: str) -> None:
 
 
 def test_every_answer_is_kept_from_frames_caches_and_guesses() -> None:
-    """The headers that protect it are on the page, the data and refusals alike."""
+    """The page, the data and refusals all have the protective headers."""
     safe = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
     for answer in (asked(OPEN, "/", host=HERE), asked(OPEN, host=HERE), asked(OPEN), refusal(HTTPStatus.BAD_REQUEST)):
         assert safe.items() <= answer.headers.items()
@@ -92,7 +92,7 @@ def test_every_answer_is_kept_from_frames_caches_and_guesses() -> None:
 
 
 def test_the_page_loads_nothing_and_writes_no_markup() -> None:
-    """Its policy allows its own style and script by their hashes; neither makes elements of text, nor names a place."""
+    """The policy allows the page's own style and script by hash; neither makes elements from text."""
     page = load_page()
     text = page.html.decode()
     assert page.policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -120,7 +120,7 @@ def test_the_page_loads_nothing_and_writes_no_markup() -> None:
     ],
 )
 def test_other_bytes_are_refused(head: bytes) -> None:
-    """A head that two readers could understand differently is none."""
+    """A head that two readers could understand differently is refused."""
     whole = parsed(b"GET /fleet.json?a=b HTTP/1.1\r\nHost: localhost:1\r\nAuthorization:Bearer x\r\n")
     assert whole == WebRequest("GET", "/fleet.json", {"host": "localhost:1", "authorization": "Bearer x"})
     with pytest.raises(BadRequest):

@@ -1,4 +1,4 @@
-"""The colours of the page's timeline, as the page's own script gives them."""
+"""The colours of the page's timeline, from the script of the page."""
 
 import json
 import re
@@ -23,7 +23,7 @@ console.log(JSON.stringify([shown(jobs), shown(jobs.slice(7, 9)), shown([...jobs
 
 
 def answer() -> Any:
-    """Run the part of the script that gives colours and names; skip the test where nothing runs it."""
+    """Run the part of the script that gives colours and names; skip the test if no program can run it."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node; Debian's package is nodejs")
@@ -35,7 +35,7 @@ def answer() -> Any:
 
 
 def test_no_two_jobs_have_one_colour() -> None:
-    """However many there are, and a job keeps its colour while others come and go."""
+    """All jobs have different colours, however many they are, and a job keeps its colour while others come and go."""
     many, two, three, name = answer()
     assert len(set(many.values())) == len(many) == 200
     assert {job: many[job] for job in two} == two

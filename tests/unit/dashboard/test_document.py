@@ -1,4 +1,4 @@
-"""What the page is told of a fleet, as values."""
+"""The content of the page, as values."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ EMPTY = Status(pid=1, host="head", nodes=(), devices=(), workers=(), jobs=(), qu
 
 
 def fleet_of(status: Status, history: History | None = None, stations: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what is told of a fleet."""
+    """Return the content of the page about a fleet."""
     found: dict[str, Any] = document(status, history or History(), stations)["fleet"]
     return found
 
@@ -28,7 +28,7 @@ def table(fleet: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_an_idle_fleet() -> None:
-    """Health is fine and each table is empty."""
+    """In an idle fleet, there is no trouble, and each table is empty."""
     fleet = fleet_of(EMPTY)
     assert (fleet["health"], fleet["timeline"], fleet["speeds"], fleet["stations"]) == ([], [], [], 0)
     assert fleet["sums"]["slots"] == 0
@@ -43,7 +43,7 @@ def test_without_a_fleet_there_is_the_reason() -> None:
 
 
 def test_what_is_broken_is_said_in_words() -> None:
-    """Health names quarantine, waiting jobs with a reason, and what gets no new work; styles mark their rows."""
+    """The health lines name quarantine, waiting jobs and entries that get no new work; styles mark their rows."""
     fleet = fleet_of(large_fleet())
     assert fleet["health"] == [
         "1 in quarantine",
@@ -58,7 +58,7 @@ def test_what_is_broken_is_said_in_words() -> None:
 
 
 def test_rows_stay_where_they_are_while_speeds_change() -> None:
-    """Below what is broken, rows stand by their names: the ninth before the tenth, a number without end last."""
+    """Below broken entries, rows are sorted by name: gpu-9 before gpu-10, and a very long number last."""
     workers = tuple(worker(number) for number in range(12))
     status = replace(large_fleet(), workers=(replace(worker(12), node="gpu-" + "9" * 5000), *workers))
     names = [row[1] for row in table(fleet_of(status), "worker")["rows"]]
@@ -66,7 +66,7 @@ def test_rows_stay_where_they_are_while_speeds_change() -> None:
 
 
 def test_chosen_stations_are_broken_then_shown_then_busy() -> None:
-    """The timeline keeps what it shows, and makes room for what breaks alone."""
+    """The timeline keeps its stations, and makes room only for stations that break."""
     status = large_fleet()
     first = chosen_stations(status)
     assert len(first) == STATIONS_MAX
@@ -77,7 +77,7 @@ def test_chosen_stations_are_broken_then_shown_then_busy() -> None:
 
 
 def test_the_timeline_is_the_history_of_the_chosen() -> None:
-    """A row has its station's state and slots, and its pieces within the window, with lane, ages and ending."""
+    """A row has the state and slots of its station, and the pieces within the window."""
     status = replace(large_fleet(), workers=(worker(10), worker(9)))
     history = History(
         {
@@ -98,7 +98,7 @@ def test_the_timeline_is_the_history_of_the_chosen() -> None:
 
 
 def test_a_very_large_fleet_is_told_in_few_words() -> None:
-    """Of 1,000 nodes and 10,000 jobs the document is of bounded size, with how many there are of everything."""
+    """With 1,000 nodes and 10,000 jobs, the document has a limited size, and still counts everything."""
     status = large_fleet(1000, 10_000)
     stations = chosen_stations(status)
     fleet = fleet_of(status, busy_history(stations), stations)
@@ -109,7 +109,7 @@ def test_a_very_large_fleet_is_told_in_few_words() -> None:
 
 
 def test_texts_are_one_line_redacted_and_bounded() -> None:
-    """Line breaks and escapes are made harmless, credentials are not shown, and a page-long reason is cut."""
+    """Line breaks and escape sequences are made harmless, credentials are removed, and very long reasons are cut."""
     text = "s3://key:secret@bucket/a\n\x1b[31m" + "x" * 10_000
     status = replace(EMPTY, jobs=(replace(job(WAITING), waits_for=text),), host=text)
     fleet = fleet_of(status)
@@ -120,7 +120,7 @@ def test_texts_are_one_line_redacted_and_bounded() -> None:
 
 
 def test_what_is_gone_stays_on_the_timeline_for_the_window() -> None:
-    """A worker that is gone leaves its row behind, below those that are there; one that came back has one row."""
+    """A worker that is gone keeps its row, below those of live workers; a worker that came back has one row."""
     ran = (PieceSeen("j", "segment 1", 0, 30.0, 20.0, "lost"),)
     long_ago = (PieceSeen("j", "segment 0", 0, WINDOW_S + 9.0, WINDOW_S + 1.0, "done"),)
     there = worker(9)

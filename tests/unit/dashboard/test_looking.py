@@ -1,4 +1,4 @@
-"""Looking at a fleet for those who have the page open."""
+"""Looks at a fleet for open pages."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ GONE = FleetUnavailable("the supervisor does not answer", "Wait.")
 
 
 class Time:
-    """A clock that runs only while somebody sleeps, for as long as ``step`` lets it."""
+    """A clock that runs only while a task sleeps, as far as ``step`` allows."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -42,21 +42,21 @@ class Time:
         self.now_s += seconds
 
     async def step(self) -> None:
-        """Let the sleeper wake up, and act."""
+        """Let the sleeper wake up and act."""
         steps, self._steps = self._steps, asyncio.Event()
         steps.set()
         await turns()
 
 
 async def turns() -> None:
-    """Let all that can run do so."""
+    """Run all tasks until they wait."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 @asynccontextmanager
 async def looking_at(fleet: FakeFleet) -> AsyncIterator[tuple[Callable[[], Awaitable[dict[str, Any]]], Time]]:
-    """Look at a fleet; yields a way to ask for the newest look, and the time."""
+    """Look at a fleet; yields a function that returns the newest data, and the clock."""
     time = Time()
     looking = Looking(fleet.desk, clock=time.clock, sleep=time.sleep)
     running = asyncio.create_task(looking.run())
@@ -75,7 +75,7 @@ async def looking_at(fleet: FakeFleet) -> AsyncIterator[tuple[Callable[[], Await
 
 
 async def test_a_fleet_is_left_alone_while_no_page_is_open() -> None:
-    """Without a page that is open, the fleet is asked nothing."""
+    """While no page is open, the fleet is not asked."""
     fleet = FakeFleet(large_fleet(3, 3))
     async with looking_at(fleet) as (data, time):
         assert fleet.asked == []
@@ -85,7 +85,7 @@ async def test_a_fleet_is_left_alone_while_no_page_is_open() -> None:
 
 
 async def test_many_pages_share_one_look() -> None:
-    """However many pages ask, a look is taken at most once in ``EVERY_S``, and what is fresh is answered at once."""
+    """However many pages ask, at most one look is taken in ``EVERY_S``; fresh data is returned at once."""
     fleet = FakeFleet(large_fleet(3, 3))
     async with looking_at(fleet) as (data, time):
         found = await asyncio.gather(*(data() for _ in range(50)))
@@ -98,7 +98,7 @@ async def test_many_pages_share_one_look() -> None:
 
 
 async def test_old_news_is_not_shown_where_newer_can_be_had() -> None:
-    """A page that is opened after a while sees how things stand now."""
+    """A page that is opened after a while gets the current state."""
     fleet = FakeFleet(large_fleet(3, 3))
     async with looking_at(fleet) as (data, time):
         await data()
@@ -128,7 +128,7 @@ UNSHOWABLE = replace(
     ],
 )
 async def test_what_cannot_be_shown_costs_its_look_alone(odd: Status | Exception, said: str) -> None:
-    """The page says why it sees nothing, and what it sees afterwards, over the same connection."""
+    """The page says why it shows nothing, and later shows the fleet over the same connection."""
     fleet = FakeFleet(odd)
     async with looking_at(fleet) as (data, time):
         assert (await data())["document"]["trouble"].startswith(said)
@@ -141,7 +141,7 @@ async def test_what_cannot_be_shown_costs_its_look_alone(odd: Status | Exception
 
 @pytest.mark.parametrize("lost", [GONE, NOT_UP, ODD, DEFECT])
 async def test_a_lost_fleet_is_looked_for_again(lost: Exception) -> None:
-    """When the connection breaks the page says so, and the fleet that comes back is shown."""
+    """If the connection breaks, the page says so; when the fleet can be reached again, it is shown."""
     fleet = FakeFleet(large_fleet(3, 3))
     async with looking_at(fleet) as (data, time):
         await data()
@@ -159,7 +159,7 @@ async def test_a_lost_fleet_is_looked_for_again(lost: Exception) -> None:
 
 @pytest.mark.parametrize("error", [ODD, DEFECT, GONE])
 async def test_a_watch_shows_any_error_and_looks_on(error: Exception) -> None:
-    """``top`` shows what is wrong with one look; only a connection that is gone ends it."""
+    """``top`` shows an error of one look and continues; only a lost connection ends it."""
     fleet = FakeFleet(error)
     async with fleet.desk() as ask:
         assert str(await look(ask)) == str(as_unavailable(error))

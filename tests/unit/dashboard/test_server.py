@@ -1,4 +1,4 @@
-"""The dashboard's socket: what goes over it, and who may listen where."""
+"""The socket of the dashboard: what is sent over it, and who may listen on which address."""
 
 import asyncio
 import json
@@ -25,11 +25,11 @@ from codecfleet.errors import FleetUnavailable, UsageError
 
 from .hostile_fleet import FakeFleet, hostile_status
 
-TOKEN = "s3cret-token"  # noqa: S105 - a test's own
+TOKEN = "s3cret-token"  # noqa: S105 - a value of this test
 
 
 class LookingAtMuch(Looking):
-    """Its answer is more than a socket holds."""
+    """The answer is larger than what a socket holds."""
 
     async def data(self) -> bytes:
         """Return 32 MiB."""
@@ -38,7 +38,7 @@ class LookingAtMuch(Looking):
 
 @asynccontextmanager
 async def served(gate: Gate | None = None, kind: type[Looking] = Looking, send_s: float = SEND_S) -> AsyncIterator[int]:
-    """Serve a hostile fleet on a free port, which is yielded."""
+    """Serve a hostile fleet on a free port, and yield the port."""
     bound = listening_socket("127.0.0.1", 0)
     ready = asyncio.Event()
     looking = kind(FakeFleet(hostile_status()).desk)
@@ -54,7 +54,7 @@ async def served(gate: Gate | None = None, kind: type[Looking] = Looking, send_s
 
 
 async def sent(port: int, head: str, host: str = "localhost") -> tuple[int, dict[str, str], bytes]:
-    """Send a request's head, and return the answer's status, headers and body."""
+    """Send the head of a request, and return the answer's status, headers and body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{head}\r\nHost: {host}:{port}\r\n\r\n".encode())
     answer = await reader.read()
@@ -65,7 +65,7 @@ async def sent(port: int, head: str, host: str = "localhost") -> tuple[int, dict
 
 
 async def test_page_and_data() -> None:
-    """Page and data come whole, HEAD has GET's headers alone, and clients that hung up before do no harm."""
+    """Page and data arrive whole, HEAD gets only GET's headers, and clients that hung up do no harm."""
     async with served() as port:
         for beginning in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -83,7 +83,7 @@ async def test_page_and_data() -> None:
 
 
 async def test_the_token_is_asked_for() -> None:
-    """Over the socket as in the rules: without it 401, with it 200, and it is not in the answer."""
+    """Without the token the status is 401, with it 200; the token is not in the answer."""
     async with served(Gate(TOKEN)) as port:
         assert (await sent(port, "GET /fleet.json HTTP/1.1"))[0] == 401
         right = await sent(port, f"GET /fleet.json HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "fleet.example")
@@ -105,13 +105,13 @@ MUCH = "x" * (LINGER_MAX // 2)
     ],
 )
 async def test_a_refusal_arrives_however_much_was_sent(head: str, status: int) -> None:
-    """What is not read of a request does not reset the connection before its answer is read."""
+    """Unread bytes of a request do not reset the connection before the client has read the answer."""
     async with served() as port:
         assert (await sent(port, head))[0] == status
 
 
 async def test_who_sends_without_end_is_cut_off() -> None:
-    """What is read and dropped after an answer is bounded."""
+    """How much the server reads and discards after an answer is limited."""
     async with served() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
 
@@ -132,7 +132,7 @@ async def filled(port: int) -> list[Connection]:
     """Open as many connections as are served, and return them once the next one is refused."""
     waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
     while (answer := await sent(port, f"GET / HTTP/1.1\r\nX: {MUCH}"))[0] != 503:
-        pass  # the server has not taken all of them yet
+        pass  # the server has not accepted all of them yet
     assert answer[1]["Retry-After"]
     return waiting
 
@@ -147,12 +147,13 @@ async def closed(connection: Connection) -> None:
 
 
 async def test_connections_are_bounded_and_those_that_are_turned_away_too() -> None:
-    """Beyond ``CONNECTIONS_MAX`` others are told so at once, and cut beyond as many; they take no place of others."""
+    """Beyond ``CONNECTIONS_MAX``, further connections are refused at once, and even more are cut off."""
     async with served() as port:
         waiting = await filled(port)
         refused: list[Connection] = []
         line = b"HTTP"
-        while line.startswith(b"HTTP"):  # each is read out for a while, and takes a place among those that are refused
+        # each refused connection is read for a while, and takes one of the places for refusals
+        while line.startswith(b"HTTP"):
             refused.append(await asyncio.open_connection("127.0.0.1", port))
             line = b""
             with suppress(ConnectionError):
@@ -166,7 +167,7 @@ async def test_connections_are_bounded_and_those_that_are_turned_away_too() -> N
 
 
 async def test_an_answer_that_is_not_taken_in_time_is_given_up() -> None:
-    """Its connection and memory are released; the rest is never sent."""
+    """If a client does not read its answer, the connection is closed and its memory released."""
     async with served(kind=LookingAtMuch, send_s=0.0) as port:
         status, headers, body = await sent(port, "GET /fleet.json HTTP/1.1")
         assert status == 200
@@ -174,12 +175,12 @@ async def test_an_answer_that_is_not_taken_in_time_is_given_up() -> None:
 
 
 async def test_its_end_ends_connections() -> None:
-    """One on which nothing was asked yet does not outlive it, and nothing is said of that."""
+    """A connection without a request ends with the server, and nothing is logged about it."""
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
     async with served() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await sent(port, "GET / HTTP/1.1")  # came later, and was answered: the other is served by now
+        await sent(port, "GET / HTTP/1.1")  # this later connection was answered, so the first one is being served
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert await reader.read() == b""
     assert complaints == []
@@ -187,7 +188,7 @@ async def test_its_end_ends_connections() -> None:
 
 
 async def test_a_fleet_out_of_reach_is_not_served() -> None:
-    """The error of the fleet ends it before anything is answered."""
+    """An error of the fleet ends the server before it answers any request."""
     fleet = FakeFleet(None)
     fleet.lost = FleetUnavailable("no Ray answers at head:1", "Check.")
     with listening_socket("127.0.0.1", 0) as bound, pytest.raises(FleetUnavailable, match="no Ray answers"):
@@ -195,13 +196,13 @@ async def test_a_fleet_out_of_reach_is_not_served() -> None:
 
 
 def test_elsewhere_than_on_loopback_the_token_is_asked_for() -> None:
-    """On loopback there is none unless it is wished; on every other address it is asked for, or nothing starts."""
+    """On loopback the token is required only on request; on other addresses always, or the server does not start."""
     with listening_socket("127.0.0.1", 0) as bound:
         assert gate_for(bound, TOKEN, asks_token=False) == Gate()
         assert gate_for(bound, TOKEN, asks_token=True) == Gate(TOKEN)
         with pytest.raises(UsageError, match="--ask-token requires the cluster's token, but there is none"):
             gate_for(bound, "", asks_token=True)
-    with listening_socket("0.0.0.0", 0) as bound:  # noqa: S104 - it is what is refused
+    with listening_socket("0.0.0.0", 0) as bound:  # noqa: S104 - the address to be refused
         assert gate_for(bound, TOKEN, asks_token=False) == Gate(TOKEN)
         assert url_of(bound) == f"http://{socket.gethostname()}:{bound.getsockname()[1]}/"
         with pytest.raises(UsageError, match=r"0\.0\.0\.0 can be reached from elsewhere"):
@@ -209,7 +210,7 @@ def test_elsewhere_than_on_loopback_the_token_is_asked_for() -> None:
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:
-    """A taken port and a host that is not here are usage errors which say what to give."""
+    """A port in use, and a host that is no address of this machine, are usage errors with the next step."""
     with listening_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Builders of groups, work and nodes for the autoscaler's tests."""
+"""Builders of groups, work and nodes for tests of the autoscaler."""
 
 from decimal import Decimal
 
@@ -52,7 +52,7 @@ def work(
     segment_frames: int = 100,
     **fps: float,
 ) -> JobWork:
-    """Return a job's work; the keywords are its frames a second on a node of each group."""
+    """Return a job's work; the keywords are the frames a second of a node of each group."""
     return JobWork(
         job=job,
         frames=frames,
@@ -67,6 +67,6 @@ def work(
 
 
 def node(name: str, of: str = "a", *, idle_since_s: float | None = None, leaves: bool = False) -> NodeSeen:
-    """Return a running node: busy, or idle since ``idle_since_s``."""
+    """Return a running node, which is busy unless ``idle_since_s`` is given."""
     leases = 0 if idle_since_s is not None else 1
     return NodeSeen(node=name, group=of, leases=leases, idle_since_s=idle_since_s, is_leaving=leaves)

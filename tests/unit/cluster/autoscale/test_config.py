@@ -1,4 +1,4 @@
-"""Autoscaling files: what they may contain, and what is refused."""
+"""Autoscaling files: valid content, and refused content."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -21,14 +21,14 @@ A, B = (GROUP.format(name=name) for name in "ab")
 
 
 def load(folder: Path, text: str) -> AutoscaleConfig:
-    """Return the configuration in a file with this text."""
+    """Return the configuration from a file with this text."""
     file = folder / "autoscale.toml"
     file.write_text(text, encoding="utf-8")
     return load_autoscale(file)
 
 
 def test_example_describes_the_groups_of_the_launcher(repository: Path, tmp_path: Path) -> None:
-    """The example is valid; prices are exact, and each group offers Ray its cores and a GPU for each device."""
+    """The example is valid. Prices are exact, and a group offers Ray the cores of a node and one GPU per device."""
     exact = load(tmp_path, A)
     assert exact.groups[0].price_per_hour == Decimal("0.1000000000000000055")
     config = load_autoscale(repository / "configs" / "autoscale.toml")
@@ -41,7 +41,7 @@ def test_example_describes_the_groups_of_the_launcher(repository: Path, tmp_path
 
 
 def test_nodes_of_a_group_share_no_device_names(repository: Path) -> None:
-    """The nodes of a group have distinct device names, so that a plan can be placed on them."""
+    """The nodes of a group have distinct device names, so that plans can be placed on them."""
     group = load_autoscale(repository / "configs" / "autoscale.toml").groups[4]
     devices = [device.device for node in nodes_of(group, 3) for device in node.devices]
     assert len(set(devices)) == len(devices) == 27
@@ -67,7 +67,7 @@ def test_nodes_of_a_group_share_no_device_names(repository: Path) -> None:
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """Unknown keys, ambiguous groups, impossible limits and wrong labels are one-line errors."""
+    """Unknown keys, ambiguous groups, impossible limits and wrong labels each cause an error in one line."""
     with pytest.raises(UsageError) as refused:
         load(tmp_path, text)
     assert message in str(refused.value).lower() or message in str(refused.value)

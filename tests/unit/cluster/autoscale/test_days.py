@@ -1,4 +1,4 @@
-"""Simulated hours of arrivals: jobs finish, limits hold, no group flaps, and the cost stays near the least."""
+"""Simulated hours of arriving jobs: jobs finish, limits hold, no group flaps, and the cost stays near the least."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -46,7 +46,7 @@ def clusters(draw: st.DrawFn) -> AutoscaleConfig:
 
 
 def arrivals(most: int, files: Sequence[int] = (1,)) -> st.SearchStrategy[list[Arrival]]:
-    """Draw jobs over some hours: single or in bursts, small or large, some with a promised time, some of batches."""
+    """Draw jobs over some hours: single jobs, bursts and batches, small and large, some with a promised time."""
     one = st.builds(
         Arrival,
         at_s=st.integers(0, 12_000).map(float) | st.sampled_from([100.0, 4000.0]),
@@ -60,12 +60,12 @@ def arrivals(most: int, files: Sequence[int] = (1,)) -> st.SearchStrategy[list[A
 
 
 def _stays(groups: AutoscaleConfig, day: Day) -> float:
-    """Return what the nodes of ``nodes_min`` cost over a day."""
+    """Return the cost of ``nodes_min`` nodes over a day."""
     return sum(each.nodes_min * each.price_per_s for each in groups.groups) * day.ended_s
 
 
 def _cost_alone(groups: AutoscaleConfig, arrival: Arrival) -> float:
-    """Return what a job costs alone: by its first plan plus all waits, or more if later looks add nodes."""
+    """Return what a job costs alone: by its first plan with all waits, or more if later looks add nodes."""
     day = Cluster(groups, KINDS, LOOK_S).run([arrival], PATIENCE_S)
     return max(_planned_cost(groups, arrival), day.cost - _stays(groups, day))
 
@@ -93,7 +93,7 @@ def _planned_cost(groups: AutoscaleConfig, arrival: Arrival) -> float:
 
 
 def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> None:
-    """Check what holds on every day: every job ends, limits hold, no group flaps, and only ``nodes_min`` are left."""
+    """Check the rules of every day: all jobs end, limits hold, no group flaps, only ``nodes_min`` nodes are left."""
     assert day.broken == []
     assert len(day.finished) == sum(job.files for job in jobs)
     for each in groups.groups:
@@ -118,14 +118,14 @@ def check_rules(day: Day, groups: AutoscaleConfig, jobs: Sequence[Arrival]) -> N
     jobs=[Arrival(100.0, "software", segments=27, segment_frames=1000)],
 )
 def test_any_arrivals_keep_the_rules(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
-    """Whatever arrives, every job ends, no limit is exceeded, no busy node ends, and no group flaps."""
+    """Whatever jobs arrive, every job ends, no limit is exceeded, no busy node ends, and no group flaps."""
     day = Cluster(groups, KINDS, LOOK_S).run(jobs, PATIENCE_S)
     check_rules(day, groups, jobs)
 
 
 @settings(deadline=None, max_examples=15)
 @given(groups=clusters(), jobs=arrivals(8))
-@example(  # the requested cpu node makes the job possible on time, so the second look adds a decoder node
+@example(  # with the requested cpu node, the job can be on time, so the second look adds a decoder node
     groups=config(
         group("cpu", "0.25", start_s=20.0, nodes_max=1),
         group("decoder", "9.00", start_s=20.0, nodes_max=1),
@@ -138,14 +138,14 @@ def test_any_arrivals_keep_the_rules(groups: AutoscaleConfig, jobs: list[Arrival
     jobs=[Arrival(100.0, "anywhere", segments=21, segment_frames=250, within_s=60.0)],
 )
 def test_shared_cluster_costs_no_more_than_one_for_each_job(groups: AutoscaleConfig, jobs: list[Arrival]) -> None:
-    """Jobs cost at least their frames on full nodes, and at most twice what each would cost on separate nodes."""
+    """Jobs cost at least their frames on full nodes, and at most twice as much as on separate nodes."""
     day = Cluster(groups, KINDS, LOOK_S).run(jobs, PATIENCE_S)
     assert day.cost >= least_cost(groups, KINDS, jobs) * (1 - 1e-9)
     assert day.cost <= _stays(groups, day) + SHARED_MOST * sum(_cost_alone(groups, job) for job in jobs)
 
 
 def test_a_batch_gets_nodes_for_its_waiting_files() -> None:
-    """A batch gets as many nodes as its files in flight can fill, or one node if it does not report waiting files."""
+    """A batch that reports waiting files gets as many nodes as its files can fill; any other batch gets one node."""
     groups = config(group("cpu", nodes_max=100), finish_within_s=3600.0)
     kinds = {"software": Kind({"cpu": 100.0}, {"cpu": 16})}
     batch = [Arrival(0.0, "software", segments=12, segment_frames=1000, files=400)]
@@ -170,7 +170,7 @@ NAMES = ("even", "daily wave", "bursts", "one batch", "files of a batch", "trick
 
 @pytest.mark.parametrize("name", NAMES)
 def test_day_ends_within_the_rules(name: str) -> None:
-    """Arrivals that are even, in a wave, in bursts, all at once or slow all finish, and no group flaps."""
+    """Jobs that arrive evenly, in waves, in bursts, all at once or slowly all finish, and no group flaps."""
     groups = config(group("cpu", "1.00"), group("decoder", "1.50"), group("encoder", "2.00"), finish_within_s=3600.0)
     day, jobs = _day(name, groups, 48, 6)
     check_rules(day, groups, jobs)
@@ -179,7 +179,7 @@ def test_day_ends_within_the_rules(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_day_on_a_thousand_nodes_costs_little_more_than_the_least(name: str) -> None:
-    """A day on up to 1,000 nodes costs at most 1.6 times the least possible; a trickle pays for whole nodes."""
+    """A day on up to 1,000 nodes costs at most 1.6 times the least, unless only a few jobs arrive."""
     groups = config(
         group("cpu", "1.00", nodes_max=500),
         group("decoder", "1.50", nodes_max=200),

@@ -1,4 +1,4 @@
-"""How many nodes each group should have, which nodes end, and the reasons."""
+"""How many nodes each group should have, which nodes end, and for which reasons."""
 
 from dataclasses import replace
 from math import inf
@@ -18,10 +18,10 @@ def wanted(decision: Decision) -> dict[str, int]:
 
 
 def test_the_cheapest_group_that_finishes_on_time_is_chosen() -> None:
-    """New nodes come from the group with the cheapest frames, as many as finish the work on time."""
+    """New nodes come from the group with the cheapest frames, and are just enough to finish the work on time."""
     groups = config(group("a", "1.00"), group("b", "3.00"))
     found = decide(groups, [work(a=50.0, b=100.0)], [], None, 0.0)
-    # 90,000 frames at 50 a second are 1,800 node-seconds; a node has 90 % of 1,000 s, less 100 s of start: 800 s.
+    # 90,000 frames at 50 a second take 1,800 node-seconds. A node provides 90 % of 1,000 s, less 100 s of start: 800 s.
     assert wanted(found) == {"a": 3, "b": 0}
     assert found.size("a").reason == (
         "3 more for 1 job, to end within 17 min: a million frames cost 5.56 on a; 8.33 on b"
@@ -29,7 +29,7 @@ def test_the_cheapest_group_that_finishes_on_time_is_chosen() -> None:
 
 
 def test_a_short_clip_has_a_plain_reason() -> None:
-    """If a node's start takes longer than the work, the reason compares starts; a node no longer needed is reported."""
+    """If a node takes longer to start than the work takes, the reason compares start costs."""
     groups = config(group("a", "1.00"), group("b", "3.00"))
     clip = work(a=50.0, b=1000.0, frames=100, at_once=1)
     found = decide(groups, [clip], [], None, 0.0)
@@ -59,13 +59,13 @@ def test_a_short_clip_has_a_plain_reason() -> None:
             {"a": 2, "b": 1},
             "",
         ),
-        (  # work without a promised time waits rather than cost more than twice the least
+        (  # work without a promised time waits rather than costing more than twice the least
             [group("a", "1.00", nodes_max=2), group("b", "9.00")],
             work(a=50.0, b=100.0, frames=900_000),
             {"a": 2, "b": 0},
             "the limits allow no more nodes",
         ),
-        (  # late work gets the nodes that end it soon after they can start
+        (  # late work gets nodes that end it soon after they can start
             [group("a", nodes_max=100)],
             work(a=50.0, due_s=10.0, is_promised=True),
             {"a": 30},
@@ -76,7 +76,7 @@ def test_a_short_clip_has_a_plain_reason() -> None:
     ],
 )
 def test_groups_by_price_limit_and_time(groups: list[Group], job: JobWork, found: dict[str, int], late: str) -> None:
-    """Nodes come of the cheapest group that may and can end the work in time; a forecast says why work is late."""
+    """New nodes are of the cheapest group that can end the work in time; otherwise a forecast says why not."""
     decision = decide(config(*groups), [job], [], None, 0.0)
     (forecast,) = decision.forecasts
     assert wanted(decision) == found
@@ -85,7 +85,7 @@ def test_groups_by_price_limit_and_time(groups: list[Group], job: JobWork, found
 
 
 def test_later_work_is_served_last_and_requested_once() -> None:
-    """A late job gets its nodes before a batch's waiting jobs; nodes already starting are not requested again."""
+    """A late job gets nodes before a batch's waiting jobs; nodes that already start are not requested again."""
     groups = config(group("a", "1.00", nodes_max=3))
     later = replace(work("later", a=50.0, frames=900_000, at_once=20), is_later=True)
     late = work("late", a=50.0, frames=90_000, due_s=2000.0)
@@ -101,13 +101,13 @@ def test_later_work_is_served_last_and_requested_once() -> None:
 @pytest.mark.parametrize(
     ("fast", "is_promised"),
     [
-        (group("fast", "90.00", start_s=20.0), False),  # too costly for work without a promised time
+        (group("fast", "90.00", start_s=20.0), False),  # costs too much for work without a promised time
         (group("fast", "1.00", start_s=20.0, nodes_max=0), True),
         (group("fast", "51.00", start_s=20.0), True),  # above the limit for all groups
     ],
 )
 def test_a_fast_group_that_cannot_serve_a_job_does_not_hide_a_slow_one(fast: Group, *, is_promised: bool) -> None:
-    """A late job gets nodes of a slow group if the limits or the cost rule out a faster one."""
+    """A late job gets nodes of a slow group if the limits or the cost exclude a faster group."""
     groups = config(group("slow", "1.00", start_s=400.0), fast, price="50.00")
     late = work(slow=100.0, fast=400.0, segment_frames=1600, at_once=10, due_s=300.0, is_promised=is_promised)
     found = decide(groups, [late], [], None, 0.0)
@@ -117,7 +117,7 @@ def test_a_fast_group_that_cannot_serve_a_job_does_not_hide_a_slow_one(fast: Gro
 
 @pytest.mark.parametrize(("nodes_max", "price"), [(0, None), (10, "9.50"), (10, "10.50")])
 def test_a_group_without_nodes_makes_no_other_too_costly(nodes_max: int, price: str | None) -> None:
-    """Work without a promised time does not wait for a cheap group whose limits allow no node."""
+    """Work without a promised time does not wait for a cheap group that may have no node."""
     groups = config(
         group("cheap", "10.00", nodes_max=nodes_max), group("dear", "1.00"), group("kept", nodes_min=1), price=price
     )
@@ -126,7 +126,7 @@ def test_a_group_without_nodes_makes_no_other_too_costly(nodes_max: int, price: 
 
 
 def test_starting_nodes_are_kept_for_long_segments() -> None:
-    """A late promised job keeps its only possible node while it starts, even if a segment takes longer than that."""
+    """A late promised job keeps its only possible node while the node starts, however long a segment takes."""
     groups = config(group("a", start_s=120.0, nodes_max=1), turn_s=60.0)
     late = work(a=20.0, segment_frames=1600, frames=4800, at_once=3, due_s=60.0, is_promised=True)
     last = None
@@ -136,7 +136,7 @@ def test_starting_nodes_are_kept_for_long_segments() -> None:
 
 
 def test_nodes_that_are_there_are_used_first() -> None:
-    """Nodes that are there, or are to come, count: the same work asks for them once."""
+    """Running and requested nodes count, so the same work requests them only once."""
     groups, jobs = config(group("a")), [work(a=50.0)]
     first = decide(groups, jobs, [], None, 0.0)
     again = decide(groups, jobs, [], first, 10.0)
@@ -147,7 +147,7 @@ def test_nodes_that_are_there_are_used_first() -> None:
 
 
 def test_the_least_number_is_always_wanted() -> None:
-    """``nodes_min`` nodes are wanted even without work, and replaced when lost."""
+    """Even without work, ``nodes_min`` nodes are wanted, and replaced if they are lost."""
     groups = config(group("a", nodes_min=2))
     first = decide(groups, [], [], None, 0.0)
     lost = decide(groups, [], [node("n", idle_since_s=100.0)], first, 1000.0)
@@ -156,7 +156,7 @@ def test_the_least_number_is_always_wanted() -> None:
 
 
 def test_an_idle_node_ends_after_its_time() -> None:
-    """A node ends after it was idle for ``idle_s``, not earlier."""
+    """A node ends once it has been idle for ``idle_s``, not earlier."""
     groups = config(group("a"))
     before = decide(groups, [], [node("n", idle_since_s=0.0)], None, 299.0)
     after = decide(groups, [], [node("n", idle_since_s=0.0)], before, 300.0)
@@ -166,13 +166,13 @@ def test_an_idle_node_ends_after_its_time() -> None:
 
 
 def test_an_idle_node_stays_while_work_needs_it() -> None:
-    """A node that was idle for long stays if the remaining work needs it."""
+    """A node stays despite a long idle time if the remaining work needs it."""
     found = decide(config(group("a")), [work(a=50.0, due_s=6000.0)], [node("n", idle_since_s=0.0)], None, 5000.0)
     assert found.drain == ()
 
 
 def test_a_group_whose_nodes_do_not_arrive_is_closed() -> None:
-    """A group whose requested nodes do not arrive is closed for a while, and another group takes over."""
+    """A group whose requested nodes do not arrive is closed for a while; another group takes over."""
     groups, jobs = config(group("a", "1.00"), group("b", "9.00")), [work(a=50.0, b=100.0, due_s=3000.0)]
     last = decide(groups, jobs, [], None, 0.0)
     for now_s in range(10, 371, 10):
@@ -191,7 +191,7 @@ def test_pending_nodes_are_cancelled_when_the_work_is_gone() -> None:
 
 
 def test_a_few_segments_do_not_keep_many_nodes() -> None:
-    """If the remaining segments fill fewer nodes for a while, the others get no new work, and end once idle."""
+    """If the remaining segments fill fewer nodes for a while, the surplus nodes get no new work and end once idle."""
     groups = config(group("a"))
     nodes = [node(f"n{number}") for number in range(4)]
     small = [work(a=50.0, frames=1000, at_once=10, due_s=9000.0)]

@@ -1,4 +1,4 @@
-"""The later demands that a client reports for its batches."""
+"""The later demands that a client reports for batches."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from codecfleet.cluster.placement.model.demand import EncoderChoice, EncoderKind
 
 
 def test_a_later_demand_looks_like_a_job() -> None:
-    """It copies a job of the batch with an open encoder, once that job has a demand and until nothing waits."""
+    """A later demand resembles a job of the batch, but with an open encoder, and is reported until nothing waits."""
     kind = EncoderKind("nvenc", "ada", "580")
     demand = replace(plain_demand("job", 3), segments=(250, 300, 120), encoder=EncoderChoice.NVENC)
     demand = replace(demand, renditions=(replace(demand.renditions[0], kind=kind),))
@@ -22,7 +22,7 @@ def test_a_later_demand_looks_like_a_job() -> None:
 
 
 def test_a_finished_job_represents_those_that_follow() -> None:
-    """The last job's demand is used between two jobs, and replaced by the next job's."""
+    """Between two jobs, the demand of the last job is used; the demand of the next job replaces it."""
     later = LaterDemands()
     later.set("batch", LaterDemand("first", 30, 9000))
     (before,) = later.reported({"first": plain_demand("first", 3)}, None)
@@ -33,7 +33,7 @@ def test_a_finished_job_represents_those_that_follow() -> None:
 
 
 def test_a_limited_fleet_requests_no_more_than_its_slots() -> None:
-    """A later demand asks for at most as many workers as the client may use."""
+    """A later demand requests at most as many workers as the client may use."""
     later = LaterDemands()
     later.set("batch", LaterDemand("job", 30, 9000))
     assert [each.workers_max for each in later.reported({"job": plain_demand("job", 3)}, 2)] == [2]

@@ -1,4 +1,4 @@
-"""The speed of a group's nodes for a job, and the choice of its encoder."""
+"""The speed of a group's nodes for a job, and the choice of the job's encoder."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +20,7 @@ def _config(repository: Path) -> AutoscaleConfig:
 
 
 class Placer:
-    """Places at documented rates, and counts the calls."""
+    """Places jobs at documented rates, and counts the calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +34,7 @@ class Placer:
 
 
 def film(segments: int = 400, *, encoder: EncoderChoice = EncoderChoice.SOFTWARE) -> Demand:
-    """Return a job from H.264 to HEVC in 1080p."""
+    """Return a job that transcodes 1080p from H.264 to HEVC."""
     track = Rendition(case=CodecCase(MediaCodec.HEVC, Direction.ENCODE), width=1920, height=1080, software="libx265")
     return Demand(
         job="film",
@@ -48,7 +48,7 @@ def film(segments: int = 400, *, encoder: EncoderChoice = EncoderChoice.SOFTWARE
 
 
 def test_gpu_that_cannot_encode_counts_as_its_cores(config: AutoscaleConfig) -> None:
-    """Eight H100s have no NVENC: a software job gets what 192 cores encode, an NVENC job nothing."""
+    """Eight H100s have no NVENC, so a software job gets what 192 cores encode, and an NVENC job gets nothing."""
     speeds = Speeds(config, Placer().place)
     soft = speeds.work_of(film(), 0.0, 0.0)
     assert 5 < soft.fps["p5"] / soft.fps["cpu"] < 7
@@ -59,7 +59,7 @@ def test_gpu_that_cannot_encode_counts_as_its_cores(config: AutoscaleConfig) -> 
 
 
 def test_speeds_are_computed_once_a_minute(config: AutoscaleConfig) -> None:
-    """Jobs of a kind share speeds for a minute, so a thousand jobs cost one placement."""
+    """Jobs of the same kind share speeds for a minute, so a thousand jobs cost one placement."""
     placer = Placer()
     speeds = Speeds(config, placer.place)
     for number in range(100):
@@ -70,7 +70,7 @@ def test_speeds_are_computed_once_a_minute(config: AutoscaleConfig) -> None:
 
 
 def test_time_that_a_user_gives_counts(config: AutoscaleConfig) -> None:
-    """A job is due in its promised time since it was first seen, else in the configuration's."""
+    """A job is due after its promised time, counted from the first look; without one, after the configured time."""
     speeds = Speeds(config, Placer().place)
     own = speeds.work_of(replace(film(), finish_within_s=Fraction(600)), 100.0, 150.0)
     assert (own.due_s, own.is_promised) == (700.0, True)
@@ -78,7 +78,7 @@ def test_time_that_a_user_gives_counts(config: AutoscaleConfig) -> None:
 
 
 def test_a_running_segment_counts_as_half_done(config: AutoscaleConfig) -> None:
-    """With 100 of 400 segments running, 300 wait, and an eighth of the frames counts as done."""
+    """If 100 of 400 segments run, 300 wait, and an eighth of the frames counts as done."""
     found = Speeds(config, Placer().place).work_of(film(400), 0.0, 0.0, running=100)
     assert (found.frames, found.waiting, found.at_once) == (87_500, 300, 400)
 
@@ -95,7 +95,7 @@ def test_cheapest_encoder_in_time_is_chosen(config: AutoscaleConfig) -> None:
 
 
 def test_software_is_chosen_if_gpus_start_too_late(config: AutoscaleConfig) -> None:
-    """With less time than a GPU node's start, software is chosen because it is the least late."""
+    """If a GPU node would start too late, software is chosen because it is the least late."""
     speeds = Speeds(config, Placer().place)
     wanted = replace(film(40, encoder=EncoderChoice.AUTO), finish_within_s=Fraction(260))
     found = choose(config, speeds, wanted, (), nodes=(), last=None, now_s=0.0)
@@ -104,7 +104,7 @@ def test_software_is_chosen_if_gpus_start_too_late(config: AutoscaleConfig) -> N
 
 
 def test_later_work_is_like_the_jobs_of_its_batch(config: AutoscaleConfig) -> None:
-    """It is as fast as one of them, is due a job's time from now, and is served after jobs' requests."""
+    """Later work has the speed of a job of its batch, is due after a job's time, and is served last."""
     speeds = Speeds(config, Placer().place)
     told = replace(film(1), frames_total=5_000_000, workers_max=96, finish_within_s=Fraction(60))
     work, one = speeds.later_work(told, 500.0), speeds.work_of(film(1), 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Groups of vGPU machines grow only as far as the cluster's hosts can create vGPUs of their type."""
+"""Groups of vGPU machines grow only as far as the cluster's hosts can create vGPUs of the right type."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def guests(vgpus: int = 1, **changes: int) -> Group:
 def limited(
     *groups: Group, rooms: dict[str, int] | None, up: int = 0, wanted: int = 0
 ) -> tuple[AutoscaleConfig, tuple[NodeSeen, ...]]:
-    """Return the limited configuration with ``up`` running guests; ``wanted`` were requested."""
+    """Return the limited configuration with ``up`` running and ``wanted`` requested guests."""
     nodes = tuple(NodeSeen(node=f"g{number}", group="guests") for number in range(up))
     last = Decision(sizes=(GroupSize(group="guests", wanted=wanted),))
     return with_vgpu_rooms(config(*groups), nodes, last, rooms), nodes
@@ -39,7 +39,7 @@ def limited(
         ({TYPE.removeprefix("NVIDIA "): 2}, 3, 3, 5),
         ({}, 3, 3, 3),
         ({}, 0, 0, 0),
-        ({}, 1, 3, 3),  # two were requested, and may have their vGPUs already
+        ({}, 1, 3, 3),  # two were requested and may already have vGPUs
         ({TYPE.removeprefix("NVIDIA "): 99}, 0, 0, 10),
         (None, 0, 0, 10),
     ],
@@ -47,19 +47,19 @@ def limited(
 def test_a_group_grows_as_far_as_its_hosts_have_room(
     rooms: dict[str, int] | None, up: int, wanted: int, most: int
 ) -> None:
-    """Running and requested nodes stay; without a host in the cluster there is no limit."""
+    """Running and requested nodes stay. Without a host in the cluster, there is no limit."""
     found, _ = limited(guests(), group("cores"), rooms=rooms, up=up, wanted=wanted)
     assert [each.nodes_max for each in found.groups] == [most, 10]
 
 
 def test_a_machine_with_two_vgpus_needs_room_for_both() -> None:
-    """Room for three more vGPUs is room for one more such machine."""
+    """Room for three more vGPUs is room for only one more machine with two vGPUs."""
     found, _ = limited(guests(2), rooms={"L40S-12Q": 3})
     assert found.groups[0].nodes_max == 1
 
 
 def test_the_reason_names_the_missing_vgpus() -> None:
-    """The group grows to what the hosts can create; then its reason says what is missing."""
+    """The group grows as far as the hosts can create vGPUs; then the reason names the missing type."""
     roomy, nodes = limited(guests(), rooms={"L40S-12Q": 2})
     decided = decide(roomy, [work(guests=10.0)], nodes, None, 0.0)
     assert decided.size("guests").wanted == 2

@@ -1,4 +1,4 @@
-"""The matrix of codecs: hardware before software, and trials before the driver's answers."""
+"""The matrix of codecs: hardware comes before software, and trials before the driver's answers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,19 +20,19 @@ HEVC_10 = (MediaCodec.HEVC, "4:2:0", 10)
 
 
 def cells(*trials: Trial) -> tuple[Cell, Cell]:
-    """Return who decodes and who encodes HEVC in 10 bits."""
+    """Return what decodes and what encodes 10-bit HEVC."""
     return capability_matrix(trials)[HEVC_10]
 
 
 def test_hardware_goes_before_software() -> None:
-    """The engine is named if it works, else the processor."""
+    """The engine is named if it works, otherwise the processor."""
     assert cells(trial(Engine.CPU), trial(Engine.NVDEC))[0] == Cell(CodecSupport.HARDWARE, How.TRIED)
     assert cells(trial(Engine.CPU), trial(Engine.NVDEC, works=False))[0] == Cell(CodecSupport.SOFTWARE, How.TRIED)
     assert cells(trial(Engine.NVDEC, works=False))[0].way is CodecSupport.NONE
 
 
 def test_what_was_not_tried_is_marked() -> None:
-    """A decoder that was not tried is a question mark; an encoder that no engine offers is a no."""
+    """A decoder that was not tried is a question mark; an encoder that no engine has is a "no"."""
     decode, encode = cells()
     assert (decode.way, encode.way) == (CodecSupport.UNTRIED, CodecSupport.NONE)
     asked, tried = cells(trial(Engine.NVDEC, how=How.ASKED)), cells(trial(Engine.NVDEC))
@@ -42,11 +42,11 @@ def test_what_was_not_tried_is_marked() -> None:
 
 @given(st.lists(st.builds(trial, st.sampled_from(Engine), works=st.booleans(), how=st.sampled_from(How)), max_size=6))
 def test_the_order_of_trials_does_not_matter(trials: list[Trial]) -> None:
-    """The answer depends on what was found, not on which device was asked first."""
+    """The answer depends on the results, not on which device was queried first."""
     assert ways(trials) == ways(reversed(trials))
 
 
 def test_every_sample_format_has_its_row() -> None:
-    """An unknown machine has a row for every sample format too, in a fixed order."""
+    """Even an unknown machine has a row for every sample format, in a fixed order."""
     assert capability_matrix([]).keys() == {(s.codec, s.chroma, s.bit_depth) for s in SAMPLES}
     assert list(capability_matrix([])) == list(capability_matrix(documented_software_trials()))

@@ -1,4 +1,4 @@
-"""Each fault of a machine by itself, with its weight, cause and fix: tests/golden/findings.txt."""
+"""Each fault of a machine alone, with weight, cause and fix: tests/golden/findings.txt."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -51,23 +51,23 @@ def with_health(report: NodeReport, number: int = 0, **changes: Any) -> NodeRepo
 
 
 def cuda(**changes: Any) -> CudaReport:
-    """Return a CUDA driver that works, without a libcuda that any process loads, but for the changes."""
+    """Return a CUDA driver that works, except for the ``changes``; no process loads its libcuda."""
     return cuda_reports.report(**{"library": ABSENT, "devices": (), "codec_libraries": {}, **changes})
 
 
 def of(engine: Engine) -> Callable[[Trial], bool]:
-    """Return what picks an engine's trials."""
+    """Return a function that picks the trials of an engine."""
     return lambda trial: trial.engine is engine
 
 
 def hevc_10(trial: Trial) -> bool:
-    """Pick one case of NVDEC."""
+    """Pick a single case of NVDEC."""
     case = trial.case
     return (case.codec, case.bit_depth, case.chroma, trial.engine) == (MediaCodec.HEVC, 10, "4:2:0", Engine.NVDEC)
 
 
 def with_trials(report: NodeReport, changed: Callable[[Trial], bool], **changes: Any) -> NodeReport:
-    """Return the report with some of the first device's trials changed."""
+    """Return the report with some trials of the first device changed."""
     first, *others = report.devices
     trials = tuple(replace(trial, **changes) if changed(trial) else trial for trial in first.trials)
     return replace(report, devices=(replace(first, trials=trials), *others))
@@ -79,25 +79,25 @@ def failing(changed: Callable[[Trial], bool], how: How = How.TRIED, fix: str = "
 
 
 def with_smoke(report: NodeReport, number: int, **frames: Trial) -> NodeReport:
-    """Return the report with what became of a device's own frame."""
+    """Return the report with this result of a device's own frame."""
     devices = (replace(each, **frames) if place == number else each for place, each in enumerate(report.devices))
     return replace(report, devices=tuple(devices))
 
 
 def mig(**changes: Any) -> NodeReport:
-    """Return a machine whose first GPU is cut, with MIG changed."""
+    """Return a machine whose first GPU is partitioned, with this change of MIG."""
     return with_gpu(node("a100-mig"), lambda gpu: replace(gpu, mig=replace(held(gpu.mig), **changes)))
 
 
 def branded(brand: str | Unavailable) -> NodeReport:
-    """Return a machine with an image that asks for a brand, and what NVML calls the GPU's."""
+    """Return a machine whose image requires a brand of GPU, and whose GPU has this brand in NVML."""
     asked = container(requirements={"NVIDIA_REQUIRE_CUDA": "brand=tesla"})
     report = replace(node("rtx-4090"), container=asked, cuda=cuda())
     return with_gpu(report, lambda gpu: replace(gpu, facts={**gpu.facts, "brand": brand}))
 
 
 def without_libx265(*bits: int) -> NodeReport:
-    """Return a machine whose libx265 fails at some depths."""
+    """Return a machine whose libx265 fails at some bit depths."""
     report = node("laptop")
     changed = (
         replace(trial, works=False, reason="no", fix="reinstall")
@@ -109,7 +109,7 @@ def without_libx265(*bits: int) -> NodeReport:
 
 
 def cases() -> Iterator[tuple[str, NodeReport]]:
-    """Yield machines, each with one fault or none."""
+    """Yield machines that have one fault or none."""
     laptop, rtx, h200, cut = node("laptop"), node("rtx-4090"), node("h200-l40s"), node("a100-mig").gpus[0].slices
     yield from (("a laptop", laptop), ("an RTX 4090", rtx), ("8 H200", h200), ("L40S", node("h200-l40s", 1)))
     yield from (("A100 with MIG", node("a100-mig")), ("a vGPU", node("vgpu", 1)))
@@ -163,7 +163,7 @@ def cases() -> Iterator[tuple[str, NodeReport]]:
 
 
 def lines_of(name: str, report: NodeReport) -> Iterator[str]:
-    """Yield what is found on a machine."""
+    """Yield the findings on a machine as lines."""
     yield f"== {name}"
     for each in findings(report):
         yield f"{each.weight.value}: {each.about}: {each.title}: {each.cause}"
@@ -171,21 +171,21 @@ def lines_of(name: str, report: NodeReport) -> Iterator[str]:
 
 
 def test_findings_are_those_that_people_have_read() -> None:
-    """Each sign of trouble has its weight and a fix that can be typed; a healthy machine has nothing to fix."""
+    """Each fault has its weight and a fix that can be typed; a healthy machine has nothing to fix."""
     text = "".join(f"{line}\n" for case in cases() for line in lines_of(*case))
     assert text == golden("findings.txt", text)
 
 
 @pytest.mark.parametrize(("how", "state"), [(How.SIMULATED, Grade.BROKEN), (How.TRIED, Grade.OK)])
 def test_codec_libraries_that_decoded_are_not_called_broken(how: How, state: Grade) -> None:
-    """A trial that worked outranks the rule that libraries are of the driver's version."""
+    """A trial that worked overrides the rule that libraries must have the driver's version."""
     report = with_trials(replace(node("rtx-4090"), cuda=cuda(codec_libraries=STRANGER)), lambda _: True, how=how)
     assert [found.state for found in verdicts(report) if found.subject == "codec libraries"] == [state]
 
 
 @given(st.permutations(["lost", "xid", "problem"]))
 def test_the_gravest_comes_first(order: list[str]) -> None:
-    """Broken findings come before limited ones, notes come last, and nothing is repeated."""
+    """Broken findings come before limited ones, notes come last, and no finding is repeated."""
     report = node("h200-l40s")
     for each in order:
         if each == "lost":

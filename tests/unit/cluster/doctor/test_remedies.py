@@ -1,4 +1,4 @@
-"""What doctor says of each fault of a driver, container or codec, and its remedy: tests/golden/remedies.txt."""
+"""What doctor says about each fault of a driver, container or codec, with the fix: tests/golden/remedies.txt."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,24 +31,25 @@ VOLTA = device(name="Tesla V100", compute_capability="7.0")
 
 
 def blackwell(driver: str, code: int) -> CudaReport:
-    """Return a machine with a B200, whose context answers that code."""
+    """Return a machine with a B200 whose context returns this code."""
     return report(driver, devices=(device(name="NVIDIA B200", compute_capability="10.0", context_code=code),))
 
 
 def codecs(path: str | Unavailable) -> CudaReport:
-    """Return a machine with that codec library."""
+    """Return a machine with this codec library."""
     return report(codec_libraries={"libnvcuvid.so.1": path})
 
 
 def running(runtime: str, driver: str, cuda: str, **changes: object) -> CudaReport:
-    """Return a machine with one runtime."""
+    """Return a machine with a single runtime."""
     return report(driver, cuda, runtimes=(RuntimeInUse("a runtime", runtime),), **changes)
 
 
 COMPILERS = (("12.8", "13.0"), ("13.3", "13.0"), ("11.3", "11.0"), ("11.2", "11.0"))
 REFUSED = Unavailable(Absence.NOT_SUPPORTED, "NVRTC returned 5")
 RUNTIMES = (
-    # Backward always; within a major version from its minimum on; else not without a compat package.
+    # Older runtimes always work; newer ones of the same major version work from a minimum driver on, others with a
+    # package.
     *(("12.3", "580.159.04", "13.0"), ("13.0", "580.159.04", "13.0"), ("13.4", "580.159.04", "13.0")),
     *(("13.4", "575.57.08", "12.9"), ("12.9", "535.54.03", "12.2"), ("12.3", "525.53", "12.0")),
     *(("11.8", "450.80.02", "11.0"), ("11.1", "450.51.05", "11.0"), ("10.2", "418.39", "10.1")),
@@ -130,14 +131,14 @@ NO_DRIVER = report(kernel_module=NO, library=NO, init_code=NO, devices=(), codec
 
 
 def asking(text: str) -> ContainerReport:
-    """Return a container of an image that asks for a driver, though its check is off."""
+    """Return a container whose image requires a driver, although the check is disabled."""
     return container(requirements={"NVIDIA_REQUIRE_CUDA": text}, is_requirement_disabled=True)
 
 
 def part(
     branch: str, name: str, minors: tuple[int, ...], visible: str | None = "GPU-1"
 ) -> tuple[ContainerReport, CudaReport]:
-    """Return a container that sees some GPUs, and its driver."""
+    """Return a container that sees only some GPUs, with its driver."""
     return container(visible_devices=visible, device_minors=minors), report(branch, devices=(device(name=name),))
 
 
@@ -196,7 +197,7 @@ TRIALS: Final = read_tables("trials.toml")
 
 
 def verdict_lines(name: str, verdicts: tuple[Diagnosis, ...]) -> Iterator[str]:
-    """Yield the verdicts on one machine: at length those that somebody must act upon, or that limit it."""
+    """Yield the verdicts on one machine; those that need an action or state a limit are given in full."""
     yield f"== {name}"
     told = [each for each in verdicts if each.fix or each.limits]
     for each in told:
@@ -209,7 +210,7 @@ def verdict_lines(name: str, verdicts: tuple[Diagnosis, ...]) -> Iterator[str]:
 
 
 def table_lines() -> Iterator[str]:
-    """Yield what is said of each code of a decoder, an encoder and NVML, and of each Xid."""
+    """Yield what is said about each code of a decoder, an encoder and NVML, and about each Xid."""
     yield "== codes"
     faults = {f"decoder {code}": decode_fault(f"Error code : {code}") for code in TRIALS["decode_errors"]}
     faults |= {f"encoder {code}": encode_fault(f"returned error {code}") for code in TRIALS["encode_errors"]}
@@ -222,7 +223,7 @@ def table_lines() -> Iterator[str]:
 
 
 def test_remedies_are_those_that_people_have_read() -> None:
-    """Each fault has its reason and what to do, with the version, package, option or command that it takes."""
+    """Each fault has a reason and a fix, with the version, package, option or command that the fix needs."""
     judged = {name: judge(found) for name, found in DRIVERS.items()}
     judged |= {f"container: {name}": judge_container(*pair) for name, pair in CONTAINERS.items()}
     judged |= {f"PyNvVideoCodec: {name}": (judge_pynvvideocodec(*pair),) for name, pair in PACKAGES.items()}

@@ -1,4 +1,4 @@
-"""Reports as people and programs read them: narrow, marked where simulated, and the same facts in both."""
+"""Reports for people and for programs: narrow, marked if simulated, and with the same facts in both forms."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ PAGES_OF_EACH = [doctor_lines, device_lines, node_lines]
 
 
 def reports(name: str) -> list[NodeReport | SilentNode]:
-    """Return a fleet's machines, twelve at most."""
+    """Return at most twelve machines of a fleet."""
     return [simulated_report(node, name) for node in load_fleet(name).nodes[:12]]
 
 
@@ -46,13 +46,13 @@ def first(name: str) -> NodeReport:
 
 
 def width(line: str) -> int:
-    """Return the width of a line; a command for a shell may have any width."""
+    """Return the width of a line; a shell command may have any width, so its width counts as 0."""
     return 0 if line.strip().startswith("CUDA_VISIBLE_DEVICES=") else len(line)
 
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_pages_are_those_that_people_have_read(name: str) -> None:
-    """All pages of a fleet are its file's in tests/golden/pages."""
+    """All pages of a fleet are as in its file in tests/golden/pages."""
     found = reports(name)[:4]
     text = "".join(f"== {page.__name__}\n" + "".join(f"{line}\n" for line in page(found)) for page in PAGES)
     assert text == golden(f"pages/{name}.txt", text)
@@ -60,7 +60,7 @@ def test_pages_are_those_that_people_have_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_every_page_is_narrow_and_marked(name: str) -> None:
-    """No line is wider than a terminal, with --all too, and machines that do not exist are marked on each page."""
+    """No line is wider than a terminal, even with --all, and every page about simulated machines is marked."""
     found = reports(name)
     for page in PAGES:
         lines = list(page(found))
@@ -75,7 +75,7 @@ def test_every_page_is_narrow_and_marked(name: str) -> None:
 
 
 def test_two_hundred_machines_fit_on_a_few_pages() -> None:
-    """The whole fleet of nine kinds with eight equal faults is a hundred lines of doctor and thirty of nodes."""
+    """A fleet of nine kinds of machines with eight equal faults fits in 100 lines of doctor and 30 lines of nodes."""
     fleet = load_fleet("mixed-200")
     found: list[NodeReport | SilentNode] = [simulated_report(node, fleet.name) for node in fleet.nodes]
     lines = list(doctor_lines(found))
@@ -90,7 +90,7 @@ def test_two_hundred_machines_fit_on_a_few_pages() -> None:
 
 
 def test_equal_faults_of_one_machine_are_told_once() -> None:
-    """Eight GPUs with the same fault are one finding that numbers them; a reset is for each by its own number."""
+    """Eight GPUs with the same fault are one finding, which says that each GPU is reset by its own number."""
     report = first("h200-l40s")
     bad = tuple(replace(gpu, health=replace(gpu.health, ecc_uncorrected=1)) for gpu in report.gpus)
     lines = list(doctor_lines([replace(report, nvml=replace(held(report.nvml), devices=bad))]))
@@ -101,12 +101,12 @@ def test_equal_faults_of_one_machine_are_told_once() -> None:
 
 
 def test_a_real_machine_is_not_marked() -> None:
-    """The mark is for machines that do not exist."""
+    """Only machines that do not exist are marked."""
     assert not any("SIMULATED" in line for line in doctor_lines([replace(first("laptop"), simulated="")]))
 
 
 def test_a_node_that_is_silent_is_to_be_repaired() -> None:
-    """A machine of a cluster that gives no report is named with the reason, on every page and in every document."""
+    """A machine without a report is named with the reason, on every page and in every document."""
     silent = [SilentNode("worker-7", "no answer within 150 s")]
     for page in PAGES:
         assert any("worker-7" in line for line in page(silent))
@@ -121,7 +121,7 @@ def test_a_node_that_is_silent_is_to_be_repaired() -> None:
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_documents_hold_the_whole_report(name: str) -> None:
-    """Doctor's JSON holds the report itself, which is equal after parsing."""
+    """Doctor's JSON contains the report itself, which is equal after parsing."""
     found = reports(name)
     document = json.loads(json.dumps(doctor_document(found)))
     assert [from_json(node["report"]) for node in document["nodes"]] == found
@@ -129,7 +129,7 @@ def test_documents_hold_the_whole_report(name: str) -> None:
 
 
 def test_nodes_and_devices_agree() -> None:
-    """Both documents name the same devices; MIG's has the slices in them."""
+    """Both documents name the same devices; the document about MIG has the slices in them."""
     found = reports("a100-mig")
     (node,) = nodes_document(found)["nodes"]
     (devices,) = devices_document(found, "mig")["nodes"]
@@ -143,13 +143,13 @@ def test_nodes_and_devices_agree() -> None:
 
 
 def test_long_words_stand_alone() -> None:
-    """A file name longer than a line is not cut, so that it can be copied."""
+    """A file name that is longer than a line is not split, so that it can be copied."""
     name = "x" * 150
     assert name in [line.strip() for line in wrapped(f"cause: {name}", "  ")]
 
 
 def test_nodes_say_how_each_gpu_is() -> None:
-    """The document has the reason why a GPU takes no work, and why a value is unknown."""
+    """The document states why a GPU gets no work, and why a value is unknown."""
     found = first("h200-l40s")
     refused = Unavailable(Absence.NO_PERMISSION, "the driver tells only privileged users")
     gpu = found.gpus[0]
@@ -163,7 +163,7 @@ def test_nodes_say_how_each_gpu_is() -> None:
 
 
 def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes() -> None:
-    """The page and the document have the choice of the driver, and why a GPU takes no work or has no kernels."""
+    """The page and the document state the choice of the driver, and why a GPU gets no work or has no kernels."""
     found = recorded_h200()
     chosen = DriverChoice("/c:/l", "/c", "cuda-bindings 13.3 is newer")
     no_nvrtc = Unavailable(Absence.NO_LIBRARY, "NVRTC is not here")
@@ -181,7 +181,7 @@ def test_nodes_tell_which_driver_workers_load_and_which_gpus_cuda_closes() -> No
 
 
 def test_where_a_vgpu_could_move_is_shown() -> None:
-    """Each other GPU has a line: from which states of the machine, or what forbids it."""
+    """Each other GPU has a line: in which states the virtual machine can move there, or what prevents a move."""
     hypervisor = first("vgpu")
     ((uuid, host),) = hypervisor.vgpu_hosts.items()
     moves = {

@@ -1,4 +1,4 @@
-"""A Tegra in words: what doctor says of its accelerators, engines, memory and use."""
+"""A Tegra in words: what doctor says about accelerators, engines, memory and use."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def tegra(
     stats: Maybe[TegraStats] = ABSENT,
     dla: Maybe[DlaReport] = NO_DLA,
 ) -> TegraReport:
-    """Return the report of a Tegra with Jetson Linux R36, an Orin unless ``soc`` says otherwise."""
+    """Return the report of a Tegra with Jetson Linux R36; ``soc`` is an Orin by default."""
     for name, text in (
         ("proc/device-tree/compatible", soc),
         ("proc/device-tree/model", "NVIDIA Jetson"),
@@ -50,7 +50,7 @@ def tegra(
 
 
 def test_tegras_are_shown_as_people_have_read_it(tmp_path: Path) -> None:
-    """Accelerators, engines, memory, coherency and use, or the reason why one is unknown: tests/golden/tegra.txt."""
+    """Accelerators, engines, memory, coherency and use, or why one of them is unknown: tests/golden/tegra.txt."""
     known, absent = CudaSaid(version=(12, 6)), DlaReport(ABSENT, ())
     found = {
         "an Orin": tegra(tmp_path / "a", cuda=known, stats=parse_tegrastats(LINE), dla=TWO_DLAS),
@@ -74,14 +74,14 @@ def test_tegras_are_shown_as_people_have_read_it(tmp_path: Path) -> None:
 def test_an_unknown_cuda_version_decides_nothing(
     version: Maybe[tuple[int, int]], undecided: set[str], unsupported: set[str], tmp_path: Path
 ) -> None:
-    """Services that need a CUDA version are neither denied nor promised if it is unknown."""
+    """If the CUDA version is unknown, services that depend on it are neither denied nor promised."""
     found = tegra(tmp_path, cuda=CudaSaid(version=version))
     assert set(found.undecided) == undecided
     assert SERVICES & set(held(found.unsupported)) == unsupported
-    assert "IPC that shares memory" in held(found.unsupported)  # an Orin has it with no CUDA at all
+    assert "IPC that shares memory" in held(found.unsupported)  # an Orin lacks this with every version of CUDA
 
 
 def test_doctor_shows_the_tegra(tmp_path: Path) -> None:
-    """The page of a Jetson has these lines among its devices."""
+    """The lines about a Jetson are among the devices on its page."""
     report = replace(simulated_report(load_fleet("orin").nodes[0]), tegra=tegra(tmp_path, dla=TWO_DLAS))
     assert "    DLA: 2, cuDLA 1.2.1" in list(doctor_lines([report]))

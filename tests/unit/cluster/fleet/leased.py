@@ -24,7 +24,7 @@ def leased_pool(
     name: ClientName | None = None,
     **ground: Any,
 ) -> tuple[LeasedPool, FakeClusterBackend, SupervisorRunner]:
-    """Return a pool on a node of that many cores, its backend, and its connection to the supervisor."""
+    """Return a pool on a node with this many cores, its backend, and its connection to the supervisor."""
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=cores, free_cores=cores),))
     supervisor = client(backend, Core(SETTINGS, Policy(), 1, time.monotonic()), SETTINGS)
     return LeasedPool(Ground(supervisor=supervisor, **ground).reach, workers_max, name=name), backend, supervisor

@@ -16,17 +16,17 @@ GPU = "n/gpu#0:1"
 
 
 def workers() -> KnownWorkers:
-    """Return workers whose handles count how often they were asked for."""
+    """Return workers whose handles count how often they were fetched."""
     asked = itertools.count()
 
     async def handle(worker: str) -> str:
         return f"{worker} {next(asked)}"
 
-    return KnownWorkers(handle, bool)  # type: ignore[arg-type] # none is called
+    return KnownWorkers(handle, bool)  # type: ignore[arg-type] # no handle is called
 
 
 def reported(known: KnownWorkers) -> ClientReport:
-    """Return the client's report."""
+    """Return the report of the client."""
     return known.added_to(ClientReport("c", "here", 1, ()))
 
 
@@ -42,7 +42,7 @@ async def test_a_worker_is_asked_for_once_and_proven_while_it_is_called() -> Non
 
 
 def test_the_newest_lost_workers_are_remembered() -> None:
-    """Reports to the supervisor do not grow with each worker that ever hung."""
+    """Reports to the supervisor do not grow with the number of workers that have hung."""
     known = workers()
     for number in range(LOST_KEPT + 2):
         known.write_off(f"a#0:{number}", "it hung")
@@ -51,9 +51,9 @@ def test_the_newest_lost_workers_are_remembered() -> None:
 
 
 def test_one_kill_explains_all_that_a_worker_ran() -> None:
-    """The first lost work finds the cause, and the rest has the same; what Ray says counts as well."""
+    """The cause found for the first lost work counts for all work of the worker; a report from Ray counts too."""
     answers = iter([True, False])
-    known = KnownWorkers(None, lambda: next(answers))  # type: ignore[arg-type] # none is called
+    known = KnownWorkers(None, lambda: next(answers))  # type: ignore[arg-type] # no handle is called
     known.ran_out_of_memory("c#0:3")
     found = [type(known.loss(Lose(0, worker, "gone"))) for worker in ("a#0:1", "a#0:1", "b#0:2", "c#0:3")]
     assert found == [WorkerOutOfMemory, WorkerOutOfMemory, WorkerLost, WorkerOutOfMemory]
@@ -61,7 +61,7 @@ def test_one_kill_explains_all_that_a_worker_ran() -> None:
 
 
 def test_only_faults_of_a_device_are_reported() -> None:
-    """A device that work had to itself is reported when it is lost; a shared device or a limit is not."""
+    """A lost device is reported if work had it alone; refused sessions and shared devices are not reported."""
     known, beside = workers(), works.Count(job="j", label="a")
     known.ended(beside, GPU, failed(DeviceLost("999")))
     work = replace(beside, constraints=Constraints(alone=True))

@@ -1,4 +1,4 @@
-"""When a private Ray starts beside the processors' workers, and the notes where it does not."""
+"""When a private Ray starts beside CPU workers, and the note if it does not start."""
 
 import asyncio
 from dataclasses import replace
@@ -18,13 +18,13 @@ FIRST, SLOTS = 8, 16
 
 
 def demand(segments: int, segment_s: float) -> Demand:
-    """Return a demand whose every segment takes one slot about ``segment_s``."""
+    """Return a demand whose segments each occupy one slot for about ``segment_s``."""
     plain = plain_demand("j", 1)
     return replace(plain, segments=(max(1, round(segment_s * usual_fps(plain))),) * segments)
 
 
 def test_work_of_unknown_speed_is_taken_to_last() -> None:
-    """With an encoder that no table lists, a job is not kept from GPUs."""
+    """A job whose encoder is in no table may use GPUs."""
     known = demand(FIRST + 1, 0.01)
     unknown = replace(known, renditions=(replace(known.renditions[0], software="libnothing"),))
     assert (gpus_pay(known, SLOTS), gpus_pay(unknown, SLOTS)) == (False, True)
@@ -36,12 +36,12 @@ def test_work_of_unknown_speed_is_taken_to_last() -> None:
         (1, 60, False, True),
         (1, 60, True, False),
         (FIRST, 1, False, False),
-        (2 * SLOTS, RAY_S / 3, False, False),  # all processes together do it sooner
+        (2 * SLOTS, RAY_S / 3, False, False),  # all processes together are faster
         (2 * SLOTS, RAY_S, False, True),
     ],
 )
 def test_a_gpu_pays_for_long_segments(segments: int, segment_s: float, *, software_alone: bool, pays: bool) -> None:
-    """Ray starts only where all processors are busy until its workers are there, unless the job leaves GPUs alone."""
+    """Ray starts only if all slots are busy for longer than its start takes, unless the job uses no GPU."""
     work = replace(demand(segments, segment_s), software_decode="it was asked for" if software_alone else "")
     late = LateRay(SLOTS, never, has_gpus=True)
     assert gpus_pay(work, SLOTS) is pays
@@ -51,7 +51,7 @@ def test_a_gpu_pays_for_long_segments(segments: int, segment_s: float, *, softwa
 
 
 def test_no_gpu_no_ray() -> None:
-    """A machine without one needs no Ray for any work."""
+    """A machine without a GPU needs no Ray, whatever the work."""
     late = LateRay(SLOTS, never)
     for work in (demand(1, 1000), demand(1000, 60)):
         assert late.bounded(work).software_decode == ""
@@ -59,7 +59,7 @@ def test_no_gpu_no_ray() -> None:
 
 
 def test_a_short_job_is_softwares_alone() -> None:
-    """It neither waits for a GPU's worker nor chooses a GPU's encoder, unless the job demands one."""
+    """A short job neither waits for a GPU worker nor chooses NVENC, unless its demand requires one."""
     late = LateRay(SLOTS, never, has_gpus=True)
     free = replace(demand(4, 0.1), encoder=EncoderChoice.AUTO)
     found = late.bounded(free)
@@ -67,7 +67,7 @@ def test_a_short_job_is_softwares_alone() -> None:
     assert late.previewed(free) == found
     for bound in (replace(free, needs_gpu=True), replace(free, encoder=EncoderChoice.NVENC)):
         assert late.previewed(bound) == bound
-    many = demand(2 * SLOTS, RAY_S / 3)  # another process pays sooner than Ray does
+    many = demand(2 * SLOTS, RAY_S / 3)  # another process helps sooner than Ray does
     assert late.bounded(many) == replace(many, software_decode=SOONER, encoder=EncoderChoice.SOFTWARE)
 
 
@@ -78,7 +78,7 @@ async def never() -> "Connection":
 
 
 def test_work_without_a_demand_decides_nothing() -> None:
-    """Only software does it until a demand justifies Ray; then any worker may."""
+    """Software does work without a demand until another job's demand justifies Ray; then any worker may do it."""
     late = LateRay(SLOTS, never, has_gpus=True)
     plain, small = plain_demand("left over", FIRST + 1), demand(4, 0.1)
     assert late.followed(plain).software_decode == SOONER
@@ -89,7 +89,7 @@ def test_work_without_a_demand_decides_nothing() -> None:
 
 
 async def test_a_refused_start_is_noted() -> None:
-    """The report says why no GPU was used; a start is tried twice, and every caller gets its error."""
+    """The report says why no GPU was used. A start is tried twice, and every caller gets the error."""
     starts = 0
 
     async def refused() -> "Connection":
@@ -110,7 +110,7 @@ async def test_a_refused_start_is_noted() -> None:
 
 
 async def test_closed_while_it_starts() -> None:
-    """The start is cancelled for everyone who waits for it; closing again does nothing."""
+    """The start is cancelled for everyone who waits for it; a second close does nothing."""
     late = LateRay(SLOTS, never)
     starting = asyncio.create_task(late.start())
     await asyncio.sleep(0)
@@ -131,7 +131,7 @@ class FakeConnection:
 
 
 async def test_a_start_that_fails_once_is_no_refusal() -> None:
-    """A process of Ray that is killed while it starts costs time, and no GPU; Ray ends with the fleet."""
+    """If a process of Ray is killed during the start, Ray starts again; it ends with the fleet."""
     failures = [FleetUnavailable("its raylet ended: it was killed", "Free memory.")]
     connection = FakeConnection()
 

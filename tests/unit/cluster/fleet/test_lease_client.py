@@ -26,7 +26,7 @@ Answer = Grants | Exception | None
 
 
 class Leaping(selectors.SelectSelector):
-    """Never waits: its clock leaps to the next timer."""
+    """A selector that never waits: its clock jumps to the next timer."""
 
     now_s = 0.0
 
@@ -37,7 +37,7 @@ class Leaping(selectors.SelectSelector):
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
-    """An event loop on such a clock."""
+    """An event loop with a clock that jumps to the next timer."""
 
     def __init__(self) -> None:
         self.leaping = Leaping()
@@ -48,7 +48,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
 
 
 class Scripted(SupervisorClient):
-    """Answers the reports one after another in order, and those after the last with its last answer."""
+    """A supervisor that gives its answers in order, and repeats the last one."""
 
     def __init__(self, *answers: Answer) -> None:
         self.sequences: list[int] = []
@@ -68,7 +68,7 @@ class Scripted(SupervisorClient):
             raise self.refusal
 
     async def renew(self, report: ClientReport, wait_s: float) -> Grants:
-        """Answer after as long as a supervisor without news takes."""
+        """Answer as late as a supervisor without news does."""
         answer = self._answers[min(len(self.sequences), len(self._answers) - 1)]
         self.sequences.append(report.sequence)
         self.under_way += 1
@@ -102,7 +102,7 @@ class Scripted(SupervisorClient):
 def accepted(
     supervisor: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseClient], None]] | None = None
 ) -> list[Grants]:
-    """Return every grant that a client passes on in that many seconds."""
+    """Return all grants that a client passes on within this many seconds."""
     found: list[Grants] = []
 
     async def talk() -> None:
@@ -123,13 +123,13 @@ def accepted(
 
 
 def test_only_what_is_newer_is_handed_on() -> None:
-    """A supervisor repeats itself, and an answer may be overtaken: neither is news."""
+    """Repeated and overtaken answers are not passed on."""
     first, second = Grants({"j": {"w": 1}}, 1), Grants({"j": {"w": 2}}, 2)
     assert accepted(Scripted(first, first, second, first), 10) == [first, second]
 
 
 def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
-    """News is reported at once, beside at most one other call."""
+    """News is reported at once, with at most one other call pending."""
     supervisor = Scripted(None)
     accepted(
         supervisor, 1, at={0.2: LeaseClient.report_soon, 0.4: LeaseClient.report_soon, 0.6: LeaseClient.report_soon}
@@ -138,7 +138,7 @@ def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
 
 
 def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
-    """While it is out of reach nothing is handed on, and it is looked for after every failure."""
+    """While the supervisor is out of reach, no grants are passed on; the client tries again after each failure."""
     back = Grants({"j": {"w": 1}}, 5)
     supervisor = Scripted(*[AWAY] * 20, back)
     assert accepted(supervisor, LOST_PATIENCE_S) == [back]
@@ -146,7 +146,7 @@ def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:
 
 
 def test_patience_ends() -> None:
-    """A supervisor that stays away counts as lost, but is still polled; its grants count once it is back."""
+    """A supervisor that stays out of reach counts as lost, but is still asked; its grants count once it is back."""
     back = Grants({"j": {"w": 1}}, 5)
     *lost, found = accepted(Scripted(*[AWAY] * 60, back), 2 * LOST_PATIENCE_S)
     assert lost
@@ -156,7 +156,7 @@ def test_patience_ends() -> None:
 
 
 def test_a_suspended_process_was_not_left_alone() -> None:
-    """After a Ctrl-Z or a laptop's sleep the answers under way are late, which the supervisor cannot be blamed for."""
+    """After a Ctrl-Z or a laptop's sleep, pending answers are late, but the supervisor does not count as lost."""
     back = Grants({"j": {"w": 1}}, 5)
 
     def sleep(_: LeaseClient) -> None:
@@ -176,7 +176,7 @@ def test_a_supervisor_with_a_defect_is_given_up_soon() -> None:
 
 
 def test_a_supervisor_that_comes_back_with_another_version_is_given_up_at_once() -> None:
-    """The client says why, and what to do."""
+    """If the supervisor has another version, the client gives up with the reason and the next step."""
     supervisor = Scripted(KeyError("x"))
     supervisor.refusal = VersionRefused("it is another version", "Install that one.")
     refused = accepted(supervisor, 5)[0]
@@ -184,7 +184,7 @@ def test_a_supervisor_that_comes_back_with_another_version_is_given_up_at_once()
 
 
 def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
-    """It may be restarting: three missing answers are not a defect of its code."""
+    """Three missing answers are not a defect, because the supervisor may be restarting."""
     assert accepted(Scripted(None), LOST_PATIENCE_S) == []
     lost = accepted(Scripted(None), 2 * LOST_PATIENCE_S)
     assert lost[0].unrecoverable == f"the supervisor has been out of reach: no answer within {ANSWER_S:g} s"
@@ -192,7 +192,7 @@ def test_a_supervisor_that_is_late_is_one_out_of_reach() -> None:
 
 @pytest.mark.parametrize(("away_s", "is_found"), [(LOST_PATIENCE_S - 1, True), (2 * LOST_PATIENCE_S, False)])
 def test_a_client_waits_for_a_supervisor_that_moves_to_another_node(away_s: float, is_found: bool) -> None:  # noqa: FBT001
-    """Its node is stopped when the client starts: Ray restarts the supervisor elsewhere, within half a minute or so."""
+    """If the supervisor's node stops, Ray restarts the supervisor elsewhere within about half a minute."""
     supervisor = Scripted(None)
     supervisor.is_away_for_s = away_s
 

@@ -1,4 +1,4 @@
-"""The pool with leases over a fake cluster: cores of a job, connections' names, deaths, files that are shipped."""
+"""The pool with leases on a fake cluster: cores of a job, names of connections, deaths, shipped files."""
 
 import asyncio
 from dataclasses import replace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Noting(SupervisorRunner):
-    """A supervisor that notes which clients leave, and whose files are served; ``refuse`` may refuse to serve them."""
+    """A supervisor that records which clients leave and whose files are served; ``refuse`` may refuse files."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -44,7 +44,7 @@ class Noting(SupervisorRunner):
 
 
 async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_max: int | None = None) -> int:
-    """Return the cores of a job once all of its segments may run."""
+    """Return the cores of a job once all its segments may run."""
     pool.set_demand(job, replace(plain_demand(job, segments), workers_max=workers_max))
     async with asyncio.timeout(20):
         await more_slots(pool, job, min(segments, workers_max or segments) - 1)
@@ -56,10 +56,10 @@ async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_m
     [
         (True, 3, None, 8),
         (True, 8, None, 8),
-        # Others' work may come: it uses as many again as it was given, not all that is idle.
+        # Other programs may bring work, so a job uses at most as many idle cores as it has slots.
         (False, 3, None, 6),
         (False, 6, None, 8),
-        # A limit on slots limits the cores; one that is never reached limits nothing.
+        # A limit on slots also limits the cores; a limit that is never reached has no effect.
         (True, 3, 2, 4),
         (True, 3, 8, 8),
     ],
@@ -67,21 +67,21 @@ async def cores_of(pool: LeasedPool, segments: int, *, job: str = "j", workers_m
 async def test_idle_cores_count_where_no_other_program_uses_them(
     *, is_alone: bool, segments: int, workers_max: int | None, cores: int
 ) -> None:
-    """A job uses a whole machine of its own, but at most twice its grant of a cluster."""
+    """A job uses a whole machine if no other program does; on a cluster, it uses at most twice its slots."""
     pool, _, _ = leased_pool(8, is_alone=is_alone)
     async with pool:
         assert await cores_of(pool, segments, workers_max=workers_max) == cores
 
 
 async def test_the_slots_of_a_limited_fleet_have_two_cores_each() -> None:
-    """Three segments at once may use six cores, and a single one those that are left of them."""
+    """With a limit of three slots, a job may use six cores, even for a single segment."""
     pool, _, _ = leased_pool(8, 3, is_alone=True)
     async with pool:
         assert [await cores_of(pool, 1), await cores_of(pool, 3)] == [6, 6]
 
 
 async def test_what_another_job_uses_is_not_idle() -> None:
-    """Two jobs of one fleet do not both count the same cores as their own slots."""
+    """Two jobs of one fleet never count the same cores."""
     pool, _, _ = leased_pool(8, is_alone=True)
     async with pool:
         assert await cores_of(pool, 2, job="first") == 8
@@ -92,7 +92,7 @@ async def test_what_another_job_uses_is_not_idle() -> None:
 
 @pytest.mark.parametrize(("kills", "error"), [(8, WorkerOutOfMemory), (7, WorkerLost)])
 async def test_a_kill_for_memory_is_named(kills: int, error: type[WorkerLost]) -> None:
-    """All work of a worker that dies while the kernel's counter moves failed for memory; else it just died."""
+    """If the kernel counts an OOM kill, all work of the dead worker ran out of memory; otherwise it just died."""
     count = 7
     pool, backend, _ = leased_pool(2, killed_for_memory=OomKills(lambda: count).explains_a_death)
     async with pool:
@@ -107,7 +107,7 @@ async def test_a_kill_for_memory_is_named(kills: int, error: type[WorkerLost]) -
 
 
 async def test_connections_that_are_gone_give_their_slots_back() -> None:
-    """The third connection of a fleet first tells the supervisor that the two before it have left."""
+    """The third connection of a fleet first reports that the two earlier ones have left."""
     pool, _, supervisor = leased_pool(1, client=Noting, name=ClientName("fleet").next.next)
     assert isinstance(supervisor, Noting)
     async with pool:
@@ -116,14 +116,14 @@ async def test_connections_that_are_gone_give_their_slots_back() -> None:
 
 
 def test_names_differ() -> None:
-    """Two fleets have two names, and so have two connections of one."""
+    """Two fleets have different names, and so do two connections of one fleet."""
     one, other = ClientName(), ClientName()
     assert len({str(one), str(one.next), str(other)}) == 3
     assert one.earlier == ()
 
 
 async def test_files_are_served_for_the_first_work_that_ships_one() -> None:
-    """Their address is known before; where they cannot be served, the work fails with the reason, and takes no slot."""
+    """The address of shipped files is known early. If they cannot be served, the work fails without taking a slot."""
     pool, _, supervisor = leased_pool(1, client=Noting, name=ClientName("fleet"))
     assert isinstance(supervisor, Noting)
     async with pool:
@@ -143,7 +143,7 @@ async def test_files_are_served_for_the_first_work_that_ships_one() -> None:
 
 
 async def test_a_failed_start_of_the_reader_leaves_a_newer_one_alone() -> None:
-    """Work that waited for the failed start does not drop the reader that newer work has started meanwhile."""
+    """Work that waited for a failed start does not drop the reader that newer work has started."""
     pool, _, supervisor = leased_pool(1, client=Noting, name=ClientName("fleet"))
     assert isinstance(supervisor, Noting)
     newer = []
@@ -157,7 +157,7 @@ async def test_a_failed_start_of_the_reader_leaves_a_newer_one_alone() -> None:
         with pytest.raises(FleetUnavailable):
             await pool.submit(works.Count(job="j", label="a", ships=True))
         with pytest.raises(FleetUnavailable):
-            await newer[0]  # it came while the failed start was still known
+            await newer[0]  # submitted while the failed start was still known
         await newer[1]
         await pool.submit(works.Count(job="j", label="d", ships=True))
         assert supervisor.served == ["fleet.0"]

@@ -1,4 +1,4 @@
-"""Which work goes to which leased worker."""
+"""Which work runs on which leased worker."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -43,17 +43,17 @@ class Encoding(works.Count):
 
 
 def work(job: str, label: str = "", *, apart_from: str = "", constraints: Constraints = UNCONSTRAINED) -> works.Count:
-    """Return work of a job."""
+    """Return a piece of work of a job."""
     return works.Count(job=job, label=label, apart_from=apart_from, constraints=constraints)
 
 
 def granted(**slots: dict[str, int]) -> Grants:
-    """Return what a supervisor says: {job: {worker: slots}}."""
+    """Return grants as a supervisor sends them: {job: {worker: slots}}."""
     return Grants({job: {WorkerId(name): count for name, count in each.items()} for job, each in slots.items()})
 
 
 def test_work_waits_for_slots_and_goes_in_order() -> None:
-    """Work starts once a slot is granted: the oldest first, on the least loaded worker."""
+    """Work starts once a slot is granted: the oldest work first, on the least loaded worker."""
     leases = Leases()
     for task in range(4):
         assert leases.submitted(task, work("j")) == []
@@ -62,7 +62,7 @@ def test_work_waits_for_slots_and_goes_in_order() -> None:
 
 
 def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
-    """Grants that were under way when a job ended name it once more; the dead are remembered for a while."""
+    """Late grants of an ended job are dropped by the next grants; dead workers are remembered only for a while."""
     leases = Leases()
     leases.submitted(0, work("j"))
     leases.granted(granted(j={"a:1": 1}))
@@ -80,7 +80,7 @@ def test_jobs_and_workers_that_are_gone_leave_nothing() -> None:
 
 
 def test_what_broke_its_worker_is_tried_on_another_station() -> None:
-    """A process that ends itself loses all it ran; what it ran goes elsewhere, if there is an elsewhere."""
+    """If a process ends itself, all its work is lost, and then runs on another station if there is one."""
     leases = Leases()
     leases.granted(granted(j={"n/dla#0:1": 2, "n/dla#1:2": 1}))
     for task in range(3):
@@ -100,7 +100,7 @@ def test_what_broke_its_worker_is_tried_on_another_station() -> None:
 
 
 def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
-    """Work under which a GPU failed waits for another GPU, even beside idle processors, until none can come."""
+    """Work during which a GPU failed waits for another GPU, even beside idle processors, until none can come."""
     leases = Leases()
     leases.granted(granted(j={"n/cpu#0:1": 4}))
     on_a_gpu = Constraints(alone=True, same_kind_as="n/gpu#0:2", avoid=frozenset({"n/gpu#0"}))
@@ -115,7 +115,7 @@ def test_work_waits_for_the_kind_of_device_on_which_it_is_to_be_tried() -> None:
 
 
 def times() -> WorkTimes:
-    """Return times of a job whose work took 20 s; its tasks 2 and 3 have run since 0 and 15 s."""
+    """Return times of a job whose first task took 20 s, and whose tasks 2 and 3 began at 0 and 15 s."""
     times = WorkTimes()
     times.began(1, "j", 0.0)
     times.ended(1, 20.0, well=True)
@@ -126,12 +126,12 @@ def times() -> WorkTimes:
 
 @pytest.mark.parametrize(("left_s", "doomed"), [(30.0, []), (10.0, [3]), (4.0 + MARGIN_S - 0.1, [2, 3])])
 def test_what_cannot_finish_before_its_node_ends(left_s: float, doomed: list[int]) -> None:
-    """At 16 s, task 2 needs 4 s more and task 3 needs 19 s."""
+    """After 16 s, task 2 needs 4 s more and task 3 needs 19 s."""
     assert times().doomed([2, 3], left_s, 16.0) == doomed
 
 
 def test_of_an_unknown_job_nothing_is_too_long() -> None:
-    """Before any of its work has succeeded, nothing tells how long it takes."""
+    """Until a task of a job has succeeded, it is unknown how long the others take."""
     new = WorkTimes()
     new.began(1, "new", 0.0)
     new.began(2, "new", 0.0)
@@ -143,13 +143,13 @@ def test_of_an_unknown_job_nothing_is_too_long() -> None:
 
 
 def waits_s(pending: PendingWork, error: CodecfleetError, times: int) -> list[float | None]:
-    """Return how long work waits each time that it ends so."""
+    """Return how long work waits each time that it ends with this error."""
     outcome: Outcome[Any] = Outcome(error=error)
     return [pending.wait_s(outcome) for _ in range(times)]
 
 
 async def test_refused_sessions_are_tried_again_for_a_minute() -> None:
-    """Work waits longer each time; then a limit that never gives way is reported as what it is."""
+    """Work waits longer each time; a limit that is never lifted is then reported as an error."""
     pending = PendingWork(Encoding(job="j", label="a"), b"", (), WorkRun(lambda _: None))
     waited_s = waits_s(pending, SessionLimit("full"), WAITS_MAX + 2)
     assert waited_s == [WAITS.wait_s(refusals) for refusals in range(1, WAITS_MAX + 1)] + [None, None]
@@ -158,7 +158,7 @@ async def test_refused_sessions_are_tried_again_for_a_minute() -> None:
 
 @pytest.mark.parametrize("why", ["memory", "cancelled", "it may not wait"])
 async def test_other_ends_are_final_at_once(why: str) -> None:
-    """Waiting opens no memory, and cancelled work needs no session any longer."""
+    """A lack of memory is final, because waiting frees no memory; so is the end of cancelled work."""
     kind = works.Count if why == "it may not wait" else Encoding
     pending = PendingWork(kind(job="j", label="a"), b"", (), WorkRun(lambda _: None))
     if why == "cancelled":
@@ -221,13 +221,13 @@ class Anything(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), broken=st.booleans())
     def die(self, worker: str, *, broken: bool) -> None:
-        """A worker dies; its work may have broken it."""
+        """A worker dies, perhaps because its work damaged it."""
         self.dead.add(worker)
         self.take(self.leases.died(worker, "killed", broken=broken))
 
     @rule(data=st.data())
     def relax(self, data: st.DataObject) -> None:
-        """No device of a kind comes for some work."""
+        """No device of the requested kind appears for some work."""
         if self.jobs:
             self.take(self.leases.relaxed(data.draw(st.sampled_from(sorted(self.jobs)))))
 
@@ -243,7 +243,7 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_runs(self) -> None:
-        """It reports exactly the running work as held, and forgets none."""
+        """The client reports exactly the running work as held, and forgets none."""
         held = Counter(self.leases.held("j")) + Counter(self.leases.held("k"))
         assert held == Counter(self.running.values())
         assert sum(self.leases.outstanding().values()) == len(self.jobs.keys() - self.ended)

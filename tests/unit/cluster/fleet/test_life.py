@@ -1,4 +1,4 @@
-"""The life of a host: the effect of each event, and the end of its restarts."""
+"""The life of a host: the effect of each event, and the end of restarts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ EVENTS: tuple[Event, ...] = (
 
 
 def after(*events: Event, at_s: float = 0.0) -> Life:
-    """Return the life after these events, all at one time."""
+    """Return the life after these events, which all happen at one time."""
     life = Life()
     for event in events:
         life, _ = decide(life, event, at_s)
@@ -41,7 +41,7 @@ def after(*events: Event, at_s: float = 0.0) -> Life:
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.floats(0, 1000)), max_size=60))
 def test_any_events_in_any_order(steps: list[tuple[Event, float]]) -> None:
-    """Only edges of the table are taken; each start spawns a host; FAILED has an error."""
+    """Only edges of the table are taken, each start spawns a host, and FAILED has an error."""
     life, now_s = Life(), 0.0
     for event, elapsed_s in steps:
         now_s += elapsed_s
@@ -61,7 +61,7 @@ def test_a_first_start_is_tried_once() -> None:
 
 
 def test_lost_hosts_are_replaced_a_few_times() -> None:
-    """Each is replaced at once, the last too many ends the fleet with the reason in one line."""
+    """Each lost host is replaced at once; after too many losses, the fleet ends with the reason in one line."""
     life = after(Wanted(), HostStarted())
     for _ in range(LOSSES_MAX):
         life, effect = decide(life, HostEnded("it was killed by SIGKILL"), 0.0)
@@ -84,7 +84,7 @@ def test_a_steady_host_begins_a_new_count() -> None:
 
 
 def test_a_lost_cluster_is_reached_again_until_a_deadline() -> None:
-    """After a loss, refused starts are tried again after ever longer rests; the last refusal is the error."""
+    """After a loss, refused starts are tried again with growing pauses; the last refusal becomes the error."""
     refused = Refused(FleetUnavailable("no Ray answers at head:6379"))
     life, effect = decide(after(Wanted(), HostStarted()), HostEnded("its Ray ended"), 0.0)
     now_s, rests = 0.0, []

@@ -1,4 +1,4 @@
-"""The place where programs find warm fleets: access to it, and names that depend on the code."""
+"""The directory in which programs find warm fleets: access, and names that depend on the code."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ from codecfleet.errors import FleetUnavailable
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A runtime directory of the test's own, with a path that is too long for a socket's name."""
+    """A runtime directory for this test, whose path is too long for the name of a socket."""
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
@@ -44,7 +44,7 @@ def test_it_is_made_for_its_user_alone(runtime: Path) -> None:
 
 @pytest.mark.parametrize("make", [True, False])
 def test_one_that_others_may_enter_is_refused(make: bool, runtime: Path) -> None:  # noqa: FBT001 - a parameter
-    """A directory that is open to others, or a link to elsewhere, is not used."""
+    """A directory that other users may enter, or that is a link, is not used."""
     path = runtime / "codecfleet"
     path.mkdir()
     path.chmod(0o755)
@@ -57,14 +57,14 @@ def test_one_that_others_may_enter_is_refused(make: bool, runtime: Path) -> None
 
 
 def test_without_a_runtime_directory_it_is_below_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's number keeps users apart."""
+    """The path contains the user's number, so users have different directories."""
     for value in ("", "relative", "/no/such/directory"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
-        assert meeting_path() == Path(f"/tmp/codecfleet-{os.geteuid()}")  # noqa: S108 - what is tested
+        assert meeting_path() == Path(f"/tmp/codecfleet-{os.geteuid()}")  # noqa: S108 - the path is what is tested
 
 
 def test_what_a_killed_fleet_has_left_is_replaced() -> None:
-    """A socket without a listener refuses, and the next fleet takes its name."""
+    """A socket without a listener refuses connections, and the next fleet takes its name."""
     with locked_place() as place:
         place.listen("code").close()
         with pytest.raises(ConnectionRefusedError):
@@ -79,7 +79,7 @@ def test_what_a_killed_fleet_has_left_is_replaced() -> None:
 
 
 def test_one_at_a_time_may_start_or_end_a_fleet(runtime: Path) -> None:
-    """The lock is the directory's; once the last fleet has removed that, it is made again."""
+    """Only one program holds the lock; once the last fleet has removed the directory, it is created again."""
     with locked_place() as place:
         with MeetingPlace.open(make=False) as other:
             assert not other.lock(waits=False)
@@ -93,7 +93,7 @@ def test_one_at_a_time_may_start_or_end_a_fleet(runtime: Path) -> None:
 
 
 def test_both_sides_know_the_other() -> None:
-    """The kernel says whose process is at the other end, and another user's is refused."""
+    """The kernel tells each side which process and user is on the other side."""
     with ExitStack() as open_:
         place = open_.enter_context(locked_place())
         listener = open_.enter_context(place.listen("code"))
@@ -113,7 +113,7 @@ def test_another_users_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("content", [b"{}\n", b"]]\n", b"x" * 5000, b"{", b""])
 def test_what_is_no_greeting_is_refused(content: bytes) -> None:
-    """Half of one, one that is too long, and other JSON."""
+    """A truncated greeting, a greeting that is too long, and other JSON are refused."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -123,7 +123,7 @@ def test_what_is_no_greeting_is_refused(content: bytes) -> None:
 
 
 def test_a_greeting_arrives_as_it_was_sent() -> None:
-    """It may arrive in pieces, and the bytes after it stay unread."""
+    """A greeting may arrive in pieces, and the bytes after it stay unread."""
     greeting = Greeting("1.2.3", 8, 90.5)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -141,7 +141,7 @@ def test_a_greeting_arrives_as_it_was_sent() -> None:
 
 
 def test_another_code_has_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file counts, and so does the place; compiled files do not."""
+    """The name depends on each file and on the place of the package, but not on compiled files."""
     package = tmp_path / "package"
     (package / "room" / "__pycache__").mkdir(parents=True)
     module = package / "room" / "module.py"
@@ -157,7 +157,7 @@ def test_another_code_has_another_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_same_code_has_one_name_however_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``codecfleet`` and ``python -m codecfleet`` find the same fleet; another environment's do not."""
+    """``codecfleet`` and ``python -m codecfleet`` find the same fleet; another environment finds a different one."""
     package, python = tmp_path / "package", tmp_path / "python"
     package.mkdir()
     (package / "module.py").write_text("a = 1")

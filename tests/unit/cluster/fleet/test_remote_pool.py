@@ -1,4 +1,4 @@
-"""A pool whose host dies: lost work, continued jobs, and the end."""
+"""A pool whose host dies: which work is lost, how jobs continue, and when the pool ends."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ ENDLESS_S = 3600
 
 
 class AskedPool(LocalPool):
-    """A pool of one slot that records its demands."""
+    """A pool with one slot that records demands."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -36,7 +36,7 @@ class AskedPool(LocalPool):
 
 
 class Rests:
-    """Rests that take no time, and are counted."""
+    """Counts pauses, which take no time."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -46,7 +46,7 @@ class Rests:
 
 
 def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
-    """Return a pool whose hosts serve these."""
+    """Return a pool whose hosts serve these pools, in order."""
     hosts = FakeHosts(pools)
     return RemotePool(hosts, rest=Rests()), hosts
 
@@ -54,13 +54,13 @@ def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
 async def running(pool: Pool, job: str = "j") -> WorkRun[tuple[float, float]]:
     """Submit endless work, and wait until it runs."""
     run = pool.submit(works.Dwell(job=job, label="a", seconds=ENDLESS_S))
-    while not run.progress.worker:  # noqa: ASYNC110 - progress is polled
+    while not run.progress.worker:  # noqa: ASYNC110 - progress sets no event
         await asyncio.sleep(0.001)
     return run
 
 
 async def test_lost_with_its_host_and_done_by_the_next() -> None:
-    """Work of a dead host is lost, as with a worker; the next host gets the demands, and the report a note."""
+    """If a host dies, its work is lost; the next host gets the demands, and the report gets a note."""
     first, second = AskedPool(), AskedPool()
     pool, hosts = hosted(first, second)
     async with pool:
@@ -110,7 +110,7 @@ async def test_waits_across_hosts() -> None:
 
 
 async def test_a_defect_at_its_start_ends_the_pool() -> None:
-    """An unexpected error does not leave work waiting without end: its task and name are reported."""
+    """After an unexpected error no work waits for ever; the error names the failed task."""
 
     def spawn(_name: ClientName) -> StartedProcess:
         raise KeyError("a defect")
@@ -125,7 +125,7 @@ async def test_a_defect_at_its_start_ends_the_pool() -> None:
 
 
 async def test_an_error_is_not_answered_once_ray_is_lost() -> None:
-    """Running work's error at the end of Ray does not reach its job: the host's end does."""
+    """If Ray ends, a running job gets the end of the host as its error, not the error of its work."""
     pool, hosts = hosted(AskedPool(), AskedPool())
     async with pool:
         hosts.lose_ray()
@@ -137,19 +137,19 @@ async def test_an_error_is_not_answered_once_ray_is_lost() -> None:
 
 
 async def test_the_end_of_ray_is_not_the_end_of_jobs() -> None:
-    """A pool without its Ray never has slots again, but the next host does, so jobs get no error."""
+    """A pool that lost its Ray never has slots again, but jobs get no error, because the next host has slots."""
     first = AskedPool()
     pool, hosts = hosted(first, AskedPool())
     async with pool:
         hosts.lose_ray()
         first.never = FleetUnavailable("Ray itself ended")
-        run = await running(pool)  # its progress comes with what is said of the state
+        run = await running(pool)  # the progress arrives with the state
         assert pool.state.others.never is None
         run.cancel()
 
 
 async def test_a_host_that_cannot_be_spawned() -> None:
-    """The error has the kernel's reason."""
+    """If a host cannot be started, the error has the kernel's reason."""
 
     def spawn(_name: ClientName) -> StartedProcess:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -159,7 +159,7 @@ async def test_a_host_that_cannot_be_spawned() -> None:
 
 
 async def test_closed_while_it_starts() -> None:
-    """The host is killed, and what waits for it is cancelled."""
+    """The host is killed, and whatever waits for it is cancelled."""
 
     class Slow(LocalPool):
         async def start(self) -> None:
@@ -176,7 +176,7 @@ async def test_closed_while_it_starts() -> None:
 
 
 async def test_a_silent_host_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host is killed after too many missing beats, which are counted, not timed."""
+    """A host is killed after too many missing beats, which are counted rather than timed."""
     monkeypatch.setattr("codecfleet.cluster.fleet.remote_pool.BEAT_S", 0)
     gone = asyncio.Event()
     ends: list[socket.socket] = []

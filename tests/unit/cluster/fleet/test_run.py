@@ -1,4 +1,4 @@
-"""A run of work, as its submitter holds it."""
+"""A run of work, as the submitter sees it."""
 
 import asyncio
 import gc
@@ -8,11 +8,11 @@ from codecfleet.cluster.fleet.run import ResultOrigin, WorkRun
 
 
 class Payload:
-    """A result that is large."""
+    """A large result."""
 
 
 async def ended_run() -> "weakref.ref[Payload]":
-    """Let a run to which its pool refers end; return a weak reference to its result."""
+    """Let a run end while its pool refers to it; return a weak reference to the result."""
     runs: list[WorkRun[Payload]] = []
     run: WorkRun[Payload] = WorkRun(lambda _: runs[0].cancel())
     runs.append(run)
@@ -24,7 +24,7 @@ async def ended_run() -> "weakref.ref[Payload]":
 
 
 async def test_a_result_is_free_once_it_is_dropped() -> None:
-    """Finished segments do not stay in memory until the garbage collector comes, though pools refer to runs."""
+    """A finished segment's result does not stay in memory until a garbage collection."""
     gc.disable()
     try:
         assert (await ended_run())() is None
@@ -33,7 +33,7 @@ async def test_a_result_is_free_once_it_is_dropped() -> None:
 
 
 async def test_an_ended_run_is_not_given_up() -> None:
-    """Its worker does other work by then."""
+    """An ended run is not given up, because its worker does other work by then."""
     why: list[str] = []
     run: WorkRun[int] = WorkRun(why.append)
     run.give_up("hangs")

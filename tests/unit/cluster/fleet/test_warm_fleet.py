@@ -1,4 +1,4 @@
-"""A warm fleet without processes: who is served, what each program takes back, and when it ends."""
+"""A warm fleet without processes: which programs it serves, what each takes back, and when the fleet ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ from .test_remote_pool import ENDLESS_S, running
 
 
 class Noted(LocalPool):
-    """A pool that remembers the demands it has."""
+    """A pool that records its demands."""
 
     def __init__(self, slots: int = 2) -> None:
         super().__init__(slots)
@@ -40,7 +40,7 @@ class Noted(LocalPool):
 
 
 class Watched:
-    """A supervisor with another status each time."""
+    """A supervisor whose status differs each time."""
 
     asked = 0
 
@@ -55,7 +55,7 @@ class Watched:
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A runtime directory of the test's own."""
+    """A runtime directory for this test."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path
 
@@ -69,7 +69,7 @@ async def warm(
     useless: str = "",
     supervisor: Watched | None = None,
 ) -> AsyncIterator[tuple[Keeper, "asyncio.Task[None]"]]:
-    """Keep a warm fleet of this code, or of another, while the block runs."""
+    """Keep a warm fleet, of this code or of another, during the block."""
     await pool.start()
     name = name or code_name()
     with locked_place() as place:
@@ -86,7 +86,7 @@ async def warm(
 
 
 async def found() -> str:
-    """Look for a warm fleet as a program does, beside the event loop that is to serve it; return what is said."""
+    """Look for a warm fleet as a program does; return the greeting or the reason."""
     fleet, note = await asyncio.to_thread(find_warm)
     if fleet is None:
         return note
@@ -95,14 +95,14 @@ async def found() -> str:
 
 
 class Program:
-    """A program's pool, on a warm fleet or on the program's hosts."""
+    """A program's pool, on a warm fleet or on hosts of the program."""
 
     def __init__(self, slots: int | None = None, *own: LocalPool) -> None:
         self.hosts = FakeHosts(own)
         self.slots = slots
 
     async def pool(self) -> RemotePool:
-        """Return the pool; the warm fleet is found beside the event loop that serves it."""
+        """Return the pool. A thread looks for the warm fleet, which this event loop serves."""
         loop = asyncio.get_running_loop()
 
         def own(name: ClientName) -> StartedProcess:
@@ -117,7 +117,7 @@ class Program:
 
 
 async def test_programs_share_it_and_each_takes_back_its_own() -> None:
-    """A program that closes takes back its work and demands; another's go on, and so does the fleet."""
+    """A program that closes takes back its own work and demands; those of other programs continue."""
     pool = Noted()
     async with warm(pool):
         first, second = await Program().pool(), await Program().pool()
@@ -142,7 +142,7 @@ async def test_programs_share_it_and_each_takes_back_its_own() -> None:
 
 
 async def test_a_program_that_dies_gives_all_back() -> None:
-    """Its connection ends without a word: its work is cancelled, and its demands are cleared."""
+    """If a program's connection ends, its work is cancelled, and its demands are cleared."""
     pool = Noted(1)
     async with warm(pool) as (kept, _):
         program = await Program(None, LocalPool(1)).pool()
@@ -153,14 +153,14 @@ async def test_a_program_that_dies_gives_all_back() -> None:
         program._host.child.kill()
         with pytest.raises(WorkerLost, match=r"the warm fleet .* ended"):
             await task
-        while kept._programs:  # noqa: ASYNC110 - no event is sent
+        while kept._programs:  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0)
         assert pool.demands == {}
         await program.aclose()
 
 
 async def test_a_job_goes_on_without_it() -> None:
-    """When the fleet ends, what runs is lost as with a worker, and the next try has a host of the program's own."""
+    """If the fleet ends, running work is lost, and the next attempt runs on a host of the program's own."""
     pool, own = Noted(1), LocalPool(1)
     program = Program(None, own)
     async with warm(pool) as (kept, _):
@@ -177,7 +177,7 @@ async def test_a_job_goes_on_without_it() -> None:
 
 
 async def test_it_ends_when_no_program_has_come_for_a_while() -> None:
-    """Its idle time begins with its start, and again when the last program has gone."""
+    """The idle time begins with the start of the fleet, and again when the last program has gone."""
     async with warm(Noted(), idle_s=0) as (_, done):
         await done
     async with warm(Noted(), idle_s=ENDLESS_S) as (kept, _):
@@ -186,13 +186,13 @@ async def test_it_ends_when_no_program_has_come_for_a_while() -> None:
         assert kept._idle is not None
         assert kept._idle.cancelled()
         await program.aclose()
-        while kept._programs:  # noqa: ASYNC110 - no event is sent
+        while kept._programs:  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0)
         assert not kept._idle.cancelled()
 
 
 async def test_other_code_is_left_alone_with_a_word() -> None:
-    """A program of another version starts its own, and its report says why."""
+    """A program of another version starts a host of its own, and its report says why."""
     pool = Noted()
     async with warm(pool, name="0123456789abcdef"):
         program = await Program(None, LocalPool(1)).pool()
@@ -203,7 +203,7 @@ async def test_other_code_is_left_alone_with_a_word() -> None:
 
 
 async def test_too_few_slots() -> None:
-    """A program that asks for more slots than it has starts its own; one that asks for fewer gets no more."""
+    """A program that requests more slots than the fleet has starts a host; one that requests fewer gets no more."""
     pool = Noted(2)
     async with warm(pool):
         many = await Program(3, LocalPool(3)).pool()
@@ -213,12 +213,12 @@ async def test_too_few_slots() -> None:
         few = await Program(1).pool()
         async with few:
             few.set_demand("j", plain_demand("j", 5))
-            await few.preview(plain_demand("j", 5))  # what was told is known once something is answered
+            await few.preview(plain_demand("j", 5))  # an answer shows that earlier requests have arrived
             assert (few.state.slots, pool.demands["j"].workers_max) == (1, 1)
 
 
 async def test_one_that_will_never_work_again_ends() -> None:
-    """Its next program starts its own, and the one after that may have a new fleet."""
+    """If a fleet can never work again, it ends, and a later program may find a new fleet."""
     pool = Noted()
     async with warm(pool, useless="every worker process died 5 times in a row") as (_, done):
         assert await found() == ""
@@ -226,7 +226,7 @@ async def test_one_that_will_never_work_again_ends() -> None:
 
 
 async def test_no_other_user_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection of another user's is closed without a greeting."""
+    """A connection from another user is closed without a greeting."""
     pool = Noted()
     monkeypatch.setattr(host, "peer_of", lambda _end: (1, -1))
     async with warm(pool):
@@ -234,7 +234,7 @@ async def test_no_other_user_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """A program that sends nonsense is dropped, and the log says so."""
+    """A program that sends invalid data is disconnected, and the log says so."""
     pool = Noted()
     async with warm(pool):
         with MeetingPlace.open(make=False) as place:
@@ -250,13 +250,13 @@ async def test_what_cannot_be_read_ends_its_own_connection_alone(caplog: pytest.
 
 
 def test_without_a_fleet_nothing_is_said() -> None:
-    """If no fleet was ever started, there is no note and nothing to end."""
+    """If no fleet was ever started, there is no note, and nothing ends."""
     assert find_warm() == (None, "")
     assert take_down() == []
 
 
 async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fleet on this machine does, unless CODECFLEET_WARM forbids it; one with DLAs, or on a cluster, does not."""
+    """A fleet that stays on this machine looks for a warm fleet, unless CODECFLEET_WARM is "never" or DLAs are used."""
     looked: list[int | None] = []
 
     def refuse(*_settings: object) -> StartedProcess:
@@ -266,7 +266,8 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
         looked.append(slots)
         return refuse()
 
-    monkeypatch.setattr("codecfleet.cluster.fleet.default.holds_ray", bool)  # whatever ran before in this process
+    # independent of what ran earlier in this process
+    monkeypatch.setattr("codecfleet.cluster.fleet.default.holds_ray", bool)
     monkeypatch.setattr("codecfleet.cluster.fleet.default.warm_or_own", look)
     monkeypatch.setattr("codecfleet.cluster.fleet.default.start_host", refuse)
     for value, expected in (("never", []), ("", [3, 3])):
@@ -278,7 +279,7 @@ async def test_who_looks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a named cluster the status is the warm fleet's, over one connection, and the fleet keeps running."""
+    """If no cluster is named, the status is that of the warm fleet, read over one connection."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     async with warm(Noted(), supervisor=Watched()) as (_, running_):
         first = await fleet_status(None)
@@ -286,7 +287,7 @@ async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -
         assert (first.host, first.pid) == ("here", 1)
         seen: list[Seen] = []
         watching = asyncio.create_task(watch_status("local", seen.append, 0.0))
-        while len(seen) < 3:  # noqa: ASYNC110 - the test's own list
+        while len(seen) < 3:  # noqa: ASYNC110 - a list of the test sets no event
             await asyncio.sleep(0)
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -296,7 +297,7 @@ async def test_its_status_is_that_of_its_pool(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_fleet_that_ends_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch ends with what to do when the warm fleet does, and none begins without one."""
+    """A watch ends with a next step when the warm fleet ends, and fails if there is no fleet."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     async with warm(Noted(), supervisor=Watched()) as (kept, _):
         watching = asyncio.create_task(watch_status(None, lambda _: kept.stop(), 0.0))

@@ -1,4 +1,4 @@
-"""Log entries: what they say, how they are written, and that no secret is in them."""
+"""Log entries: their content and form, and that they contain no secret."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def written(entry: LogEntry, style: LogStyle) -> str:
 
 
 def test_text_has_time_level_action_line_and_ids() -> None:
-    """A person reads it from left to right, and grep finds each part."""
+    """A person can read an entry from left to right, and grep can find each part."""
     ids = LogIds(job="j1", segment=0, worker="a/cpu#0:12")
     text = written(LogEntry.of(LogAction.SEGMENT_FAILED, "try 1 of segment 0 failed", ids), LogStyle.TEXT)
     assert text == (
@@ -33,7 +33,7 @@ def test_text_has_time_level_action_line_and_ids() -> None:
 
 
 def test_json_has_the_same_as_one_document() -> None:
-    """Ids stand beside the rest, so that a query needs no path; what does not apply is left out."""
+    """In JSON, ids are top-level fields; ids that do not apply are left out."""
     entry = LogEntry.of(LogAction.WORKER_LOST, "worker n/cpu#0 died", LogIds(node="n", worker="n/cpu#0:3"))
     assert json.loads(written(entry, LogStyle.JSON)) == {
         "schema": 1,
@@ -50,7 +50,7 @@ def test_json_has_the_same_as_one_document() -> None:
 
 @pytest.mark.parametrize("style", LogStyle)
 def test_no_secret_is_in_an_entry(style: LogStyle) -> None:
-    """Secrets are removed from its line, its ids and its traceback; the rest of the address stays."""
+    """Secrets are removed from an entry's line, ids and traceback; the rest of an address stays."""
     with pytest.raises(ValueError, match="https") as caught:
         Fraction(ADDRESS)
     entry = LogEntry.of(LogAction.DEFECT, f"{ADDRESS} failed", LogIds(file=ADDRESS), caught.value)
@@ -62,7 +62,7 @@ def test_no_secret_is_in_an_entry(style: LogStyle) -> None:
 
 @given(line=st.text(), file=st.text(min_size=1), style=st.sampled_from(LogStyle))
 def test_an_entry_is_one_line_whatever_is_in_it(line: str, file: str, style: LogStyle) -> None:
-    """Names and tags come from untrusted files, and a terminal may show the log."""
+    """An entry is one line, although names and tags come from untrusted files, and a terminal may show the log."""
     text = written(LogEntry.of(LogAction.FILE_DONE, line, LogIds(file=file)), style)
     assert text.isprintable()
     assert is_entry(text)
@@ -70,7 +70,7 @@ def test_an_entry_is_one_line_whatever_is_in_it(line: str, file: str, style: Log
 
 @given(name=st.text(st.characters(exclude_categories=[])), style=st.sampled_from(LogStyle))
 def test_a_traceback_is_escaped_whatever_is_in_its_error(name: str, style: LogStyle) -> None:
-    """A file's name may contain control characters or a forged entry, or not be UTF-8, as a log file must be."""
+    """A traceback is escaped; a file's name may contain control characters or a forged entry, or not be UTF-8."""
     text = written(LogEntry.of(LogAction.DEFECT, "a defect", error=ValueError(f"\x1b[2J\ud800{name}")), style)
     first, *below = text.split("\n")
     assert is_entry(first)
@@ -80,7 +80,7 @@ def test_a_traceback_is_escaped_whatever_is_in_its_error(name: str, style: LogSt
 
 
 def test_a_traceback_is_bounded() -> None:
-    """Its end is kept, which has the error itself."""
+    """The end of a long traceback is kept, since it has the error itself."""
     entry = LogEntry.of(LogAction.DEFECT, "a defect", error=ValueError("x" * 2 * TRACE_MAX + "the end"))
     assert len(entry.trace) == TRACE_MAX
     assert entry.trace.rstrip().endswith("the end")

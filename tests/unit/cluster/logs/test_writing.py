@@ -1,4 +1,4 @@
-"""Where log entries go: to handlers, at a bounded rate, and nowhere by default."""
+"""Where log entries go: to handlers, at a limited rate, and nowhere by default."""
 
 import io
 import json
@@ -22,7 +22,7 @@ AT_ONCE = Quota().at_once
 
 @given(st.lists(st.floats(0, 10), max_size=300), st.integers(1, 20), st.integers(1, 5))
 def test_a_quota_bounds_any_storm(pauses_s: list[float], at_once: int, per_s: int) -> None:
-    """No more is written than at once and with time, and every entry is either written or counted."""
+    """A quota allows a burst and then a rate; every entry is either written or counted."""
     quota, now_s, written = Quota(at_once, per_s), 0.0, 0
     for pause_s in pauses_s:
         now_s += pause_s
@@ -32,13 +32,13 @@ def test_a_quota_bounds_any_storm(pauses_s: list[float], at_once: int, per_s: in
 
 
 def record(action: LogAction) -> logging.LogRecord:
-    """Return the record of an entry."""
+    """Return the log record of an entry."""
     entry = LogEntry.of(action, "it happened")
     return logging.makeLogRecord({"levelno": action.level, "entry": entry})
 
 
 async def test_a_storm_of_one_level_hides_no_other() -> None:
-    """An entry counts those that were left out, and errors still come through."""
+    """After a storm, an entry states how many entries were left out; entries of other levels are still written."""
     texts: list[str] = []
     clock = FakeClock()
     handler = EntryHandler(texts.append, LogStyle.TEXT, "supervisor", clock)
@@ -54,14 +54,14 @@ async def test_a_storm_of_one_level_hides_no_other() -> None:
 
 
 def test_without_a_handler_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
-    """A program that uses codecfleet finds nothing on its stderr that it has not asked for."""
+    """A program that uses codecfleet gets no log on stderr unless it asks for one."""
     log(LogAction.JOB_FAILED, "it failed")
     assert not is_logged()
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_program_may_take_entries_itself(caplog: pytest.LogCaptureFixture) -> None:
-    """They are records of the logger ``codecfleet``, with the entry in them."""
+    """Entries are records of the logger ``codecfleet``, each with its ``LogEntry``."""
     with caplog.at_level(logging.INFO, "codecfleet"):
         log(LogAction.JOB_DONE, "it is done", LogIds(job="j"))
     (found,) = caplog.records
@@ -70,7 +70,7 @@ def test_a_program_may_take_entries_itself(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_command_writes_while_it_runs() -> None:
-    """Entries are out at once; after it everything is as before."""
+    """Entries are written at once during the block; afterwards, logging is as before."""
     stream = io.StringIO()
     before = LOGGER.handlers[:], LOGGER.level, LOGGER.propagate
     with logged_to(stream, LogStyle.JSON, "command"):
@@ -84,7 +84,7 @@ def test_a_command_writes_while_it_runs() -> None:
 
 
 def test_a_stream_that_takes_nothing_stops_nothing() -> None:
-    """A closed stderr is not an error of the work."""
+    """A closed stderr does not make the work fail."""
     stream = io.StringIO()
     stream.close()
     with logged_to(stream, LogStyle.TEXT, "command"):
@@ -92,7 +92,7 @@ def test_a_stream_that_takes_nothing_stops_nothing() -> None:
 
 
 def test_a_process_of_ray_writes_a_file_that_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has its name from the process; older ones are kept up to a number."""
+    """The log file is named after the process, and a limited number of older files is kept."""
     monkeypatch.setattr(in_ray, "FILE_BYTES_MAX", 2000)
     handler = file_handler(tmp_path, "worker", {"CODECFLEET_LOG": "json"})
     for _ in range(100):
@@ -109,7 +109,7 @@ def test_a_process_of_ray_writes_a_file_that_stays_small(tmp_path: Path, monkeyp
 def test_a_log_that_cannot_be_written_stops_nothing(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a folder there is no place for it; one that is off is not even begun."""
+    """If there is no folder for the log, none is written; if the log is off, it is not even begun."""
     monkeypatch.setattr(in_ray, "log_folder", lambda: tmp_path / "none")
     monkeypatch.setenv("CODECFLEET_LOG", asked)
     in_ray.begin_log_in_ray("worker")

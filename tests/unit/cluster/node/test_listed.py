@@ -1,4 +1,4 @@
-"""Nodes as Ray lists them."""
+"""Nodes, as Ray lists them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ NODE: dict[str, Any] = {
 
 
 def test_a_node_in_words_and_as_json() -> None:
-    """A head is named as one; Ray's internal resources are left out."""
+    """A head is marked as such; Ray's internal resources are left out."""
     node = listed_node(NODE, (), DeviceState.OPEN)
     assert node.words == "head at 10.0.0.1, open, 1 CPU and 2 GPUs for Ray; kind=nvenc, availability-zone=z1"
     assert node.to_json() == {
@@ -28,7 +28,7 @@ def test_a_node_in_words_and_as_json() -> None:
 
 
 def test_rays_drain_counts_before_an_order() -> None:
-    """A node that Ray drains is draining, whatever a user ordered; else the order counts."""
+    """A node that Ray drains is draining, whatever a user ordered; otherwise the order counts."""
     assert listed_node(NODE, {"abc"}, DeviceState.CORDONED).state is DeviceState.DRAINING
     assert listed_node(NODE, {"def"}, DeviceState.CORDONED).state is DeviceState.CORDONED
 

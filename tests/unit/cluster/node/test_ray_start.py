@@ -1,4 +1,4 @@
-"""The command and the environment with which Ray starts, and what keeps an open cluster from starting."""
+"""The command and environment with which Ray starts, and what prevents the start of an open cluster."""
 
 import json
 import socket
@@ -43,13 +43,13 @@ TOKEN = {"RAY_AUTH_TOKEN": "secret"}
     ],
 )
 def test_ray_is_told_what_a_node_has_and_is(options: NodeOptions, words: str) -> None:
-    """A worker gets none of the head's ports, a dashboard listens on loopback, and Ray's own options come last."""
+    """A worker gets no ports of the head, a dashboard listens on loopback, and options for Ray come last."""
     words = words.replace("LABELS", "--labels codecfleet/kind=nvdec,team=a")
     assert ray_arguments(OFFER, options) == f"start --block --num-cpus 16 --num-gpus 2 {words}".split()
 
 
 def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
-    """Nodes ask for a token, take the GPUs that are offered, start no Ray Client, and drain as long as they may."""
+    """Nodes require a token, offer the chosen GPUs, start no Ray Client, and drain for the given time."""
     variables = ray_variables(OFFER, NodeOptions(address="10.0.0.1:6379", drain_s=90))
     assert variables == {
         "RAY_AUTH_MODE": "token",
@@ -73,7 +73,7 @@ def test_a_node_is_reached_from_others(ip: str) -> None:
 
 
 def test_it_takes_a_token_to_get_in(tmp_path: Path) -> None:
-    """A worker without a token and a node that would ask for none are refused; a head without one is to make it."""
+    """A worker without a token is refused, and so is RAY_AUTH_MODE=disabled; a head without a token makes one."""
     nothing = {"HOME": str(tmp_path)}
     assert check_options(HEAD, nothing) is True
     assert check_options(HEAD, {**nothing, **TOKEN}) is False
@@ -92,13 +92,13 @@ def test_insecure_is_taken_at_its_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--num-gpus", "--dashboard-host=0.0.0.0", "--ray-client-server-port", "--block"])
 def test_what_is_set_here_is_not_set_twice(option: str) -> None:
-    """An option of Ray's that an option of ours sets is refused after --."""
+    """After --, an option of Ray that codecfleet sets is refused."""
     with pytest.raises(UsageError, match=option.partition("=")[0]):
         check_options(NodeOptions(rest=(option, "1")), TOKEN)
 
 
 def test_a_shell_reads_the_exports_as_they_are_meant() -> None:
-    """The lines set the variables that a `ray start` of others reads, whatever is in them."""
+    """The lines set the variables for another program's `ray start`, whatever characters the values have."""
     offer = Offer(cpus=8, gpus=1, cuda_visible="GPU-a", labels={"team": "it's"}, zone="z 1")
     script = "\n".join(
         [*export_lines(exports(offer, {})), 'printf "%s\\n" "$RAY_OVERRIDE_RESOURCES" "$RAY_OVERRIDE_LABELS"']
@@ -114,7 +114,7 @@ def test_a_shell_reads_the_exports_as_they_are_meant() -> None:
 
 
 def test_an_offer_is_one_line() -> None:
-    """People read what a node offers; codecs stand together."""
+    """An offer is one readable line, in which codecs are joined."""
     labels = {"codecfleet/kind": "nvenc", "codecfleet/encodes-av1": "nvenc", "codecfleet/encodes-hevc": "nvenc"}
     offer = Offer(cpus=1, gpus=2, labels=labels, zone="z1")
     assert offer_words(offer) == "1 CPU and 2 GPUs; kind=nvenc, zone=z1, encodes av1 hevc"
@@ -125,13 +125,13 @@ def test_an_offer_is_one_line() -> None:
     "text", ["team", "=a", "te am=a", "team=a b", "ray.io/zone=a", "-team=a", "Te_am.de/x=1", "a=é"]
 )
 def test_what_ray_would_refuse_as_a_label_is_refused_first(text: str) -> None:
-    """The error names the label and says how one is written."""
+    """The error names the wrong label and shows the syntax of a label."""
     with pytest.raises(UsageError, match="label"):
         parse_labels([text])
 
 
 def test_labels_and_zones() -> None:
-    """A label may have a domain before its name and no value; the last of a key counts."""
+    """A label may have a domain before its name, and an empty value; if a key is repeated, the last value counts."""
     assert parse_labels(["a=1", "example.com/b=", "a=2"]) == {"a": "2", "example.com/b": ""}
     assert parse_zone("eu-1a") == "eu-1a"
     with pytest.raises(UsageError, match="zone"):
@@ -139,7 +139,7 @@ def test_labels_and_zones() -> None:
 
 
 def test_labels_that_a_launcher_states_stay_but_for_those_that_are_probed() -> None:
-    """A launcher needs them to tell its groups apart; what a machine has is found by probing it."""
+    """Labels of a launcher are kept, except those that probes decide."""
     stated = {"codecfleet/group": "g6", "team": "video", "codecfleet/kind": "nvenc", "codecfleet/encodes-av1": "nvenc"}
     offer = Offer(cpus=1, labels={"codecfleet/kind": "cpu", "team": "ours"})
     found = json.loads(exports(offer, {"RAY_OVERRIDE_LABELS": json.dumps(stated)})["RAY_OVERRIDE_LABELS"])
@@ -150,7 +150,7 @@ def test_labels_that_a_launcher_states_stay_but_for_those_that_are_probed() -> N
 
 
 def test_a_port_in_use_is_refused_at_once() -> None:
-    """Ray would look for its control service for a minute, and name a log."""
+    """A port in use is refused at once; Ray would wait a minute for its control service, and only name a log."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(FleetUnavailable, match=f"no head can listen on port {port}: Address already in use"):

@@ -1,4 +1,4 @@
-"""Questions to a cluster's supervisor: who asks is not kept waiting."""
+"""Questions to a cluster's supervisor, which never keep the user waiting for long."""
 
 import asyncio
 
@@ -11,13 +11,13 @@ from codecfleet.errors import FleetUnavailable
 
 
 async def test_an_answer_that_does_not_come_is_an_error_that_says_who_was_asked() -> None:
-    """Ray looks for a lost head for a minute; a question fails after 10 s."""
+    """If the head is lost, a question fails after 10 s, while Ray would try for a minute."""
     with pytest.raises(FleetUnavailable, match="the cluster's head has not answered for 0 s"):
         await in_time(asyncio.Future[int](), "the cluster's head", "Look at its node.", within_s=0)
 
 
 async def test_an_answer_in_time_is_returned() -> None:
-    """The answer is returned, and the question's own errors pass through."""
+    """The answer is returned, and the question's own errors are raised unchanged."""
 
     async def answer(value: int) -> int:
         return 10 // value
@@ -28,7 +28,7 @@ async def test_an_answer_in_time_is_returned() -> None:
 
 
 def a_status(*nodes: tuple[str, str]) -> Status:
-    """Return the status of a cluster of these nodes: (id, name)."""
+    """Return the status of a cluster with these nodes: (id, name)."""
     found = tuple(NodeStatus(node=node, name=name, state="open", devices="", probed=True) for node, name in nodes)
     return Status(
         pid=1, host="head", nodes=found, devices=(), workers=(), jobs=(), quarantine=(), log=(), autoscaling=None
@@ -44,7 +44,7 @@ def test_a_name_of_two_nodes_lists_both_with_their_ids() -> None:
 
 
 def test_an_unknown_name_lists_the_nodes_that_there_are() -> None:
-    """Some of them, where there are many."""
+    """If a cluster has many nodes, the error lists only some."""
     error = unknown_node("nowhere", Order.CORDON, a_status(*((f"{number:010}", f"n{number}") for number in range(20))))
     assert error.message == "no node is called nowhere"
     assert error.next_step.startswith("The nodes are n0 (00000000), n1 (")

@@ -1,4 +1,4 @@
-"""The limits of every placement, as assertions, whatever the machines, jobs and policy."""
+"""The limits that every placement keeps, as assertions, whatever the machines, jobs and policy."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ ENGINES_OF = {
 
 
 def homes(inventory: Inventory) -> dict[str, tuple[Node, Device]]:
-    """Return every device with its node, by name."""
+    """Return every device with its node, by the device's name."""
     return {device.device: (node, device) for node in inventory.nodes for device in node.devices}
 
 
@@ -57,7 +57,7 @@ def check(placement: Placement, demands: Sequence[Demand], inventory: Inventory,
 
 
 def _engines(booked: Booked) -> None:
-    """The load of an engine, in full-speed sessions, ends where its curve becomes flat."""
+    """The load of an engine, in sessions of full speed, does not exceed the point where its curve becomes flat."""
     loads, flat = defaultdict[tuple[str, str], float](float), dict[tuple[str, str], float]()
     for lane, recipe, _, device in booked:
         for use in recipe.engines:
@@ -68,7 +68,7 @@ def _engines(booked: Booked) -> None:
 
 
 def _caps(booked: Booked) -> None:
-    """Encoder sessions stay within the caps of a device, of a GPU with all its slices, and of a machine."""
+    """Encoder sessions keep the caps of a device, of a GPU with all its slices, and of a machine."""
     opened, most = defaultdict[str, int](int), dict[str, int]()
     for lane, _, node, device in booked:
         sessions = lane.sessions * sum(kind.is_nvenc for kind in lane.kinds)
@@ -83,9 +83,9 @@ def _caps(booked: Booked) -> None:
 
 
 def _memory(booked: Booked, inventory: Inventory, policy: Policy) -> None:
-    """Sessions and one context fit into a device's free memory less the reserve, and sessions into the host's.
+    """Sessions and one context fit into the free memory of a device, less a reserve, and of the host.
 
-    A single session may take all of its host's memory.
+    A single session may take all memory of its host.
     """
     on_device, on_host = defaultdict[str, int](int), defaultdict[str, int](int)
     sessions = defaultdict[str, int](int)
@@ -121,7 +121,7 @@ def _policy(booked: Booked, inventory: Inventory, policy: Policy) -> None:
 
 
 def _states(booked: Booked) -> None:
-    """Nothing runs on a closed device, and a lane uses one host."""
+    """Nothing runs on a closed device, and each lane uses one host."""
     for lane, _, node, device in booked:
         assert lane.node == node.node == device.node
         assert node.state is DeviceState.OPEN
@@ -129,7 +129,7 @@ def _states(booked: Booked) -> None:
 
 
 def _kinds(placement: Placement, demands: Sequence[Demand]) -> None:
-    """All lanes of a job use the same encoder kinds, and a track that has begun keeps its kind."""
+    """All lanes of a job use the same kinds of encoder, and a track that has begun keeps its kind."""
     for demand in demands:
         kinds = {lane.kinds for lane in placement.lanes if lane.job == demand.job}
         assert len(kinds) <= 1
@@ -139,7 +139,7 @@ def _kinds(placement: Placement, demands: Sequence[Demand]) -> None:
 
 
 def _sessions(placement: Placement, demands: Sequence[Demand]) -> None:
-    """A job has at most one session for each segment, and no more than its own limit."""
+    """A job has at most one session for each segment, and no more sessions than its limit."""
     for demand in demands:
         sessions = sum(lane.sessions for lane in placement.lanes if lane.job == demand.job)
         assert sessions <= min(len(demand.segments), demand.workers_max or len(demand.segments))

@@ -1,4 +1,4 @@
-"""A vGPU's share of its GPU."""
+"""The share of a vGPU in its GPU."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ from codecfleet.testing.fleet.simulated_report import simulated_report
     ],
 )
 def test_a_type_says_its_share(name: str, share: float | None) -> None:
-    """A type says how many fit into the GPU's memory; a GPU instance's type has all of it; other names say none."""
+    """A type's name states how many vGPUs fit into the GPU's memory; on a GPU instance, the share is 1."""
     assert guest_share(name, load_hardware()) == share
 
 
@@ -45,14 +45,14 @@ def _guest(name: str) -> tuple[NodeReport, Device]:
 
 
 def test_a_known_type_counts_with_its_share() -> None:
-    """A quarter of an L40S is a quarter of its engines."""
+    """A vGPU with a quarter of an L40S has a quarter of the engines."""
     report, device = _guest("NVIDIA L40S-12Q")
     assert (device.share, device.share_unknown) == (1 / 4, "")
     assert not [each for each in findings(report) if "share of its GPU is unknown" in each.title]
 
 
 def test_an_unknown_share_is_reported_and_can_be_set() -> None:
-    """It counts as a whole GPU, which doctor reports, until the policy sets it."""
+    """A vGPU of unknown type counts as a whole GPU, which doctor reports, until the policy sets the share."""
     report, device = _guest("NVIDIA Unheard-12Q")
     assert device.share == 1
     assert device.share_unknown

@@ -1,4 +1,4 @@
-"""What the speed of a GPU's sessions teaches, and how placement uses it."""
+"""What the measured speed of GPU sessions changes in placements."""
 
 from dataclasses import replace
 
@@ -41,13 +41,13 @@ def placed(rates: Rates, wanted: Demand = SOFTWARE) -> Placement:
 
 
 def hybrid(rates: Rates, sessions: int, fps: float) -> Rates:
-    """Return the rates after sessions that the H200 decoded ran at this speed."""
+    """Return the rates after the H200 decoded for sessions at this speed."""
     found = measurement_of(rates, SOFTWARE, H200, PROCESSOR, kinds=X265, sessions=sessions, fps=fps)
     return rates if found is None else record_measurement(rates, found)
 
 
 def software(rates: Rates, sessions: int, fps: float) -> Rates:
-    """Return the rates after sessions that the processor decoded ran at this speed."""
+    """Return the rates after the processor decoded for sessions at this speed."""
     found = measurement_of(rates, SOFTWARE, PROCESSOR, PROCESSOR, kinds=X265, sessions=sessions, fps=fps)
     return rates if found is None else record_measurement(rates, found)
 
@@ -61,13 +61,13 @@ def all_in_software_fps(rates: Rates, sessions: int) -> float:
 
 @given(fps=st.floats(0.5, 2000.0), sessions=st.integers(1, 16))
 def test_the_cores_speed_alone_moves_no_work(fps: float, sessions: int) -> None:
-    """Until a GPU is measured, documented rates decide, because there is nothing to compare with."""
+    """Until a GPU is measured, documented rates decide, because nothing can be compared."""
     assert Route.HYBRID in {lane.route for lane in placed(software(START, sessions, fps)).lanes}
 
 
 @given(part=st.floats(0.05, 0.99), sessions=st.integers(1, 16))
 def test_a_hybrid_that_is_slower_than_software_is_not_chosen(part: float, sessions: int) -> None:
-    """If it was measured slower than the same cores without the GPU, it is refused with that reason."""
+    """A GPU with which sessions were measured to be slower than without is refused for that reason."""
     rates = hybrid(START, sessions, part * all_in_software_fps(START, sessions))
     placement = placed(rates)
     assert {lane.route for lane in placement.lanes} == {Route.CPU}
@@ -77,7 +77,7 @@ def test_a_hybrid_that_is_slower_than_software_is_not_chosen(part: float, sessio
 
 @given(measured=st.floats(2.0, 200.0), gain=st.floats(1.05, 2.0))
 def test_if_both_are_measured_the_faster_is_chosen(measured: float, gain: float) -> None:
-    """Once 16 sessions of both were measured, the measured speeds decide, whatever is documented."""
+    """Once 16 sessions of each kind were measured, the measured speeds decide, whatever is documented."""
     for hybrid_fps, software_fps_, route in (
         (measured * gain, measured, Route.HYBRID),
         (measured, measured * gain, Route.CPU),
@@ -88,7 +88,7 @@ def test_if_both_are_measured_the_faster_is_chosen(measured: float, gain: float)
 
 @given(fps=st.floats(1.0, 60.0), sessions=st.integers(1, 16))
 def test_a_measured_hybrid_keeps_its_measured_speed(fps: float, sessions: int) -> None:
-    """A job that requires the GPU is predicted at the measured speed of such sessions."""
+    """A job that requires the GPU is predicted at the measured speed of sessions with the GPU."""
     rates = hybrid(START, sessions, fps)
     assert core_fps_beside(rates, PROCESSOR.name, 1.0, H200.name, ENCODE) == pytest.approx(fps / sessions)
     (lane,) = placed(rates, replace(SOFTWARE, needs_gpu=True)).lanes
@@ -97,7 +97,7 @@ def test_a_measured_hybrid_keeps_its_measured_speed(fps: float, sessions: int) -
 
 
 def test_other_machines_keep_their_rates() -> None:
-    """Cores beside another GPU, or without one, keep their rates."""
+    """Measurements beside one GPU do not change the rates of cores beside other GPUs, or without one."""
     rates = hybrid(START, 16, 16.0)
     for model in ("NVIDIA L40S", "NVIDIA H100"):
         found = core_fps_beside(rates, PROCESSOR.name, 1.0, model, ENCODE)
@@ -107,7 +107,7 @@ def test_other_machines_keep_their_rates() -> None:
 
 
 def test_a_slow_decoder_is_found_beside_many_cores() -> None:
-    """If the cores can encode more than NVDEC decodes, the measured rate is NVDEC's."""
+    """If the cores can encode faster than NVDEC decodes, the measured rate is that of NVDEC."""
     fast = demand(renditions=(rendition(MediaCodec.H264, height=180, preset="1"),), encoder=EncoderChoice.SOFTWARE)
     found = measurement_of(
         START, fast, gpu("T4", "n"), PROCESSOR, kinds=(EncoderKind("libx264"),), sessions=60, fps=300.0
@@ -123,7 +123,7 @@ def test_a_slow_decoder_is_found_beside_many_cores() -> None:
     preset=st.sampled_from("1234567"),
 )
 def test_the_slower_engine_of_a_device_is_measured(sessions: int, fps: float, model: str, preset: str) -> None:
-    """If a GPU decodes and encodes, the measurement belongs to its slower engine by known rates."""
+    """If a GPU both decodes and encodes, the measurement counts for the engine that is slower by known rates."""
     device = gpu(model, "n")
     wanted = demand(renditions=(rendition(preset=preset),))
     found = measurement_of(START, wanted, device, PROCESSOR, kinds=NVENC, sessions=sessions, fps=fps)

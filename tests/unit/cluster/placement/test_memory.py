@@ -1,4 +1,4 @@
-"""A session's memory on its host, and how many sessions fit."""
+"""The host memory of a session, and how many sessions fit."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def _one(job: Demand, *nodes: Node) -> tuple[int, list[str], bool]:
 
 @pytest.mark.parametrize("name", ["session-memory", "session-memory-presets"])
 def test_the_model_is_just_above_the_measurements(name: str) -> None:
-    """No measured session takes more memory than the model says, or less than a third of it."""
+    """Measured sessions take at most as much memory as the model says, and at least a third of that."""
     sessions = json.loads((RESULTS / f"{name}.json").read_text())["sessions"]
     assert len(sessions) >= 24
     for each in sessions:
@@ -47,7 +47,7 @@ def test_the_model_is_just_above_the_measurements(name: str) -> None:
 
 
 def test_a_short_segment_takes_less() -> None:
-    """A single picture of 6000 x 6000 in 4:4:4 took 754 MiB, four of them 2,263 MiB (x264)."""
+    """A segment of one 6000 x 6000 picture in 4:4:4 took 754 MiB, and a segment of four took 2,263 MiB (x264)."""
     decoded, encoded = (
         replace(_stage(1080, name, chroma="4:4:4"), width=6000, height=6000) for name in ("", "libx264")
     )
@@ -59,20 +59,20 @@ def test_a_short_segment_takes_less() -> None:
 
 @pytest.mark.parametrize(("memory_gb", "sessions"), [(64, 16), (8, 3), (3, 1), (2, 1)])
 def test_sessions_are_limited_by_memory(memory_gb: int, sessions: int) -> None:
-    """4K sessions fill the memory less the reserve, not the cores; a single one may take nearly all of it."""
+    """4K sessions are limited by the memory less the reserve, not by cores; a single one may take nearly all memory."""
     job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
     assert _one(job, processor_of("n", "n", 16, memory_gb * GB))[0] == sessions
 
 
 def test_filters_memory_counts_for_each_session() -> None:
-    """Fewer sessions that denoise fit into the same memory."""
+    """Denoising takes memory, so fewer sessions fit."""
     job = demand(segments=16, width=3840, height=2160, renditions=(rendition(height=2160),))
     machine = processor_of("n", "n", 16, 24 * GB)
     assert _one(replace(job, has_filters=True, filter_bytes=GB), machine)[0] < _one(job, machine)[0] < 16
 
 
 def test_a_segment_that_can_never_fit_is_refused_with_both_figures() -> None:
-    """The refusal says how much memory a segment needs, and how much the only machine has."""
+    """The refusal states how much memory a segment needs, and how much the only machine has."""
     job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
     sessions, reasons, is_too_large = _one(job, processor_of("n", "n", 16, 23 * GB))
     assert (sessions, is_too_large) == (0, True)
@@ -80,7 +80,7 @@ def test_a_segment_that_can_never_fit_is_refused_with_both_figures() -> None:
 
 
 def test_another_node_with_enough_memory_takes_it() -> None:
-    """A job too large for one machine runs on another; the refusal of the first has its figure."""
+    """A job too large for one machine runs on another; the refusal for the first machine has both figures."""
     job = demand(width=15000, height=15000, renditions=(replace(rendition(), width=15000, height=15000),))
     nodes = processor_of("small", "small", 16, 23 * GB), processor_of("large", "large", 16, 128 * GB)
     sessions, reasons, is_too_large = _one(job, *nodes)

@@ -1,4 +1,4 @@
-"""Engines' speeds, and how measurements change them."""
+"""The speeds of engines, and how measurements change them."""
 
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ def _measured(rates: Rates, device: Device, *points: tuple[int, float]) -> Rates
 
 
 def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
-    """Two sessions on one Ada NVDEC give the documented 903 fps; twice the clock doubles it, 4K quarters it."""
+    """Two sessions on one Ada NVDEC give the documented 903 fps; twice the clock doubles this, 4K gives a quarter."""
     ada = gpu("RTX 4090", "n")
     assert curve_of(START, ada, DECODE)[-1] == (2, pytest.approx(903))
     fast = gpu("RTX 4090", "n", max_video_clock_mhz=2 * 2160)
@@ -45,7 +45,7 @@ def test_documented_rates_are_scaled_by_engines_clock_and_pixels() -> None:
 
 @pytest.mark.parametrize("busy", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
 def test_others_use_shortens_the_curve(busy: float) -> None:
-    """The curve starts as without others, and ends at what they leave: at least a tenth, for one session."""
+    """If other programs use an engine, its curve starts as usual and ends at what they leave, at least a tenth."""
     alone = curve_of(START, gpu("H200", "n"), DECODE)
     beside = curve_of(START, gpu("H200", "n", busy={Engine.NVDEC: busy}), DECODE)
     assert beside[-1][1] == pytest.approx(alone[-1][1] * max(1 - busy, 0.1))
@@ -60,7 +60,7 @@ def test_a_driver_s_limit_ends_the_curve() -> None:
 
 
 def test_a_measurement_replaces_the_start_value() -> None:
-    """Measured speeds count for that number of sessions and, scaled, for more."""
+    """A measured speed counts for that number of sessions and, scaled, for larger numbers."""
     device = gpu("L40S", "n")
     rates = _measured(START, device, (1, 500.0), (3, 1500.0))
     curve = curve_of(rates, device, DECODE)
@@ -70,21 +70,21 @@ def test_a_measurement_replaces_the_start_value() -> None:
 
 
 def test_a_later_measurement_counts_by_a_third() -> None:
-    """One disturbed moment does not turn the rates over."""
+    """One slow measurement changes the rates only in part."""
     device = gpu("L40S", "n")
     rates = _measured(START, device, (1, 500.0), (1, 400.0))
     assert curve_of(rates, device, DECODE)[0][1] == pytest.approx(470)
 
 
 def test_a_curve_ends_where_measurements_are_flat() -> None:
-    """If eight sessions are as fast as four, four are too many."""
+    """If four or eight sessions are no faster than one, the curve ends at one session."""
     device = gpu("L40S", "n")
     rates = _measured(START, device, (1, 330.0), (4, 330.5), (8, 330.0))
     assert curve_of(rates, device, DECODE) == ((1, 330.0),)
 
 
 def test_software_rates_are_those_of_a_core() -> None:
-    """A core of half the speed gives half, 10 bits less than 8, and measurements on a processor count."""
+    """A core of half the speed gives half the frames, 10 bits give fewer than 8, and measured processors count."""
     fps = software_fps(START, "processor", 1.0, SOFTWARE)
     assert software_fps(START, "processor", 0.5, SOFTWARE) == pytest.approx(fps / 2)
     deep = Stage(CodecCase(MediaCodec.HEVC, Direction.ENCODE, bit_depth=10), 1920, 1080, Engine.CPU, "libx265")
@@ -95,7 +95,7 @@ def test_software_rates_are_those_of_a_core() -> None:
 
 
 def test_a_preset_without_a_figure_is_between_its_neighbours() -> None:
-    """Preset 4 of NVENC has no figure, so it is between presets 3 and 5."""
+    """NVENC's preset 4 has no figure of its own, so it is between presets 3 and 5."""
     fps = [
         curve_of(START, gpu("L40S", "n"), Stage(ENCODE.case, 1920, 1080, Engine.NVENC, "nvenc", preset))[0][1]
         for preset in range(1, 8)

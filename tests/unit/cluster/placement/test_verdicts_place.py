@@ -1,4 +1,4 @@
-"""What compatibility verdicts do to placement, on the recording of a real H200: tests/golden/verdicts.txt."""
+"""How compatibility verdicts change placement, on the recording of a real H200: tests/golden/verdicts.txt."""
 
 from dataclasses import replace
 from typing import Final
@@ -22,7 +22,7 @@ from tests.simulated_gpus import recorded_h200
 
 
 def _with_cuda(**changes: object) -> NodeReport:
-    """Return the recording with another answer of CUDA's."""
+    """Return the recording with another answer from CUDA."""
     report = recorded_h200()
     assert isinstance(report.cuda, CudaReport)
     return replace(report, cuda=replace(report.cuda, **changes))  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ OLD: Final = replace(PACKAGE, path="/usr/local/cuda-12.8/compat/libcuda.so.570.2
 def _chosen(init_code: int | None) -> NodeReport:
     """Return the recording with a driver for CUDA 12.8 and a compat package that fits.
 
-    ``init_code`` is what cuInit returns in the package's trial; None tries none.
+    ``init_code`` is the result of cuInit in the trial of the package; with None, there is no trial.
     """
     changes = {"cuda_version": "12.8", "kernel_module": KernelModule("570.86.15", is_open=True), "nvrtc": "13.3"}
     own = replace(PACKAGE, path="/usr/lib/libcuda.so.570.86.15", version="570.86.15", in_compat_folder=False)
@@ -64,7 +64,7 @@ def _refused_package() -> NodeReport:
 
 
 def _choose(before: NodeReport, **found: object) -> NodeReport:
-    """Return a report after the choice of the workers' driver; a trial finds the recording, except some changes."""
+    """Return a report after the choice of the workers' driver; a trial returns the recording with some changes."""
     assert isinstance(before.cuda, CudaReport)
     tried = _with_cuda(**{"nvrtc": "13.3"} | found).cuda
     assert isinstance(tried, CudaReport)
@@ -90,7 +90,7 @@ CASES: Final = {
 
 
 def _placed(report: NodeReport) -> list[str]:
-    """Return the GPU's state and label, and where a long film goes that NVDEC may decode for the host's cores."""
+    """Return the GPU's state and label, and where a long film is placed that NVDEC may decode."""
     node = node_of_report(report)
     (gpu,) = [device for device in node.devices if device.kind is not DeviceKind.CPU]
     case = CodecCase(MediaCodec.HEVC, Direction.ENCODE)
@@ -116,6 +116,6 @@ def _placed(report: NodeReport) -> list[str]:
 
 
 def test_verdicts_decide_placement_as_recorded() -> None:
-    """Each verdict closes the GPU, or takes its kernels, or neither; placement, search path and label follow."""
+    """Each verdict closes the GPU, or only its kernels, or neither; placement, search path and label follow."""
     page = "\n\n".join("\n".join([f"== {title}", *_placed(make())]) for title, make in CASES.items()) + "\n"
     assert page == golden("verdicts.txt", page)

@@ -1,4 +1,4 @@
-"""Machines and jobs to place, as Hypothesis strategies and as short builders."""
+"""Machines and jobs to place, as Hypothesis strategies and from short builders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def _sample(model: str) -> Device:
 
 
 def gpu(model: str, node: str, number: int = 0, **changes: object) -> Device:
-    """Return a GPU of a model that the tables know."""
+    """Return a GPU of a model in the tables."""
     return replace(_sample(model), device=f"{node}/gpu{number}", node=node, **changes)  # type: ignore[arg-type]
 
 
@@ -52,14 +52,14 @@ def node(name: str, *models: str, cores: int = 8, **changes: object) -> Node:
 def rendition(
     codec: MediaCodec = MediaCodec.HEVC, *, depth: int = 8, height: int = 1080, **changes: object
 ) -> Rendition:
-    """Return an output track of 16:9."""
+    """Return an output track with the shape 16:9."""
     software = {MediaCodec.H264: "libx264", MediaCodec.HEVC: "libx265", MediaCodec.AV1: "libsvtav1"}[codec]
     case = CodecCase(codec, Direction.ENCODE, bit_depth=depth)
     return Rendition(case=case, width=height * 16 // 9, height=height, software=software, **changes)  # type: ignore[arg-type]
 
 
 def demand(job: str = "job", segments: int = 10, frames: int = 2000, **changes: object) -> Demand:
-    """Return a job: 1080p H.264 to HEVC, with segments long enough to use every session."""
+    """Return a job from H.264 to HEVC in 1080p, with segments long enough to use every session."""
     fields: dict[str, object] = {
         "decode": CodecCase(MediaCodec.H264, Direction.DECODE),
         "width": 1920,
@@ -79,7 +79,7 @@ STATES = st.sampled_from([DeviceState.OPEN] * 5 + [state for state in DeviceStat
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    """Draw a node: GPUs, slices or none; caps, memory, others' use, states."""
+    """Draw a node with GPUs, slices or none, and with caps, memory, other users and states."""
     made = node(name, *draw(st.lists(st.sampled_from(MODELS), max_size=3)), cores=draw(st.integers(1, 12)))
     devices: list[Device] = []
     for device in made.devices:
@@ -118,7 +118,7 @@ KINDS = st.none() | st.sampled_from([EncoderKind("libx265"), EncoderKind("nvenc"
 
 @st.composite
 def demands(draw: st.DrawFn, job: str) -> Demand:
-    """Draw a job of some size, codec, encoder choice, priority and weight."""
+    """Draw a job with a size, codec, encoder choice, priority and weight."""
     tracks = draw(st.lists(st.sampled_from([1080, 720]), min_size=1, max_size=2))
     return demand(
         job,
@@ -158,7 +158,7 @@ def policies(draw: st.DrawFn) -> Policy:
 
 @st.composite
 def tight_nodes(draw: st.DrawFn, name: str) -> Node:
-    """Draw an open node for any job, with GPUs that encode and one limit that is likely to bind."""
+    """Draw an open node for any job, with GPUs that encode, and one limit that probably applies."""
     made = node(name, *draw(st.lists(st.sampled_from(["L40S", "L4"]), min_size=1, max_size=3)), cores=8)
     limit = draw(st.sampled_from(["own cap", "gpu cap", "system cap", "device memory", "host memory", "none"]))
     changes: dict[str, object] = {}
@@ -178,7 +178,7 @@ def tight_nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def tight_worlds(draw: st.DrawFn) -> tuple[Sequence[Demand], Inventory, Policy]:
-    """Draw jobs that want more than the machines have, and may run anywhere on them."""
+    """Draw jobs that may run anywhere and want more than the machines have."""
     machines = Inventory(tuple(draw(tight_nodes(f"n{number}")) for number in range(draw(st.integers(1, 2)))))
     encoder = draw(st.sampled_from([EncoderChoice.NVENC, EncoderChoice.NVENC, EncoderChoice.SOFTWARE]))
     tracks = tuple(rendition(height=height) for height in draw(st.sampled_from([(1080,), (1080, 720)])))

@@ -26,12 +26,12 @@ WITHOUT_NOTE = replace(COMPAT_590, note=NO_NOTE)
 
 
 def own_library(version: str) -> CudaLibrary:
-    """Return the libcuda that came with a driver."""
+    """Return the libcuda of a driver."""
     return CudaLibrary(path=f"/usr/lib/libcuda.so.{version}", version=version, in_compat_folder=False, note=NO_NOTE)
 
 
 def device(**changes: object) -> CudaDevice:
-    """Return an H200 in order, but for ``changes``."""
+    """Return an H200 without faults, except for ``changes``."""
     found = CudaDevice(
         ordinal=0,
         uuid="0",
@@ -48,7 +48,7 @@ def device(**changes: object) -> CudaDevice:
 
 
 def report(driver: str = "580.159.04", cuda: str = "13.0", **changes: object) -> CudaReport:
-    """Return a machine in order with that driver, but for ``changes``."""
+    """Return a machine with this driver and without faults, except for ``changes``."""
     found = CudaReport(
         kernel_module=KernelModule(driver, is_open=False),
         library=own_library(driver),
@@ -66,16 +66,16 @@ def report(driver: str = "580.159.04", cuda: str = "13.0", **changes: object) ->
 
 
 def compat_report(library: CudaLibrary = COMPAT_590, driver: str = "580.159.04", **changes: object) -> CudaReport:
-    """Return a machine where a compat package is in use."""
+    """Return a machine on which a compat package is in use."""
     return report(driver, "13.1", library=library, **{"deployment": Deployment.SEARCH_PATH, **changes})
 
 
 def verdict_on(subject: str, found: CudaReport, nvml: str = "") -> Diagnosis:
-    """Return the one verdict whose subject begins so."""
+    """Return the only verdict whose subject begins with this text."""
     (verdict,) = [v for v in judge(found, None, nvml) if v.subject.startswith(subject)]
     return verdict
 
 
 def runtime_verdict(cuda: str, found: CudaReport, name: str = "a runtime") -> Diagnosis:
-    """Return the verdict on one runtime on that machine."""
+    """Return the verdict on a single runtime on this machine."""
     return verdict_on(name, replace(found, runtimes=(RuntimeInUse(name, cuda),)))

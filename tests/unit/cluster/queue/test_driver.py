@@ -1,4 +1,4 @@
-"""A driver over a real store, whose jobs follow a script."""
+"""A driver on a real store, whose jobs follow a script."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ ENDS: dict[str, RunEnd] = {
 
 @dataclass
 class ScriptedRun:
-    """A command that ends as its name says, or when asked to."""
+    """A command that ends as its name says, or on request."""
 
     command: QueuedCommand
     deadlines: list[float]
@@ -46,11 +46,11 @@ class ScriptedRun:
         self.deadlines.append(ends_s)
 
     def stop(self) -> None:
-        """End as by SIGTERM."""
+        """End as if by SIGTERM."""
         self.finish(RunEnd(143))
 
     def kill(self) -> None:
-        """End as by SIGKILL."""
+        """End as if by SIGKILL."""
         self.finish(RunEnd(137))
 
     def take_output(self) -> str:
@@ -59,7 +59,7 @@ class ScriptedRun:
         return printed
 
     async def end(self) -> RunEnd:
-        """End as the command's name says, or wait."""
+        """End as the name of the command says, or wait."""
         name = self.command.arguments[0]
         return ENDS[name] if name in ENDS else await self.told
 
@@ -70,13 +70,13 @@ class ScriptedRun:
 
 
 class FrailStore(SqliteStore):
-    """A store that can be away."""
+    """A store that a test can make unreachable."""
 
     is_away = False
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Fail while it is away."""
+        """Fail while the store is unreachable."""
         if self.is_away:
             raise QueueUnavailable("the queue is away", "Wait.")
         with super().transaction() as at:
@@ -93,7 +93,7 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     async def start(self, command: QueuedCommand, ends_s: float) -> ScriptedRun:
-        """Start a scripted command."""
+        """Start a command that follows the script."""
         self.runs.append(ScriptedRun(command, [ends_s]))
         return self.runs[-1]
 
@@ -113,7 +113,7 @@ class Bench:
         return {job.job_id: job.state for job in self.store.jobs()}
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         async with asyncio.timeout(10):
             while not holds():  # noqa: ASYNC110 - a store has no events
                 await asyncio.sleep(0.02)
@@ -129,7 +129,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 async def test_jobs_end_as_their_commands_do(bench: Bench) -> None:
-    """What may succeed elsewhere is queued again, and left to others for a while; the rest is over."""
+    """A job that may succeed elsewhere is queued again, and first left to other drivers; all other jobs are over."""
     bench.submit(*ENDS)
     await bench.driver(idle_s=0.1).run()
     assert bench.states() == {
@@ -155,7 +155,7 @@ async def test_a_job_that_fails_on_every_driver_is_parked(bench: Bench) -> None:
 
 
 async def test_a_driver_runs_no_more_jobs_than_its_budget(bench: Bench) -> None:
-    """The next begins when one has ended."""
+    """A driver at its limit starts the next job only when one has ended."""
     bench.submit("a", "b", "c")
     driver = bench.driver()
     async with TaskOwner() as owner:
@@ -172,7 +172,7 @@ async def test_a_driver_runs_no_more_jobs_than_its_budget(bench: Bench) -> None:
 
 
 async def test_a_cancelled_job_is_stopped(bench: Bench) -> None:
-    """At the next renewal."""
+    """A cancelled job is stopped at the next renewal."""
     bench.submit("a")
     driver = bench.driver()
     async with TaskOwner() as owner:
@@ -183,7 +183,7 @@ async def test_a_cancelled_job_is_stopped(bench: Bench) -> None:
 
 
 async def test_a_guards_deadline_comes_before_the_end_of_the_lease(bench: Bench) -> None:
-    """It is two thirds of the lease after a moment before the store renewed it, and moves with each renewal."""
+    """Each renewal moves the deadline to two thirds of a lease after the beginning of the renewal."""
     bench.submit("a")
     before_s = clock()
     async with TaskOwner() as owner:
@@ -197,7 +197,7 @@ async def test_a_guards_deadline_comes_before_the_end_of_the_lease(bench: Bench)
 
 
 async def test_a_store_that_is_away_extends_nothing_and_loses_nothing(bench: Bench) -> None:
-    """The deadline stays, the end of a job is reported when the store is back, and one line says what was wrong."""
+    """While the store is unreachable, the deadline stays; later, the end of the job is reported."""
     bench.submit("a")
     async with TaskOwner() as owner:
         owner.start(bench.driver().run(), "driver")
@@ -214,7 +214,7 @@ async def test_a_store_that_is_away_extends_nothing_and_loses_nothing(bench: Ben
 
 
 async def test_a_fenced_driver_kills_its_job_and_reports_nothing(bench: Bench) -> None:
-    """Its lease ran out on the store's clock, and another driver has the job."""
+    """If a job's lease has run out on the store's clock, another driver may have the job, so this one kills it."""
     bench.submit("a")
     async with TaskOwner() as owner:
         owner.start(bench.driver().run(), "driver")
@@ -228,7 +228,7 @@ async def test_a_fenced_driver_kills_its_job_and_reports_nothing(bench: Bench) -
 
 
 async def test_a_queue_that_comes_back_empty_costs_its_jobs_only(bench: Bench) -> None:
-    """The driver kills what it ran of the lost file, and goes on with the new one."""
+    """If the queue's file is lost, the driver kills that file's jobs and continues with the new file."""
     bench.submit("a")
     async with TaskOwner() as owner:
         owner.start(bench.driver().run(), "driver")
@@ -240,7 +240,7 @@ async def test_a_queue_that_comes_back_empty_costs_its_jobs_only(bench: Bench) -
 
 
 def remove(queue: Path) -> None:
-    """Remove a queue's files."""
+    """Remove the files of a queue."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{queue}{suffix}").unlink(missing_ok=True)
 
@@ -254,7 +254,7 @@ def test_one_driver_at_a_time_has_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_driver_waits_for_a_program_that_only_looks(tmp_path: Path) -> None:
-    """A submission holds the lock for a moment."""
+    """A driver waits for a submission, which holds the lock only for a moment."""
     with ThreadPoolExecutor(1) as threads, driver_lock(tmp_path / "queue"):
 
         def take() -> bool:
@@ -268,7 +268,7 @@ def test_a_driver_waits_for_a_program_that_only_looks(tmp_path: Path) -> None:
 
 
 async def test_a_driver_takes_the_lock_that_another_leaves(tmp_path: Path) -> None:
-    """So that none starts in the background beside it."""
+    """A driver takes the lock over, so that no other driver starts in the background beside it."""
     path = tmp_path / "queue"
     async with TaskOwner() as owner:
         with driver_lock(path):
@@ -292,7 +292,7 @@ def queued(store: SqliteStore, **options: float) -> QueuedJob:
 
 
 def test_leases_end_with_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a reboot no driver is alive; within a boot, the clock does not follow the wall clock."""
+    """After a reboot no driver is alive. Between reboots, the clock does not follow the wall clock."""
     path, boot = tmp_path / "queue.sqlite", tmp_path / "boot"
     monkeypatch.setattr("codecfleet.cluster.queue.sqlite._BOOT", boot)
     boot.write_text("one\n")
@@ -315,7 +315,7 @@ def test_leases_end_with_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_no_queue_is_left_alone(tmp_path: Path) -> None:
-    """One line each says what is wrong: no database, a folder, no permission, another program's database."""
+    """A missing database, a folder, no permission, and another program's database each cause a one-line error."""
     rubbish = tmp_path / "rubbish"
     rubbish.write_bytes(b"not a database, " * 100)
     for path in (rubbish, tmp_path, Path("/proc/queue/a")):
@@ -338,7 +338,7 @@ def test_a_queue_that_another_program_holds_is_busy(tmp_path: Path) -> None:
 
 @dataclass
 class LateDriver:
-    """A driver that counts as idle just when a job is submitted; the next one cancels the job."""
+    """A driver that becomes idle just when a job is submitted; the next driver cancels the job."""
 
     bench: Bench
     runs: list[dict[str, QueueState]]
@@ -357,7 +357,7 @@ class LateDriver:
 
 
 async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> None:
-    """The program that submits it finds the lock held, so the driver looks once more after it has released the lock."""
+    """The submitting program finds the lock held, so the driver looks for jobs once more after releasing it."""
     runs: list[dict[str, QueueState]] = []
     ours, theirs = socket.socketpair()
     with ours:
@@ -374,7 +374,7 @@ async def test_a_job_that_comes_while_its_driver_ends_is_run(bench: Bench) -> No
 
 
 async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench) -> None:
-    """Who follows it sees no other words."""
+    """If a job cannot be started, its output has the reason, since whoever follows the job sees nothing else."""
     bench.submit("a")
 
     async def start(_command: QueuedCommand, _ends_s: float) -> RunEnd:
@@ -386,7 +386,7 @@ async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench)
 
 
 async def test_a_job_without_a_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in the queue, and its user must not submit it again."""
+    """The job is in the queue, so its user must not submit it again."""
 
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")

@@ -20,7 +20,7 @@ from codecfleet.errors import WorkError
 
 
 def guarded(command: Sequence[str], *orders: bytes, lasts_s: float = 60.0, ends: bool = False) -> int:
-    """Run a command below a guard of this process, and return its exit code."""
+    """Run a command below a guard of this process, and return the exit code."""
     read, write = os.pipe()
     try:
         for order in orders:
@@ -35,20 +35,20 @@ def guarded(command: Sequence[str], *orders: bytes, lasts_s: float = 60.0, ends:
 
 
 def test_a_command_ends_by_itself() -> None:
-    """Its exit code is passed on, as a shell reports it."""
+    """The exit code of a command is passed on, as a shell reports it."""
     assert guarded(["true"]) == 0
     assert guarded(["sh", "-c", "exit 3"]) == 3
     assert guarded(["sh", "-c", "kill -KILL $$"]) == 137
 
 
 def test_a_command_that_the_system_cannot_start_may_be_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
-    """Its exit code is not that of a job that failed for good."""
+    """The exit code of a command that cannot be started is not that of a job that failed for good."""
     assert guarded(["/nowhere/program"]) == guard.NOT_STARTED >= WorkError.exit_code
     assert "the job could not be started" in capfd.readouterr().out
 
 
 def test_no_renewal_ends_it(tmp_path: Path) -> None:
-    """At its deadline; a command whose deadline is over does not begin."""
+    """Without renewal, a command ends at its deadline; a command whose deadline is over does not begin."""
     began_s = time.monotonic()
     assert guarded(["sleep", "60"], lasts_s=0.3) == guard.FENCED
     assert 0.2 < time.monotonic() - began_s < 5
@@ -57,12 +57,12 @@ def test_no_renewal_ends_it(tmp_path: Path) -> None:
 
 
 def test_renewals_keep_it() -> None:
-    """The last deadline counts."""
+    """The last renewed deadline counts."""
     assert guarded(["sleep", "0.5"], repr(clock() + 60).encode(), lasts_s=0.2) == 0
 
 
 def test_orders_stop_it() -> None:
-    """As by SIGTERM; the end of its driver kills it."""
+    """An order stops the command as SIGTERM would; the end of the driver kills it."""
     assert guarded(["sleep", "60"], guard.STOP) == 128 + signal.SIGTERM
     assert guarded(["sleep", "60"], ends=True) == guard.FENCED
 
@@ -73,7 +73,7 @@ async def run(*arguments: str, folder: str = "/") -> GuardedRun | RunEnd:
 
 
 async def test_a_run_tells_its_output_and_its_failure(tmp_path: Path) -> None:
-    """The error's class, message, and next step come from the command itself."""
+    """The class, message and next step of the error come from the command itself."""
     started = await run("probe", "nothing.mkv", folder=str(tmp_path))
     assert isinstance(started, GuardedRun)
     end = await started.end()
@@ -82,7 +82,7 @@ async def test_a_run_tells_its_output_and_its_failure(tmp_path: Path) -> None:
 
 
 async def test_a_missing_folder_fails_at_once() -> None:
-    """The job says which."""
+    """The error of the job names the missing folder."""
     end = await run("probe", "a.mkv", folder="/nowhere")
     assert isinstance(end, RunEnd)
     assert (end.exit_code, end.error) == (3, "InputNotFound")
@@ -98,7 +98,7 @@ async def test_a_missing_folder_fails_at_once() -> None:
     ],
 )
 async def test_a_command_that_no_system_can_start_fails_at_once(command: QueuedCommand) -> None:
-    """Its driver goes on."""
+    """A command that no system can start fails at once, and its driver continues."""
     end = await start_run(command, clock() + 60)
     assert isinstance(end, RunEnd)
     assert (end.exit_code, end.error) == (2, "UsageError")
@@ -106,7 +106,7 @@ async def test_a_command_that_no_system_can_start_fails_at_once(command: QueuedC
 
 @pytest.mark.parametrize("how", ["stop", "kill", "SIGKILL to the guard"])
 async def test_nothing_is_left_of_a_run_that_is_ended(how: str, tmp_path: Path) -> None:
-    """Neither the guard nor the command."""
+    """When a run has ended, neither the guard nor the command is left."""
     fifo = tmp_path / "film.mkv"
     os.mkfifo(fifo)
     started = await run("batch", "-", "--output", str(tmp_path / "out"), "--dry-run", str(fifo), folder=str(tmp_path))
@@ -129,7 +129,7 @@ async def test_nothing_is_left_of_a_run_that_is_ended(how: str, tmp_path: Path) 
 
 
 def test_the_guard_imports_little() -> None:
-    """One runs beside each job."""
+    """The guard imports little, because one guard runs beside each job."""
     program = "import sys, codecfleet.cluster.queue.guard; print(len(sys.modules), 'asyncio' in sys.modules)"
     said = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.split()[1] == "False"

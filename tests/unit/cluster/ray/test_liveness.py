@@ -15,7 +15,7 @@ Sleeper = subprocess.Popen[bytes]
 
 @pytest.fixture
 def sleepers() -> Iterator[tuple[Sleeper, Sleeper]]:
-    """Two processes of ours."""
+    """Two processes of this test."""
     command = [sys.executable, "-c", "import signal; signal.pause()"]
     first, second = subprocess.Popen(command), subprocess.Popen(command)
     with first, second:
@@ -25,25 +25,25 @@ def sleepers() -> Iterator[tuple[Sleeper, Sleeper]]:
 
 
 def suspend(process: Sleeper) -> None:
-    """Stop a process, and wait until it has stopped."""
+    """Suspend a process, and wait until it is suspended."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def test_a_process_that_ends_is_noticed(sleepers: tuple[Sleeper, Sleeper]) -> None:
-    """Waited for or not; processes that are not ours are none of Ray's node."""
+    """A process that has ended is noticed, whether it was waited for or not; other processes do not matter."""
     first, second = sleepers
     liveness = Liveness([first.pid, second.pid, os.getpid(), os.getppid()])
     assert liveness.why_ended() == ""
     second.kill()
-    os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the table
+    os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)  # the process has ended, but is still in the table
     assert liveness.why_ended() == "one of its processes died"
     second.wait()
     assert liveness.why_ended() == "one of its processes died"
 
 
 def test_a_suspended_process_is_woken(sleepers: tuple[Sleeper, Sleeper]) -> None:
-    """After some seconds it goes on; one that is suspended again and again is lost."""
+    """A suspended process is resumed after some seconds; if it is suspended again and again, Ray is lost."""
     seconds = iter(range(10_000))
     woken: list[int] = []
     liveness = Liveness([each.pid for each in sleepers], lambda: next(seconds), woken.append)
@@ -58,7 +58,7 @@ def test_a_suspended_process_is_woken(sleepers: tuple[Sleeper, Sleeper]) -> None
 
 
 def test_a_pause_of_everybody_is_none_of_a_process(sleepers: tuple[Sleeper, Sleeper]) -> None:
-    """After a Ctrl-Z we may go on a moment before the others: the time in between does not count."""
+    """After a Ctrl-Z, this process may continue just before the others; the time in between does not count."""
     times_s = iter([0.0, 1.0, 3600.0, 3600.5])
     liveness = Liveness([each.pid for each in sleepers], lambda: next(times_s), lambda _: pytest.fail("woken"))
     suspend(sleepers[0])
@@ -66,7 +66,7 @@ def test_a_pause_of_everybody_is_none_of_a_process(sleepers: tuple[Sleeper, Slee
 
 
 def test_all_are_woken_before_the_end(sleepers: tuple[Sleeper, Sleeper]) -> None:
-    """A suspended process continues; one that has gone is passed over."""
+    """Suspended processes are resumed; processes that have ended are skipped."""
     first, second = sleepers
     liveness = Liveness([first.pid, second.pid])
     suspend(first)

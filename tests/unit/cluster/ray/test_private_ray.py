@@ -1,4 +1,4 @@
-"""The parts of the embedded Ray that need no Ray: sizes, environment, files, and the orphan reaper."""
+"""Parts of the private Ray that need no Ray: sizes, environment, files, and the orphan reaper."""
 
 import os
 import socket
@@ -24,13 +24,13 @@ MIB = 1 << 20
         (24_000, 12_000, 512),
         (2_000, 1_000, 250),
         (24_000, 256, 192),
-        (24_000, 64, 512),  # too small to be of use: a file is mapped instead
+        (24_000, 64, 512),  # too small to be useful, so a file is mapped instead
         (24_000, 0, 512),
         (512, 256, 80),
     ],
 )
 def test_the_store_is_modest(memory_mib: int, shared_mib: int, store_mib: int) -> None:
-    """The object store takes an eighth of the memory, 512 MiB at most, and fits into shared memory."""
+    """The object store gets an eighth of the memory, at most 512 MiB, and fits into shared memory."""
     assert object_store._store_bytes(memory_mib * MIB, shared_mib * MIB) == store_mib * MIB
 
 
@@ -41,7 +41,7 @@ def hire(directory: Path) -> Running:
 
 @pytest.mark.parametrize("word", [b"", b"closed in good order\n"])
 def test_the_orphan_reaper_ends_who_writes_there(tmp_path: Path, word: bytes) -> None:
-    """A driver that ends without a word takes along every process with a file open in its directory, and no other."""
+    """If a driver is killed, exactly the processes with a file open in its directory are ended."""
     grave = tmp_path / "grave"
     grave.mkdir()
     with (grave / "log").open("wb") as log, (tmp_path / "log").open("wb") as elsewhere:
@@ -68,14 +68,14 @@ def _ends_soon(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def test_a_folder_without_processes(tmp_path: Path) -> None:
-    """An unused or missing directory ends no process."""
+    """An empty or missing directory ends no process."""
     orphan_reaper.end_processes_in(tmp_path)
     orphan_reaper.end_processes_in(tmp_path / "gone")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", str(IPv4Address(0)), "::1", "::"])
 def test_listening_addresses_are_read(address: str) -> None:
-    """The addresses of a process's listening sockets are known, and not those of sockets that are closed."""
+    """The addresses on which a process listens are found; closed sockets and sockets that do not listen are not."""
     me = [os.getpid()]
     before = listening_addresses(me)
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
@@ -90,7 +90,7 @@ def test_listening_addresses_are_read(address: str) -> None:
 def test_an_unknown_ray_must_keep_to_loopback(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str | None
 ) -> None:
-    """A Ray that was started by public calls is refused where a process of it listens beyond this machine."""
+    """A Ray started by public calls is refused if one of its processes listens beyond this machine."""
     asked: dict[str, object] = {}
 
     def init(**options: object) -> None:

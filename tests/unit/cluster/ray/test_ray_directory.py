@@ -1,4 +1,4 @@
-"""The folder of a private Ray's files: places that are refused, and leftovers of other drivers and users."""
+"""The folder of a private Ray's files: refused places, and leftovers of other drivers and users."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from codecfleet.errors import FleetUnavailable
     ("name", "words"), [("x" * 40, "longer than 25 characters"), (os.fsdecode(b"\xff"), "is not UTF-8")]
 )
 def test_a_base_that_ray_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
-    """A chosen place whose path leaves no room for socket names, or that Ray cannot store, is refused."""
+    """A chosen place is refused if its path leaves no room for names of sockets, or if Ray cannot store the path."""
     monkeypatch.setenv("RAY_TMPDIR", f"/{name}")
     with pytest.raises(FleetUnavailable, match=words) as caught:
         ray_directory.make_directory()
@@ -33,7 +33,7 @@ def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def aged(directory: Path) -> Path:
-    """Let a directory be an hour old."""
+    """Make a directory one hour old."""
     os.utime(directory, (time.time() - 3600,) * 2)
     return directory
 
@@ -47,7 +47,7 @@ def left(*, locked: bool) -> tuple[Path, int]:
 
 
 def test_directories_of_the_dead_are_swept(base: Path) -> None:
-    """A directory whose driver died is removed by the next; one whose driver lives, or that is new, stays."""
+    """A directory whose driver has died is removed; one whose driver lives, or that is new, stays."""
     (_, dead_lock), (alive, alive_lock) = left(locked=False), left(locked=True)
     new, new_lock = ray_directory.make_directory()
     os.close(new_lock)
@@ -58,7 +58,7 @@ def test_directories_of_the_dead_are_swept(base: Path) -> None:
 
 
 def test_a_strangers_directory_is_left_alone(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user's directory is neither opened nor removed, locked or not."""
+    """Another user's directory is neither opened nor removed, whether it is locked or not."""
     planted, lock = left(locked=False)
     stranger = planted.stat().st_uid + 1
     with monkeypatch.context() as patch:
@@ -71,7 +71,7 @@ def test_a_strangers_directory_is_left_alone(base: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def lease_notice() -> Iterator[None]:
-    """Ignore the signal by which the kernel asks for a leased file."""
+    """Ignore the signal with which the kernel asks for a file under a lease."""
     former = signal.signal(signal.SIGIO, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGIO, former)
@@ -79,7 +79,7 @@ def lease_notice() -> Iterator[None]:
 
 @pytest.mark.usefixtures("lease_notice")
 def test_no_lock_is_waited_for(base: Path) -> None:
-    """A lock file under a lease, which the kernel would wait 45 s for, or that is a link, costs no time."""
+    """A lock file that is a link, or under a lease (for which the kernel would wait 45 s), causes no delay."""
     leased, lock = left(locked=False)
     linked, other = left(locked=False)
     os.close(other)

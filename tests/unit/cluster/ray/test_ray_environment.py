@@ -22,7 +22,7 @@ DEATH_KNOB = "RAY_timeout_ms_task_wait_for_death_info"
 
 
 def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables are as before afterwards: those that were set, those that were not, and those that were removed."""
+    """Afterwards, variables are as before, whether they were set, not set or removed."""
     monkeypatch.setenv("CF_TEST_SET", "before")
     monkeypatch.setenv("CF_TEST_GONE", "before")
     monkeypatch.delenv("CF_TEST_UNSET", raising=False)
@@ -37,26 +37,26 @@ def test_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     "name", ["RAY_USE_TLS", "RAY_OVERRIDE_RESOURCES", "RAY_ADDRESS", "PYTHONOPTIMIZE", "PYTHONWARNINGS"]
 )
 def test_a_private_ray_gets_no_settings_for_clusters(name: str) -> None:
-    """Variables that would prevent its start are removed; ours and those of other programs stay."""
+    """Variables that would prevent the start of a private Ray are removed; ours and those of other programs stay."""
     found = private_variables({name: "1", "PATH": "/bin"}, {"RAY_AUTH_MODE": "token"})
     assert found == {name: None, "RAY_AUTH_MODE": "token", **DEATH_KNOBS}
 
 
 @pytest.mark.parametrize(("given", "taken"), [("700", "700"), ("banana", "50"), ("-1", "50"), ("", "50")])
 def test_a_knob_is_a_number(given: str, taken: str) -> None:
-    """A user's knob counts if Ray can read it: another would end the process."""
+    """The user's value of a setting counts if it is a number, since other text would end the process."""
     around = {DEATH_KNOB: given}
     assert private_variables(around, {})[DEATH_KNOB] == cluster_variables(around)[DEATH_KNOB] == taken
 
 
 def test_settings_that_ray_may_not_read_are_removed() -> None:
-    """Numbers and truth values stay; other text goes, unless it is none of Ray's settings."""
+    """Numbers and booleans stay; settings of Ray with other text are removed."""
     around = {"RAY_a": "1", "RAY_b": "0.5", "RAY_c": "true", "RAY_d": "banana", "RAY_ADDRESS": "auto", "a": "b"}
     assert unreadable_settings(around) == {"RAY_d": None}
 
 
 def test_a_program_of_another_encoding_is_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Ray reads another name for the program, which has its own again afterwards."""
+    """Ray gets another name for the program, which has its own name again afterwards."""
     main = sys.modules["__main__"]
     monkeypatch.setattr(sys, "argv", [BYTES, BYTES])
     monkeypatch.setattr(main, "__file__", BYTES, raising=False)
@@ -73,7 +73,7 @@ def test_ray_has_a_working_directory(
     name: str,
     is_deleted: bool,  # noqa: FBT001 - a table
 ) -> None:
-    """If ours is deleted, or has a name that Ray cannot store, Ray sees another; ours is restored afterwards."""
+    """If the working directory is deleted, or Ray cannot store its name, Ray gets another one during the block."""
     here, refuge = tmp_path / name, tmp_path / "refuge"
     here.mkdir()
     refuge.mkdir()
@@ -97,6 +97,6 @@ def test_ray_has_a_working_directory(
     ],
 )
 def test_a_driver_knows_the_ray_job_that_it_is(config: str | None, expected: str) -> None:
-    """A driver knows the id with which it was submitted; other configurations have none."""
+    """The driver of a Ray job knows the id of its submission; other configurations have none."""
     around = {} if config is None else {"RAY_JOB_CONFIG_JSON_ENV_VAR": config}
     assert submission_id(around) == expected

@@ -1,4 +1,4 @@
-"""The meaning of Ray's errors, and their text in one line; long texts are Ray 2.60's."""
+"""The meaning of Ray's errors, and their text in one line. Long texts are those of Ray 2.60."""
 
 import pytest
 from ray import exceptions
@@ -20,7 +20,7 @@ CREATION = """The actor died because of an error raised in its creation task, \x
 
 
 class Wrapped(Exception):
-    """Like RayTaskError, it wraps the remote code's error."""
+    """Wraps the error of remote code, as RayTaskError does."""
 
     def __init__(self, message: str, cause: object) -> None:
         super().__init__(message)
@@ -43,13 +43,13 @@ class Wrapped(Exception):
     ],
 )
 def test_an_error_is_one_line(error: Exception, line: str) -> None:
-    """No addresses, no traceback, no escape sequences: who raised what."""
+    """The line says who raised what, without addresses, tracebacks and escape sequences."""
     assert first_line(error) == line
 
 
 @pytest.mark.parametrize("error", [exceptions.ObjectStoreFullError("full"), exceptions.OutOfDiskError("full")])
 def test_no_room_for_a_result_is_known_on_both_sides(error: Exception) -> None:
-    """The driver's lack of room is raised directly, the worker's as the failure of its task."""
+    """Lack of room on the driver's machine is raised directly, that on the worker's as a failed task."""
     assert classify(error) is LossScope.ROOM
     of_a_task = exceptions.RayTaskError("run", "Traceback", error)
     assert classify(of_a_task) is LossScope.ROOM
@@ -57,13 +57,13 @@ def test_no_room_for_a_result_is_known_on_both_sides(error: Exception) -> None:
 
 
 def test_other_failures_of_a_task_are_its_code() -> None:
-    """Any other error of remote code is a fault of the code."""
+    """Any other error of remote code is a fault of that code."""
     assert classify(exceptions.RayTaskError("run", "Traceback", ValueError("no"))) is LossScope.CODE
     assert classify(exceptions.ObjectLostError("00", None, "")) is LossScope.RESULT
 
 
 def test_the_work_is_tried_again() -> None:
-    """Room comes back as results are taken: a job tries three times, and no device is blamed."""
+    """Room becomes free as results are taken, so a job tries three times, and blames no device."""
     attempts: tuple[Attempt, ...] = ()
     for number in (1, 2):
         attempts += (Attempt.of(number, Constraints(), ObjectStoreFull("full")),)
@@ -81,7 +81,7 @@ SAID = "gcs_client.cc:210: Failed to get cluster ID from GCS server: TimedOut: T
     ("greeting", "words"),
     [
         (ChildOutcome(ChildEnd.RETURNED, (True,)), None),
-        (ChildOutcome(ChildEnd.RETURNED, (True,), said=SAID), None),  # the second try was answered
+        (ChildOutcome(ChildEnd.RETURNED, (True,), said=SAID), None),  # the second attempt got an answer
         (ChildOutcome(ChildEnd.RAISED, detail=REFUSED), "did not let us in: the token is missing or wrong"),
         (ChildOutcome(ChildEnd.TIMED_OUT, said=REFUSED), "did not let us in: the token is missing or wrong"),
         (ChildOutcome(ChildEnd.RAISED, detail="RpcError: Timed out", said=SAID), "no Ray answers at here:1"),
@@ -90,7 +90,7 @@ SAID = "gcs_client.cc:210: Failed to get cluster ID from GCS server: TimedOut: T
     ],
 )
 def test_a_refusal_is_one_line(greeting: ChildOutcome, words: str | None) -> None:
-    """A wrong token and a stranger's port are named; what is not clear is left to Ray."""
+    """A wrong token and another program's port are named; unclear cases are left to Ray."""
     refusal = refusal_in(greeting, "here:1")
     assert (refusal is None) == (words is None)
     if refusal is not None and words is not None:

@@ -17,7 +17,7 @@ from codecfleet.cluster.ray.private.nodes import (
 
 
 class GlobalState:
-    """As Ray has it."""
+    """The class as Ray has it."""
 
     def _initialize_global_state(self, gcs_options: object) -> None: ...
 
@@ -64,7 +64,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) -> None:
-    """Inside, what only clusters need is gone; afterwards every attribute is Ray's own."""
+    """During the start, the parts that only clusters need are gone; afterwards, every attribute is Ray's own."""
     before = {name: dict(vars(module)) for name, module in vars(ray).items()}
     noted: list[tuple[str, object]] = []
     assert why_no_lean_start() == ""
@@ -84,7 +84,7 @@ def test_a_known_ray_is_started_lean_and_left_as_it_was(ray: SimpleNamespace) ->
 
 
 def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> None:
-    """A process that never publishes its port is waited for until the start is known to have failed."""
+    """The port of a process that never publishes one is awaited only until the start is known to have failed."""
 
     def never(*_: object, timeout_ms: int, poll_interval_ms: int) -> int:
         raise RuntimeError(timeout_ms, poll_interval_ms)
@@ -97,7 +97,7 @@ def test_no_port_is_waited_for_after_the_process_ended(ray: SimpleNamespace) -> 
 
 @pytest.mark.parametrize("version", ["2.59.1", "2.61.0", "2.6.0", "3.0.0", "2.600.0"])
 def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace, version: str) -> None:
-    """Another minor version is refused before anything is looked at, and nothing of it is replaced."""
+    """A minor version of Ray that was not tested is refused before anything is examined or replaced."""
     ray.package.__version__ = version
     assert why_no_lean_start() == f"codecfleet was not tested with Ray {version}"
     relay = ray.worker.listen_error_messages
@@ -118,7 +118,7 @@ def test_a_version_that_was_not_tested_is_not_started_lean(ray: SimpleNamespace,
 def test_an_attribute_of_another_shape_is_noticed(
     ray: SimpleNamespace, module: str, attribute: str, found: object
 ) -> None:
-    """An attribute with another signature, or a missing one, refuses the lean start and is named."""
+    """If an attribute is missing or has another signature, the lean start is refused, and the attribute is named."""
     setattr(getattr(ray, module), attribute, found)
     assert why_no_lean_start().startswith(f"its ray._private.{module}.{attribute}")
     delattr(getattr(ray, module), attribute)
@@ -126,7 +126,7 @@ def test_an_attribute_of_another_shape_is_noticed(
 
 
 def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the internals nothing is said of nodes, none is ended, and nothing is read again."""
+    """Without the internals, nothing is known about nodes, no node is ended, and no setting is reread."""
     del ray
     monkeypatch.setitem(sys.modules, "ray._raylet", ModuleType("ray._raylet"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
@@ -141,7 +141,7 @@ def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeyp
 
 
 def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:
-    """A Ray that has the port under another name would open it in silence."""
+    """A Ray that has the port under another name would open it without a message, so no node starts."""
     known = SimpleNamespace(ray_client_server_port=10001)
     without_client_port(known, head=True)
     assert known.ray_client_server_port is None
@@ -150,7 +150,7 @@ def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:
 
 
 def test_everything_private_can_be_switched_off(ray: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One variable switches off all of it."""
+    """One variable switches off all uses of Ray's internals."""
     del ray
     monkeypatch.setenv("_CODECFLEET_RAY_PRIVATE", "off")
     assert why_no_lean_start() == "its internals are switched off"

@@ -1,4 +1,4 @@
-"""SIGTERM in a process that has Ray in it."""
+"""SIGTERM in a process that uses Ray."""
 
 import ctypes
 import signal
@@ -11,7 +11,7 @@ from codecfleet.cluster.ray import sigterm
 
 
 def test_the_signal_structure_is_the_c_librarys() -> None:
-    """``struct sigaction`` has the size of 64-bit Linux, and reading it finds the handler that Python set."""
+    """``struct sigaction`` has the size of 64-bit Linux, and contains the handler that Python has set."""
     assert ctypes.sizeof(sigterm._SigAction) == 152
     former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -38,5 +38,5 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 @pytest.mark.parametrize("call", ["sigterm_kills", "lambda: RayWorker(1)"])
 def test_it_kills_whatever_python_would_do(call: str) -> None:
-    """Called on any thread, as a worker does when it is made, it undoes a handler: the process dies of the signal."""
+    """The call removes a handler of SIGTERM, on any thread, so that the signal ends the process."""
     assert subprocess.run([sys.executable, "-c", PROGRAM.format(call=call)], check=False).returncode == -signal.SIGTERM

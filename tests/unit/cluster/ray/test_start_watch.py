@@ -1,4 +1,4 @@
-"""When a start of Ray fails, and with which message; the logs are Ray 2.60's."""
+"""When a start of Ray fails, and with which message. The logs are those of Ray 2.60."""
 
 import os
 import signal
@@ -46,12 +46,12 @@ SAID_IN_DASHBOARD_AGENT = "dashboard_agent: TypeError: unsupported operand type(
     ],
 )
 def test_the_cause_is_found(logs: list[tuple[str, str]], cause: str) -> None:
-    """A Python traceback's last line, what C++ threw, or the worst line that was logged."""
+    """The cause is the last line of a Python traceback, a C++ exception, or the worst logged line."""
     assert cause_in(logs) == cause
 
 
 def failure_of(directory: Path, gap_s: float, cores: float, times: int) -> str:
-    """Return why a start has failed after that many looks, during which its processes kept that many cores busy."""
+    """Return why a start has failed after this many looks, during which its processes used this many cores."""
     now_s = 0.0
     watch = StartWatch(directory, lambda: now_s, lambda _: {"thread": now_s * cores})
     for _ in range(times):
@@ -70,13 +70,13 @@ def failure_of(directory: Path, gap_s: float, cores: float, times: int) -> str:
         (LOOK_S, 0.3, int(BUSY_MAX_S) + 1, "too busy"),
         (LOOK_S, 0.02, int(IDLE_MAX_S), ""),
         (LOOK_S, 0.02, int(IDLE_MAX_S) + 1, "its processes have done nothing for 12 s (13 s)"),
-        (3600.0, 0.0, 3, ""),  # an hour in which nothing ran, this process included, counts as one look
+        (3600.0, 0.0, 3, ""),  # an hour in which nothing ran, not even this process, counts as one look
     ],
 )
 def test_a_start_is_waited_for_while_it_computes(
     tmp_path: Path, gap_s: float, cores: float, times: int, words: str
 ) -> None:
-    """Ten minutes, since a busy machine gives it little; one whose processes all sleep gets a few seconds."""
+    """A start that computes may take ten minutes; if all its processes sleep, it gets a few seconds."""
     failure = failure_of(tmp_path, gap_s, cores, times)
     assert words in failure
     assert bool(failure) is bool(words)
@@ -90,7 +90,7 @@ class Process:
         self.waits = 0
 
     def poll(self) -> int | None:
-        """Return how it ended."""
+        """Return how the process ended."""
         return self.returncode
 
     def wait(self) -> None:
@@ -107,14 +107,14 @@ class Process:
     ],
 )
 def test_a_process_that_ends_ends_the_start(tmp_path: Path, code: int, words: str, next_words: str) -> None:
-    """At once, with the cause from Ray's own log, and what to do."""
+    """If a process ends, the start fails at once, with the cause from Ray's own log and the next step."""
     logs = tmp_path / "r/session_latest/logs"
     logs.mkdir(parents=True)
     (logs / "dashboard_agent.log").write_text(TRACEBACK)
     (logs / "dashboard_agent.out").write_text("")
     raylet: Any = Process()
     watch = StartWatch(tmp_path)
-    watch.note("gcs_server", Process())  # type: ignore[arg-type] # as much as is asked of it
+    watch.note("gcs_server", Process())  # type: ignore[arg-type] # as much as is needed of a process
     watch.note("raylet", raylet)
     watch.check()
     raylet.returncode = code
@@ -127,7 +127,7 @@ def test_a_process_that_ends_ends_the_start(tmp_path: Path, code: int, words: st
 
 
 def test_an_agent_that_fails_ends_the_start(tmp_path: Path) -> None:
-    """Ray's node would wait another ten seconds before it ends, too."""
+    """If an agent fails, the start fails at once; Ray's node would wait ten seconds more before it ends."""
     logs = tmp_path / "r/session_latest/logs"
     logs.mkdir(parents=True)
     (logs / "raylet.err").write_text(AGENT_FAILED)
@@ -138,6 +138,6 @@ def test_an_agent_that_fails_ends_the_start(tmp_path: Path) -> None:
 
 
 def test_core_time_is_read() -> None:
-    """This process has computed for a while; one that has ended is left out."""
+    """The core time of this process is positive; a process that has ended is left out."""
     found = start_watch.core_time_of([os.getpid(), 0])
     assert found[str(os.getpid())] > 0

@@ -1,4 +1,4 @@
-"""Where a cluster's token is, and how a new one is made."""
+"""Where the token of a cluster is, and how a new token is made."""
 
 import stat
 from pathlib import Path
@@ -17,12 +17,12 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def mode(file: Path) -> int:
-    """Return who may do what with a file."""
+    """Return the permissions of a file."""
     return stat.S_IMODE(file.stat().st_mode)
 
 
 def test_ray_looks_in_three_places(home: dict[str, str], tmp_path: Path) -> None:
-    """The variable, the file that a variable names, and the file in the home: an empty one is none."""
+    """A token is in a variable, in the file that a variable names, or in the home folder; an empty file has none."""
     assert not read_token(home)
     assert read_token({**home, "RAY_AUTH_TOKEN": "a"})
     named = tmp_path / "secret"
@@ -34,7 +34,7 @@ def test_ray_looks_in_three_places(home: dict[str, str], tmp_path: Path) -> None
 
 
 def test_a_new_token_is_its_users_alone(home: dict[str, str]) -> None:
-    """The file and its folder are closed to others, and two tokens differ."""
+    """The file and its folder are closed to other users, and two tokens differ."""
     file = make_token(home)
     first = file.read_text()
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
@@ -45,7 +45,7 @@ def test_a_new_token_is_its_users_alone(home: dict[str, str]) -> None:
 
 
 def test_a_token_that_cannot_be_written_is_one_line(home: dict[str, str], tmp_path: Path) -> None:
-    """The error names the file, and what else to set."""
+    """The error names the file, and the variable to set instead."""
     (tmp_path / ".ray").write_text("in the way")
     with pytest.raises(FleetUnavailable, match="auth_token") as caught:
         make_token(home)
@@ -53,7 +53,7 @@ def test_a_token_that_cannot_be_written_is_one_line(home: dict[str, str], tmp_pa
 
 
 def test_a_token_that_others_could_read_is_closed(home: dict[str, str]) -> None:
-    """Ray writes its own with the usual mode; said is only what was changed."""
+    """Ray writes its file with the usual permissions; a change is reported only if there was one."""
     file = make_token(home)
     assert not close_to_others(home)
     file.chmod(0o644)
@@ -64,7 +64,7 @@ def test_a_token_that_others_could_read_is_closed(home: dict[str, str]) -> None:
 
 
 def test_a_program_shows_the_token_that_it_has(home: dict[str, str]) -> None:
-    """With a token and no word about it a driver shows it; a mode that was chosen stays."""
+    """A driver with a token presents it, unless the user chose a mode."""
     assert sign_in(home) == {}
     has = {**home, "RAY_AUTH_TOKEN": "a"}
     assert sign_in(has) == {"RAY_AUTH_MODE": "token"}

@@ -1,4 +1,4 @@
-"""The filter of calls, as the kernel would run it."""
+"""The filter of system calls, run as the kernel would run it."""
 
 import errno
 import struct
@@ -51,7 +51,7 @@ def answer(architecture: int, number: int, first: int = 0, second: int = 0) -> i
 
 @pytest.mark.parametrize("number", REFUSED)
 def test_named_calls_are_refused(number: int) -> None:
-    """Each of them fails with EACCES, and so do all calls of another architecture and those of x32."""
+    """Each named call fails with EACCES, and so do all calls of other architectures and of x32."""
     assert answer(OURS, number) == answer(OTHERS, number) == answer(OURS, number | 1 << 30) == REFUSE
 
 
@@ -66,19 +66,19 @@ def test_named_calls_are_refused(number: int) -> None:
 def test_some_are_refused_by_an_argument(
     number: int, refused: list[tuple[int, int]], allowed: list[tuple[int, int]]
 ) -> None:
-    """Namespaces, the terminal and the limits of others are out of reach; processes, threads and own limits are not."""
+    """Namespaces, the terminal and limits of others cannot be reached; processes, threads and own limits can."""
     assert {answer(OURS, number, *each) for each in refused} == {REFUSE}
     assert {answer(OURS, number, *each) for each in allowed} == {ALLOW}
 
 
 def test_what_hides_its_flags_is_missing() -> None:
-    """The C library then calls what can be looked into."""
+    """The C library then makes a call whose flags the filter can see."""
     assert answer(OURS, CLONE3) == MISSING
 
 
 @given(st.integers(0, (1 << 30) - 1).filter(lambda number: number not in SPECIAL), *[st.integers(0, (1 << 32) - 1)] * 2)
 def test_all_others_are_allowed(number: int, first: int, second: int) -> None:
-    """No other call is touched."""
+    """Calls that are not refused are not affected."""
     assert answer(OURS, number, first, second) == ALLOW
     assert answer(OTHERS, number, first, second) == REFUSE
 

@@ -21,7 +21,7 @@ ADDRESS = "10.0.0.1:6379/codecfleet-files-a.0"
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Let this process read in the place of another machine's; return what it is asked for."""
+    """Let this process read instead of another machine; return the calls that it gets."""
     questions: list[tuple[str, str]] = []
     reader = FileReader()
 
@@ -39,7 +39,7 @@ NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name
 
 @given(name=NAMES)
 def test_any_name_arrives_as_it_is(name: bytes) -> None:
-    """A path of any bytes, also such as UTF-8 does not have, is text in a URL, and comes out of it as it was."""
+    """A path of any bytes, even if they are not UTF-8, becomes text in a URL, and then the same path again."""
     seen: list[str] = []
     files = ShippedFiles()
     files.answer = lambda _address, _method, file: seen.append(file) or (0, "")
@@ -52,7 +52,7 @@ def test_any_name_arrives_as_it_is(name: bytes) -> None:
 
 
 def test_a_shipped_file_reads_like_the_file(tmp_path: Path, asked: list[tuple[str, str]]) -> None:
-    """Its bytes, size and version are those of the file, and its reader is asked by its address."""
+    """A shipped file has the bytes, size and version of the file, and its reader is called at its address."""
     content = os.urandom(300_000)
     (tmp_path / "film #1.mkv").write_bytes(content)
     shipment = shipment_of(str(tmp_path / "film #1.mkv"), ADDRESS)
@@ -68,7 +68,7 @@ def test_a_shipped_file_reads_like_the_file(tmp_path: Path, asked: list[tuple[st
 
 
 def test_a_file_that_is_gone_or_no_file(tmp_path: Path) -> None:
-    """A file that its machine cannot read is an input error."""
+    """A file that its own machine cannot read is an input error."""
     with pytest.raises(InputNotFound):
         RemoteFile(shipped_url(ADDRESS, str(tmp_path / "nothing.mkv")), WantedBytes())
     with pytest.raises(InputUnreadable, match="was changed or removed"):
@@ -76,7 +76,7 @@ def test_a_file_that_is_gone_or_no_file(tmp_path: Path) -> None:
 
 
 def test_a_version_is_that_of_the_file(tmp_path: Path) -> None:
-    """Writing to a file, or replacing it, changes the version that is stated of it."""
+    """Writing to a file or replacing it changes the file's version."""
     path = tmp_path / "film.mkv"
     path.write_bytes(b"one")
     url = shipment_of(str(path), ADDRESS).url
@@ -92,10 +92,10 @@ def test_a_version_is_that_of_the_file(tmp_path: Path) -> None:
 
 
 def test_calls_of_a_reader_that_is_killed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray starts it again, and repeats the calls under way, the first one among them: it is idempotent."""
+    """Ray restarts the reader and repeats pending calls, even the first one, because the calls are idempotent."""
     started: dict[str, Any] = {}
     monkeypatch.setattr(serving, "this_node", lambda: "0" * 56)
     monkeypatch.setattr(serving, "make_actor", lambda _kind, options: started.update(options) or SimpleNamespace())
     with pytest.raises(FleetUnavailable, match="did not start"):
-        serving.serve_files("a.0")  # no actor answers here
+        serving.serve_files("a.0")  # no actor answers in this test
     assert (started["max_restarts"], started["max_task_retries"]) == (-1, -1)

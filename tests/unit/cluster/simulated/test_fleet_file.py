@@ -1,4 +1,4 @@
-"""Simulated fleets: what files say, what they leave out, and what is refused."""
+"""Simulated fleets: the content of files, values that they leave out, and files that are refused."""
 
 import re
 from dataclasses import replace
@@ -44,7 +44,7 @@ def _devices(name: str) -> dict[str, list[Device]]:
 
 @pytest.mark.parametrize("name", sorted(built_in_fleets()))
 def test_our_own_fleets_can_be_read(name: str) -> None:
-    """Each has its file's name, says where its figures are from, and gives every node a processor."""
+    """Each fleet has the name of its file, states the source of its figures, and gives every node a processor."""
     fleet = load_fleet(name)
     assert fleet.name == name
     assert fleet.source
@@ -53,7 +53,7 @@ def test_our_own_fleets_can_be_read(name: str) -> None:
 
 
 def test_a_fleet_is_the_same_whenever_it_is_read() -> None:
-    """Names, UUIDs and all: reading twice gives equal fleets, and no two devices share a UUID."""
+    """Reading a file twice gives equal fleets, even in UUIDs, and no two devices share a UUID."""
     fleet = load_fleet("mixed-200")
     assert fleet == load_fleet("mixed-200")
     assert len(fleet.nodes) == 200
@@ -62,13 +62,13 @@ def test_a_fleet_is_the_same_whenever_it_is_read() -> None:
 
 
 def test_every_key_is_documented() -> None:
-    """The page on fleet files names each key that they may have."""
+    """The page on fleet files names each key that a file may have."""
     keys = {*NodeEntry.model_fields, *DeviceEntry.model_fields, *VgpuEntry.model_fields} - {"devices", "vgpus"}
     assert all(re.search(rf"^{key} = ", README, re.MULTILINE) for key in keys)
 
 
 def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
-    """A model's name gives its engines, memory, architecture and the codecs of its engines."""
+    """The name of a model determines engines, memory, architecture and codecs."""
     fleet = _fleet(tmp_path, f'{GPU}"L4"\ncount = 2\n')
     first, second, _ = fleet.nodes[0].devices
     assert (first.name, first.architecture, first.engines[Engine.NVDEC]) == ("NVIDIA L4", "ada", 4)
@@ -102,7 +102,7 @@ def test_what_a_file_leaves_out_comes_from_the_tables(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
-    """The file, the place and what is wrong with it."""
+    """The error names the file, the place and the fault."""
     with pytest.raises(UsageError) as caught:
         _fleet(tmp_path, text)
     assert said in caught.value.message
@@ -110,13 +110,13 @@ def test_a_wrong_fleet_is_refused_in_one_line(tmp_path: Path, text: str, said: s
 
 
 def test_a_fleet_that_is_not_there_is_refused() -> None:
-    """A name that is not a file and none of ours: the answer lists ours."""
+    """If a name is neither a file nor one of our fleets, the error lists our fleets."""
     with pytest.raises(UsageError, match="h200-l40s"):
         load_fleet("nowhere")
 
 
 def test_compute_instances_share_their_gpu_instance(tmp_path: Path) -> None:
-    """A list within ``mig`` is one GPU instance: its compute instances have its memory and engines, and own names."""
+    """A list within ``mig`` is one GPU instance, whose compute instances have its memory and engines, but own names."""
     text = f'{GPU}"A100 40GB"\nmig = [["1c.3g.20gb", "2c.3g.20gb"], "3g.20gb"]\n'
     parts = _fleet(tmp_path, text).nodes[0].devices[0].slices
     assert [(part.name, part.gpu_instance, part.compute_instance) for part in parts] == [
@@ -129,7 +129,7 @@ def test_compute_instances_share_their_gpu_instance(tmp_path: Path) -> None:
 
 
 def test_vgpu_types_are_nvidias() -> None:
-    """A GPU holds as many vGPUs of a type as fit its memory, and a fleet takes a type's id and size from the tables."""
+    """A GPU holds as many vGPUs of a type as fit its memory; ids and sizes of types come from the tables."""
     (host, *_), *_ = [node.devices for node in load_fleet("vgpu").nodes]
     assert [(vgpu.type_id, vgpu.framebuffer_bytes) for vgpu in host.vgpus] == [(1153, 12 << 30)] * 2
     hardware = load_hardware()
@@ -145,7 +145,7 @@ def test_vgpu_types_are_nvidias() -> None:
 
 
 def test_vgpus_of_gpu_instances_are_named_by_them() -> None:
-    """In MIG mode a type takes a whole GPU instance; where a GPU cannot be cut there are none."""
+    """In MIG mode, a type takes a whole GPU instance; a GPU without MIG has no such types."""
     hardware = load_hardware()
     types = hardware.vgpu_types_of("NVIDIA A100-PCIE-40GB", mig_enabled=True)
     found = {each.name: (each.mig_profile, each.framebuffer_mib, each.most) for each in types}
@@ -167,13 +167,13 @@ def test_vgpus_of_gpu_instances_are_named_by_them() -> None:
     ],
 )
 def test_a_part_of_a_gpu_is_known_by_its_name(name: str, model: str | None) -> None:
-    """The name of a slice or a vGPU leads to its GPU's model, and so to its engines."""
+    """The name of a slice or vGPU determines the model of its GPU, and so the engines."""
     found = load_hardware().model_of(name)
     assert (found and found[0]) == model
 
 
 def test_slices_are_devices_of_their_own() -> None:
-    """Only the slices of a partitioned GPU take work; they have its engines and memory, and name it."""
+    """On a partitioned GPU only slices get work; each has memory and engines of its own, and names the GPU."""
     devices = _devices("a100-mig")["a100"]
     assert len(devices) == 18
     by_profile = {device.name.rpartition(" ")[2]: device for device in devices if device.kind is DeviceKind.MIG}
@@ -184,7 +184,7 @@ def test_slices_are_devices_of_their_own() -> None:
 
 
 def test_guests_and_hosts_of_vgpus_are_told_apart() -> None:
-    """A guest's vGPU has its share and an identity that lasts; its host's GPU takes no work."""
+    """A guest's vGPU has a share and a lasting identity; the GPU of its host gets no work."""
     devices = _devices("vgpu")
     assert devices["guest-1"][0].share == 0.5
     assert devices["guest-1"][0].device == "guest-1/00000000:01:00.0"
@@ -193,7 +193,7 @@ def test_guests_and_hosts_of_vgpus_are_told_apart() -> None:
 
 
 def test_geforce_caps_hold_for_the_machine() -> None:
-    """The driver's cap is the node's, not the card's; a machine without GeForce has none."""
+    """The driver's limit applies to the node, not to one card; a machine without GeForce cards has no limit."""
     workstation = inventory_of_fleet(load_fleet("rtx-4090")).nodes[0]
     assert workstation.system_encoder_sessions_max == 12
     assert workstation.devices[0].encoder_sessions_max is None
@@ -202,7 +202,7 @@ def test_geforce_caps_hold_for_the_machine() -> None:
 
 @pytest.mark.parametrize("name", ["h200-l40s", "a100-mig", "rtx-4090", "laptop", "thor", "orin", "l4-x4"])
 def test_probing_a_simulated_machine_gives_the_same_engines(name: str) -> None:
-    """The inventory from reports of the probes has the devices and engines that the fleet file has."""
+    """An inventory from probe reports has the devices and engines in the fleet file."""
     fleet = load_fleet(name)
     direct = inventory_of_fleet(fleet)
     probed = Inventory(tuple(node_of_report(simulated_report(node)) for node in fleet.nodes))
@@ -217,7 +217,7 @@ def _engines(device: Device) -> tuple[str, str, str, int, int]:
 
 
 def test_the_tables_name_a_source_for_every_figure() -> None:
-    """Each model says how each of its counts is known, and by whom."""
+    """Each model states, for each of its counts, how well it is known and from which source."""
     hardware = load_hardware()
     for model in hardware.gpus.values():
         assert model.source in hardware.sources
@@ -227,7 +227,7 @@ def test_the_tables_name_a_source_for_every_figure() -> None:
 
 
 def test_a_real_h200_is_what_the_tables_say() -> None:
-    """The report of a real H200 gives the engines, clock and capabilities that a simulated one has."""
+    """A real H200's report gives the same engines, clock and capabilities as a simulated H200."""
     real = node_of_report(recorded_h200()).devices[0]
     simulated = _devices("h200-l40s")["h200"][0]
     for engine in (Engine.NVDEC, Engine.NVENC, Engine.NVJPG, Engine.OFA):
@@ -242,7 +242,7 @@ def test_a_real_h200_is_what_the_tables_say() -> None:
 
 
 def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
-    """Engines, memory and how many fit: what the driver of a real H200 says of each profile."""
+    """The engines, memory and number of instances of each profile are those that a real H200's driver reports."""
     mig = held(recorded_h200().gpus[0].mig)
     said = {
         each.name: (tuple(count.count for count in each.engines), each.memory_bytes, each.instances_max)
@@ -253,7 +253,7 @@ def test_a_real_h200_has_the_mig_profiles_of_the_tables() -> None:
 
 
 def test_a_gpu_that_broke_takes_no_work(tmp_path: Path) -> None:
-    """An Xid that requires a reset quarantines it, from the file or from a probe, and so does the driver's advice."""
+    """A GPU is quarantined by an Xid that requires a reset, from a file or a probe, and by the driver's advice."""
     text = f'{HEAD}{NODE}driver = "580.126.20"\n[[nodes.devices]]\nmodel = "L4"\nxids = [31, 79]\n'
     fleet = _fleet(tmp_path, text)
     report = simulated_report(fleet.nodes[0])
@@ -274,7 +274,7 @@ def _with_health(report: NodeReport, **changes: Any) -> NodeReport:
 
 
 def test_a_report_without_the_packages_says_so_of_every_gpu() -> None:
-    """Each GPU of the machine has the reason why it was not tried, and why kernels cannot be compiled."""
+    """Each GPU of the machine states why it was not tried, and why kernels cannot be compiled."""
     missing = Unavailable(Absence.NO_LIBRARY, "PyNvVideoCodec is not installed")
     report = replace(simulated_report(load_fleet("l4-x4").nodes[0]), simulated="", pynvvideocodec=missing, devices=())
     node = node_of_report(report)

@@ -1,4 +1,4 @@
-"""Ray jobs without a Ray: what is asked of a cluster, and how a job is followed."""
+"""Ray jobs without Ray: the requests to a cluster, and how a job is followed."""
 
 import shlex
 import subprocess
@@ -20,7 +20,7 @@ ECHO = "import json, os, sys; print(json.dumps([os.getcwd(), sys.argv[1:]]))"
 
 
 async def no_rest(_seconds: float) -> None:
-    """Rest not at all."""
+    """Do not wait."""
 
 
 async def followed(server: FakeJobServer) -> tuple[RayJob, list[tuple[str, bool]]]:
@@ -33,7 +33,7 @@ async def followed(server: FakeJobServer) -> tuple[RayJob, list[tuple[str, bool]
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1))
 def test_a_shell_gets_each_argument_as_it_is(arguments: list[str]) -> None:
-    """Spaces, quotes and variables in names mean nothing to the cluster's shell."""
+    """Spaces, quotes and variables in names have no meaning for the cluster's shell."""
     line = Entry(tuple(arguments), "/it's a $HOME", "python3").shell_line
     folder, command = line.split(" 2>/dev/null; exec ", 1)
     assert shlex.split(folder) == ["cd", "/it's a $HOME"]
@@ -42,7 +42,7 @@ def test_a_shell_gets_each_argument_as_it_is(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_relative_names_count_from_the_folder_where_it_exists(is_there: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
-    """If it does not exist, the job starts in Ray's folder."""
+    """If the folder does not exist, the job starts in Ray's folder."""
     folder = tmp_path / "its own"
     if is_there:
         folder.mkdir()
@@ -59,7 +59,7 @@ def test_relative_names_count_from_the_folder_where_it_exists(is_there: bool, tm
     ["s3://key:secret@bucket/film.mkv", "--work=ftp://u:p@host/", "http://:p@h", "https://h/f?X-Amz-Signature=secret"],
 )
 def test_a_password_is_refused(argument: str) -> None:
-    """A cluster shows its jobs' commands."""
+    """A password in an address is refused, because a cluster shows the commands of its jobs."""
     with pytest.raises(UsageError, match="list of jobs") as caught:
         refuse_secrets(["transcode", argument, "b.mp4"])
     assert "secret" not in str(caught.value)
@@ -67,7 +67,7 @@ def test_a_password_is_refused(argument: str) -> None:
 
 @pytest.mark.parametrize("argument", ["s3://bucket/a:b@c.mkv", "http://host:80/film.mkv", "a:b@c", "tune=film"])
 def test_other_names_are_no_passwords(argument: str) -> None:
-    """Ports, and signs in a path, are allowed."""
+    """Ports, and special characters in a path, are allowed."""
     refuse_secrets([argument])
 
 
@@ -82,7 +82,7 @@ def test_the_package_is_this_code_without_links_or_compiled_files() -> None:
 
 
 async def test_a_job_is_followed_until_it_ends() -> None:
-    """Lines arrive whole and in order, each for the stream that the command wrote it to; Ray's own are left out."""
+    """Lines arrive whole and in order, each on the stream to which the command wrote it; Ray's own are left out."""
     pieces = [
         "2026-11-24 19:12:58,753\tINFO job_manager.py:568 -- Runtime env is setting up.\n",
         "Running entrypoint for job codecfleet-1: cd /films\ncodecfleet: reading",
@@ -108,13 +108,13 @@ def test_what_was_shown_is_not_shown_again(text: str, breaks: list[int], data: s
 
 
 async def test_a_way_that_breaks_is_found_again() -> None:
-    """A log that breaks off, and a server that is away for a while, cost no line and no job."""
+    """Neither a log that breaks off nor a server that is away for a while costs a line or the job."""
     _, shown = await followed(FakeJobServer(["a\nb", "\nc\n"], breaks_after=(0, 1), refusals=3))
     assert [line for line, _ in shown] == ["a", "b", "c"]
 
 
 async def test_a_server_that_stays_away() -> None:
-    """After two minutes the following ends; the job may go on."""
+    """After two minutes without the server, following ends; the job may continue."""
     with pytest.raises(FleetUnavailable, match="does not answer"):
         await followed(FakeJobServer(refusals=10_000))
 
@@ -130,12 +130,12 @@ async def test_a_server_that_stays_away() -> None:
     ],
 )
 def test_the_exit_code_is_the_jobs(job: RayJob, code: int) -> None:
-    """As a shell would tell it."""
+    """The exit code is that of the job, as a shell would report it."""
     assert exit_code_of(job) == code
 
 
 def test_where_the_job_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An explicit address precedes the environment, and an address of Ray itself is refused."""
+    """An explicit address precedes the environment, and the address of Ray itself is refused."""
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     assert named_job_server(None) is None

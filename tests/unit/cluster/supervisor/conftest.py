@@ -1,4 +1,4 @@
-"""Fixtures of several rooms."""
+"""Fixtures that several folders use."""
 
 from .runner.test_runner import clock, make_runner
 from .watched_nodes import watched

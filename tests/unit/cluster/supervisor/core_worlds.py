@@ -87,7 +87,7 @@ class World:
                 self.grants[client] = grants
 
     def _slice_for(self, start: Start) -> str:
-        """Return the slice that a worker takes of the GPU given to its bundle's first station."""
+        """Return which slice of its GPU a worker takes; the GPU is that of the first station in its bundle."""
         node = self.core.state.nodes.get(start.station.node)
         given, part = self.gpus.get(start.station.station.bundle, ""), start.station.station.part
         units = () if node is None else node.units.units
@@ -126,7 +126,7 @@ def decided(core: Core, event: SupervisorEvent, now_s: float) -> list[Effect]:
 
 
 def wants(job: str, pieces: int, held: dict[str, int] | None = None, workers_max: int | None = None) -> JobReport:
-    """Return a client's report of a job with this many segments left."""
+    """Return a client's report of a job that has this many segments left."""
     return JobReport(plain_demand(job, pieces, workers_max), held or {})
 
 
@@ -136,7 +136,7 @@ def total(grants: Grants, job: str) -> int:
 
 
 def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
-    """Return a live node with GPUs that decode and encode H.264, as seen by Ray and by its probes."""
+    """Return a live node with GPUs that decode and encode H.264, as Ray and as the node's probes see it."""
     ray = RayNode(node=name, name=f"host-{name}", cores=2, free_cores=2, gpus=len(uuids))
     cases = (CodecCase(MediaCodec.H264, Direction.DECODE), CodecCase(MediaCodec.H264, Direction.ENCODE))
     trials = tuple(

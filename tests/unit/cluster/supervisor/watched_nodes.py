@@ -28,7 +28,7 @@ MIB, GIB = 1 << 20, 1 << 30
 NOW = datetime(2023, 1, 1, tzinfo=UTC)
 
 
-OURS = 7  # the pid of every worker of World
+OURS = 7  # the process id of every worker in World
 
 
 class Watched:
@@ -55,14 +55,14 @@ class Watched:
 
     @property
     def device(self) -> Device:
-        """The first GPU as placement sees it."""
+        """The first GPU, as placement sees it."""
         book = self.world.core.state.nodes.get(self.ray.node)
         assert book is not None
         return next(each for each in book.node.devices if each.device == self.gpus[0].device)
 
     @property
     def raw(self) -> str:
-        """Its UUID in the fake NVML."""
+        """The UUID of the first GPU in the fake NVML."""
         return self.nvml.devices[0].simulated.uuid
 
     def poll(self, times: int = 1, pids: Iterable[int] = (OURS,)) -> None:
@@ -80,7 +80,7 @@ class Watched:
             self.world.feed(event)
 
     def sessions(self, pieces: int = 100) -> int:
-        """Return how many sessions a large job that only a GPU may decode gets on the first GPU."""
+        """Return how many sessions on the first GPU a large job gets that only a GPU may decode."""
         demand = replace(_demand(pieces), renditions=(), needs_gpu=True)
         self.say(JobReport(demand))
         lanes = self.world.core.state.plans.placement.lanes
@@ -99,7 +99,7 @@ class Watched:
 
     @property
     def log(self) -> str:
-        """What the status shows of the devices."""
+        """The log lines in the status."""
         return str(status_of(self.world.core.state, {}, (), self.world.now_s).devices)
 
 

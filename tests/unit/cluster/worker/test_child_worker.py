@@ -1,4 +1,4 @@
-"""A worker that is a child process: how its end is reported."""
+"""A worker that is a child process, and how its end is reported."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from codecfleet.testing import FakeProcesses, works
 
 
 async def test_what_a_dead_worker_was_asked_says_how_it_died() -> None:
-    """Calls under way, and those after its death, are refused with the cause."""
+    """Pending calls, and calls after the worker's death, are refused with the cause."""
     processes = FakeProcesses()
     worker = ChildWorker(processes())
     assert (await worker.begin(2, 4)).slots == 2
@@ -30,7 +30,7 @@ async def test_what_a_dead_worker_was_asked_says_how_it_died() -> None:
 
 
 async def test_a_worker_that_cannot_be_understood_is_killed() -> None:
-    """Its end says why, and the process is reaped."""
+    """If a worker's message cannot be read, it is killed and reaped, and its end says why."""
     ours, theirs = socket.socketpair()
     kills, reaped = [], []
     process = StartedProcess(ours, lambda: kills.append("killed"), lambda: reaped.append("reaped") or "it was killed")

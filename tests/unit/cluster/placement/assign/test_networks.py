@@ -1,4 +1,4 @@
-"""Which DLAs the jobs that run networks get; transcodes are not affected."""
+"""Which DLAs get jobs that run networks; transcodes are not affected."""
 
 from collections import Counter
 from dataclasses import replace
@@ -44,7 +44,7 @@ def sessions(placement: Placement) -> dict[str, dict[str, int]]:
 
 
 def test_a_single_job_gets_every_dla() -> None:
-    """It gets two segments at a time on each DLA of every machine."""
+    """A single job gets two segments at a time on each DLA of every machine."""
     found = placed([wanted("j")], orin("a", 2), orin("b", 1), orin("c", 0))
     assert sessions(found) == {"j": {"a/dla#0": 2, "a/dla#1": 2, "b/dla#0": 2}}
     assert {lane.route for lane in found.lanes} == {Route.DLA}
@@ -52,13 +52,13 @@ def test_a_single_job_gets_every_dla() -> None:
 
 
 def test_few_segments_are_spread() -> None:
-    """A DLA gets a second segment only when each has one."""
+    """A DLA gets a second segment only when each DLA has one."""
     assert sessions(placed([wanted("j", 3)], orin("a", 2))) == {"j": {"a/dla#0": 2, "a/dla#1": 1}}
     assert sessions(placed([wanted("j", workers_max=1)], orin("a", 2))) == {"j": {"a/dla#0": 1}}
 
 
 def test_jobs_share_by_weight_and_priority_comes_first() -> None:
-    """Jobs get DLAs by weight; a job of higher priority is served first."""
+    """Jobs get DLAs by weight, but a job of higher priority is served first."""
     two = placed([wanted("j", weight=Fraction(3)), wanted("k")], orin("a", 2))
     assert {job: sum(given.values()) for job, given in sessions(two).items()} == {"j": 3, "k": 1}
     first = placed([wanted("j"), wanted("k", priority=1)], orin("a", 2))
@@ -67,7 +67,7 @@ def test_jobs_share_by_weight_and_priority_comes_first() -> None:
 
 
 def test_a_job_may_ask_for_some_dlas() -> None:
-    """Their numbers count on each machine; if none exist, the refusal says so."""
+    """A job may require DLAs by number, on any machine; if none has this number, the refusal says so."""
     numbered = placed([wanted("j", dlas=(1,))], orin("a", 2), orin("b", 1))
     assert sessions(numbered) == {"j": {"a/dla#1": 2}}
     missing = placed([wanted("j", dlas=(2, 3))], orin("a", 2))
@@ -96,7 +96,7 @@ def test_closed_machines_and_dlas_get_nothing() -> None:
     jobs=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(0, 1)), max_size=5),
 )
 def test_no_dla_is_overloaded_or_idle_while_a_job_waits(nodes: list[int], jobs: list[tuple[int, int, int]]) -> None:
-    """Sessions never exceed a DLA's or a job's limit, and free ones are given to jobs that want them."""
+    """Sessions never exceed the limit of a DLA or a job, and free sessions go to jobs that want more."""
     machines = [orin(f"n{number}", count) for number, count in enumerate(nodes)]
     demands = [
         wanted(f"j{number}", pieces, weight=Fraction(weight), priority=priority)
@@ -114,7 +114,7 @@ def test_no_dla_is_overloaded_or_idle_while_a_job_waits(nodes: list[int], jobs: 
 
 
 def test_networks_never_move_a_transcode() -> None:
-    """Transcodes are placed alike with and without DLAs and their jobs."""
+    """Transcodes are placed in the same way with and without DLAs and their jobs."""
     bare, rich = Inventory((orin("a", 0),)), Inventory((orin("a", 2),))
     transcodes = [plain_demand("t", 5), plain_demand("u", 3)]
     alone = place(transcodes, bare, start_rates(), Policy())

@@ -25,13 +25,13 @@ ROOM_BYTES = 520 * MIB + 2 * 2 * 34 * MIB + MIB
 
 
 def with_gpu(device: Device) -> Inventory:
-    """Return a node with a GPU that the test has built."""
+    """Return a node with a GPU from the test."""
     plain = node(device.node)
     return inventory(replace(plain, devices=(device, *plain.devices)))
 
 
 def backwards(*models: str, cores: int = 8) -> Inventory:
-    """Return a node that lists its devices in reverse."""
+    """Return a node that lists its devices in reverse order."""
     plain = node("n", *models, cores=cores)
     return inventory(replace(plain, devices=plain.devices[::-1]))
 
@@ -124,7 +124,7 @@ CASES: Final[dict[str, Case]] = {
 
 
 def lines_of(case: Case) -> Iterator[str]:
-    """Yield where jobs go, and why not elsewhere."""
+    """Yield where jobs are placed, and why not elsewhere."""
     wanted, policy = case[0], case[2] if len(case) == 3 else Policy()
     found = place([wanted] if isinstance(wanted, Demand) else wanted, case[1], RATES, policy)
     for lane in found.lanes:
@@ -135,6 +135,6 @@ def lines_of(case: Case) -> Iterator[str]:
 
 
 def test_jobs_are_placed_as_expected() -> None:
-    """Engines, cores, gains, starts, shares, memory and demands each decide as the file says."""
+    """Engines, cores, gains, starts, shares, memory and demands decide as the golden file says."""
     text = "".join(f"{line}\n" for name, case in CASES.items() for line in (f"== {name}", *lines_of(case)))
     assert text == golden("places.txt", text)

@@ -1,4 +1,4 @@
-"""Which segment goes where, and how long it takes."""
+"""Which lane gets which segment, and how long the segments take."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 @settings(max_examples=60, deadline=None)
 @given(*WORLD)
 def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Inventory, policy: Policy) -> None:
-    """Each segment of a placed job is in exactly one lane, and the last end is the wall time."""
+    """Each segment of a placed job is in exactly one lane, and the wall time is the last end of a lane."""
     placement = place(demands, machines, RATES, policy)
     for wanted in demands:
         prediction = predict(wanted, placement)
@@ -35,7 +35,7 @@ def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Invento
 
 
 def test_the_longest_segments_go_first() -> None:
-    """With two cores, one long and three short segments, the long one gets a core for itself."""
+    """With two cores and one long and three short segments, the long one has a core of its own."""
     wanted = replace(demand(), segments=(100, 100, 300, 100))
     placement = place([wanted], inventory(node("n", cores=2)), RATES, SOFTWARE)
     prediction = predict(wanted, placement)
@@ -46,7 +46,7 @@ def test_the_longest_segments_go_first() -> None:
 
 
 def test_gpu_sessions_open_one_after_the_other() -> None:
-    """The first takes 0.35 s, each further one 0.1 s, and the GPU is held until its last segment is done."""
+    """The first session opens in 0.35 s and each further one in 0.1 s; the GPU is used until the last segment ends."""
     wanted = demand(segments=2, frames=5000)
     placement = place([wanted], inventory(node("n", "L40S")), RATES, Policy())
     prediction = predict(wanted, placement)

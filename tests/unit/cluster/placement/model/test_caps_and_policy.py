@@ -1,4 +1,4 @@
-"""Caps on encoder sessions learnt from refusals, and policy files."""
+"""Caps on encoder sessions, learnt from refusals, and policy files."""
 
 import tomllib
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ NOW_S = 50.0
 
 
 def test_a_refusal_teaches_the_number_that_was_open() -> None:
-    """A device that refused its fourth session takes three; a GeForce's refusal counts for the machine."""
+    """A device that refused its fourth session gets three; the refusal of a GeForce counts for the whole machine."""
     found = record_cap({}, _refused(on_device=3, on_node=7, system_wide=False), NOW_S)
     assert _sessions(found) == {"n/gpu0": 3}
     found = record_cap({}, _refused(on_device=3, on_node=7, system_wide=True), NOW_S)
@@ -60,7 +60,7 @@ def _learnt(on_device: int = 3, on_node: int = 8) -> KnownCaps:
 
 
 def test_a_cap_that_was_passed_is_gone() -> None:
-    """Working sessions above the refused number lift a cap; as many as that do not."""
+    """A cap is lifted if more sessions than the cap work, but not if exactly as many work."""
     caps = _learnt()
     assert record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
     passed = record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
@@ -68,7 +68,7 @@ def test_a_cap_that_was_passed_is_gone() -> None:
 
 
 def test_one_more_session_is_tried_less_and_less_often() -> None:
-    """After five minutes one more session is tried, and after twice as long each time that it is refused."""
+    """After five minutes one more session is tried; the pause doubles with each refusal."""
     caps, now_s, waits = _learnt(), NOW_S, []
     for _ in range(6):
         assert relaxed(caps, now_s) == caps
@@ -77,7 +77,7 @@ def test_one_more_session_is_tried_less_and_less_often() -> None:
         now_s += wait_s
         caps = relaxed(caps, now_s)
         assert caps["n/gpu0"].sessions == 4
-        for _ in range(3):  # several workers meet the same refusal
+        for _ in range(3):  # several workers get the same refusal
             caps = record_cap(caps, _refused(on_device=3, on_node=8, system_wide=False), now_s)
         assert caps["n/gpu0"].sessions == 3
     assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S, 8 * RETRY_S, RETRY_MAX_S, RETRY_MAX_S]
@@ -94,7 +94,7 @@ def test_learnt_caps_replace_documented_ones() -> None:
 
 
 def test_the_annotated_policy_file_holds_all_defaults() -> None:
-    """``configs/policy.toml`` names every key with its default."""
+    """``configs/policy.toml`` has every key with its default."""
     path = Path(str(files("codecfleet.configs").joinpath("policy.toml")))
     assert load_policy(path) == Policy()
     assert set(tomllib.loads(path.read_text(encoding="utf-8"))) == set(Policy.model_fields)
@@ -127,6 +127,6 @@ def test_a_wrong_policy_is_refused_in_one_line(tmp_path: Path, text: str, said: 
 
 
 def test_a_missing_policy_is_refused(tmp_path: Path) -> None:
-    """A missing file is a usage error that names it."""
+    """If the file is missing, this is a usage error, which names the file."""
     with pytest.raises(UsageError, match=r"none\.toml cannot be read"):
         load_policy(tmp_path / "none.toml")

@@ -1,4 +1,4 @@
-"""What holds for every placement, whatever the machines, jobs and policy."""
+"""Properties of every placement, whatever the machines, jobs and policy."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ FEW = settings(max_examples=80, deadline=None)
 @settings(max_examples=240, deadline=None)
 @given(ANY)
 def test_no_limit_is_exceeded(world: World) -> None:
-    """Engines, caps, memory, policy, states, encoder kinds and useful sessions: ``limits`` explains each."""
+    """Engines, caps, memory, policy, states, encoder kinds and sessions keep their limits (``limits.py``)."""
     demands, inventory, policy = world
     limits.check(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
@@ -35,7 +35,7 @@ def test_no_limit_is_exceeded(world: World) -> None:
 @FEW
 @given(*WORLD)
 def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
-    """Each job and device is either used or refused once, with one sentence; so is a job that gets nothing."""
+    """For each job, each device is either used or refused once, in one sentence."""
     placement = place(demands, inventory, RATES, policy)
     reasons = [lane.reason for lane in placement.lanes] + [refusal.reason for refusal in placement.refusals]
     for reason in reasons:
@@ -58,7 +58,7 @@ def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Invento
 def test_the_order_of_jobs_and_nodes_makes_no_difference(
     demands: Sequence[Demand], inventory: Inventory, policy: Policy, random: Random
 ) -> None:
-    """The same machines and jobs in another order give the same placement."""
+    """The order of machines and jobs makes no difference to the placement."""
     shuffled, others = list(inventory.nodes), list(demands)
     random.shuffle(shuffled)
     random.shuffle(others)
@@ -80,7 +80,7 @@ def test_lower_priorities_take_nothing_from_higher_ones(
 
 
 def _most_served(usable_by_job: Sequence[frozenset[str]]) -> int:
-    """Return how many jobs can each have a node that they may use, by trying every order."""
+    """Return how many jobs can each have a usable node of their own, by trying every order."""
     best = 0
     for order in permutations(usable_by_job):
         free = {name for usable in usable_by_job for name in usable}
@@ -94,7 +94,7 @@ def _most_served(usable_by_job: Sequence[frozenset[str]]) -> int:
 
 
 def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
-    """Return a node whose GPU decodes these cases and no others."""
+    """Return a node whose GPU decodes only these cases."""
     trials = tuple(
         Trial(case=case, engine=Engine.NVDEC, implementation="nvdec", works=True, how=How.TRIED) for case in cases
     )
@@ -105,7 +105,7 @@ def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
 @FEW
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
 def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]]) -> None:
-    """With one place on each node, as many jobs get one as any assignment could serve."""
+    """If each node has one place, as many jobs get a place as with the best assignment."""
     cases = [
         CodecCase(codec, Direction.DECODE)
         for codec in (MediaCodec.H264, MediaCodec.HEVC, MediaCodec.AV1, MediaCodec.VP9, MediaCodec.VP8)
@@ -127,7 +127,7 @@ def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]])
 @FEW
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(2, 40))
 def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
-    """Two jobs that can use everything share cores by their weights, to within one session."""
+    """Two jobs that can use all cores share them by weight, to within one session."""
     demands = [worlds.demand("one", segments=100, weight=first), worlds.demand("two", segments=100, weight=second)]
     placement = place(demands, worlds.inventory(worlds.node("n", cores=cores)), RATES, SOFTWARE)
     sessions = {lane.job: lane.sessions for lane in placement.lanes}

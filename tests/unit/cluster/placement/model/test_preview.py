@@ -1,4 +1,4 @@
-"""Where a demand would be placed: what can never run, which encoder it would get, and why no GPU would help."""
+"""Previews: whether a demand can ever run, which encoder it would get, and why no GPU would help."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ BUSY = Inventory((node("n", "T4", cores=0),))
 
 
 class Placer:
-    """Places as a supervisor does, and counts the calls."""
+    """Places jobs as a supervisor does, and counts the calls."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -34,7 +34,7 @@ class Placer:
 def ask(
     wanted: Demand, machines: Inventory, *others: Demand, idle: Inventory | None = None, times: int = 1
 ) -> PlacementPreview:
-    """Return the preview of a demand, for which the planner is called ``times`` times."""
+    """Return the preview of a demand, for which the planner must be called ``times`` times."""
     placer = Placer()
     preview = preview_of(wanted, others, machines, placer, idle=idle)
     assert placer.times == times
@@ -47,13 +47,13 @@ def software(job: str = "job", **changes: object) -> Demand:
 
 
 def test_the_gpu_that_finishes_soonest_would_encode() -> None:
-    """The encoder kind is its NVENC, and there is no refusal."""
+    """The preview names the encoder kind of the GPU's NVENC, and no refusal."""
     machines = inventory(node("n", "T4", cores=4))
     assert ask(demand(), machines, idle=machines) == PlacementPreview(encoder_kind=T4, takes_gpu=True)
 
 
 def test_an_open_encoder_is_chosen_beside_current_jobs() -> None:
-    """A small NVENC that others wait for is left to them if there are cores."""
+    """If there are enough cores, a small NVENC is left to other jobs that wait for it."""
     machines = inventory(node("n", "T4", cores=64))
     asked = demand(segments=200)
     assert ask(asked, machines).encoder_kind == T4
@@ -62,7 +62,7 @@ def test_an_open_encoder_is_chosen_beside_current_jobs() -> None:
 
 
 def test_a_bound_demand_is_placed_alone() -> None:
-    """Whether a GPU helps a software job does not depend on its current users."""
+    """Whether a GPU helps a software job does not depend on current users of the GPU."""
     machines = inventory(node("n", "T4", cores=4))
     wanted, other = software(needs_gpu=True), software("a", segments=100, priority=1)
     assert place([wanted, other], machines, start_rates(), Policy()).lanes[-1].job == "a"
@@ -72,7 +72,7 @@ def test_a_bound_demand_is_placed_alone() -> None:
 
 
 def test_a_useless_gpu_has_a_reason() -> None:
-    """The reason is the GPU's, not the processors'; without a GPU there is none."""
+    """The reason is about the GPU, not about processors; without a GPU, there is none."""
     wanted = software(software_decode="the pictures are interlaced")
     assert ask(wanted, inventory(node("n", "T4"))).gpu_refusal == "the pictures are interlaced"
     assert ask(wanted, inventory(node("n"), node("m", state=DeviceState.CORDONED))) == PlacementPreview()
@@ -85,24 +85,24 @@ def test_a_useless_gpu_has_a_reason() -> None:
 
 
 def test_work_beyond_idle_machines_is_impossible() -> None:
-    """Only a demand that fits nowhere now is placed once more, on the same machines without work."""
+    """A demand that fits nowhere now is placed once more, on the same machines without work."""
     wanted, machines = software(needs_gpu=True), inventory(node("n"))
     refused = ask(wanted, machines, idle=machines, times=2)
     assert refused == PlacementPreview(never="no machine has a GPU")
 
 
 def test_a_job_that_only_waits_is_not_refused() -> None:
-    """Machines that are busy now may do it later."""
+    """A job that fits only on busy machines is not refused, because it can run later."""
     assert ask(software(), BUSY, idle=inventory(node("n", "T4")), times=2).never == ""
 
 
 def test_nothing_is_impossible_if_machines_may_join() -> None:
-    """Machines that may join are unknown, so nothing is ruled out."""
+    """If further machines may join, nothing is impossible."""
     assert ask(software(needs_gpu=True), inventory(node("n")), idle=None).never == ""
 
 
 def test_a_job_that_requires_nvenc_waits_for_one() -> None:
-    """If other jobs have all cores, that does not mean that there is no NVENC."""
+    """Even if other jobs have all cores, a job that requires NVENC learns that there is one."""
     asked, machines = demand(encoder=EncoderChoice.NVENC), inventory(node("n", "T4", cores=4))
     nvenc = PlacementPreview(encoder_kind=T4, takes_gpu=True)
     assert ask(asked, machines, software("a", segments=100, priority=1), times=2) == nvenc

@@ -1,4 +1,4 @@
-"""Cases tried in children that die: every case gets its own answer, and time and patience end."""
+"""Cases tried in children that die: every case gets its own answer, within limits of time and of deaths."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ CASES = tuple("abcdefghijkl")
 
 
 class Script:
-    """A child that ends at certain cases in certain ways; each child takes ``child_s`` of the clock's time."""
+    """A child that ends at certain cases in certain ways; each child takes ``child_s`` of the clock."""
 
     def __init__(self, ends: Mapping[str, ChildEnd], child_s: float = 1.0) -> None:
         self.ends = ends
@@ -45,7 +45,7 @@ class Script:
 
 
 def test_one_child_is_enough_when_nothing_dies() -> None:
-    """All answers come from the first child, in order."""
+    """If no case ends its child, all answers come from the first child, in order."""
     script = Script({})
     outcome = script.run()
     assert list(outcome.results) == list(CASES)
@@ -54,7 +54,7 @@ def test_one_child_is_enough_when_nothing_dies() -> None:
 
 @given(st.sets(st.sampled_from(CASES), max_size=CHILDREN_MAX - 1))
 def test_every_case_has_one_answer_whatever_dies(deadly: set[str]) -> None:
-    """Cases that kill their child are named with its end; all others are tried, each once."""
+    """Cases that kill their child are named with the end of the child; all other cases are tried once each."""
     outcome = Script(dict.fromkeys(deadly, ChildEnd.KILLED)).run()
     assert outcome.results.keys() == set(CASES) - deadly
     assert outcome.deaths.keys() == deadly
@@ -62,7 +62,7 @@ def test_every_case_has_one_answer_whatever_dies(deadly: set[str]) -> None:
 
 
 def test_a_machine_on_which_everything_dies_is_left_alone() -> None:
-    """After that number of children the rest is untried, with the last child's end as the reason."""
+    """After this many dead children, the remaining cases are not tried; the reason is how the last child ended."""
     script = Script(dict.fromkeys(CASES, ChildEnd.EXITED))
     outcome = script.run()
     assert len(script.limits_s) == CHILDREN_MAX
@@ -71,7 +71,7 @@ def test_a_machine_on_which_everything_dies_is_left_alone() -> None:
 
 
 def test_the_time_is_for_all_children_together() -> None:
-    """Each child gets what its forerunners left; when nothing is left, the rest is untried."""
+    """Each child gets the time that earlier children left; once no time is left, the other cases are not tried."""
     script = Script(dict.fromkeys(CASES, ChildEnd.KILLED), child_s=2)
     outcome = script.run(limit_s=5)
     assert script.limits_s == [5, 3, 1]
@@ -80,7 +80,7 @@ def test_the_time_is_for_all_children_together() -> None:
 
 @pytest.mark.parametrize(("hung", "blamed"), [("a", ["a"]), ("c", [])])
 def test_only_a_first_case_is_blamed_for_a_timeout(hung: str, blamed: list[str]) -> None:
-    """A child that hangs at once hangs because of that case; one that ran out of time later was just late."""
+    """A child that hangs at its first case hangs because of that case; otherwise it may only be late."""
     outcome = Script({hung: ChildEnd.TIMED_OUT}, child_s=10).run(limit_s=10)
     assert list(outcome.deaths) == blamed
     assert outcome.untried

@@ -25,7 +25,7 @@ H200_ENCODER = (
 
 
 def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
-    """The messages of the real one (driver 580.159.04): both are its nature, so there is nothing to fix."""
+    """A real H200 (driver 580.159.04) has no AV1 decoder and no encoder, so there is nothing to fix."""
     fault = decode_fault(H200_AV1)
     assert (fault.code, fault.fix) == (801, "")
     encoder = encode_fault(H200_ENCODER)
@@ -44,7 +44,7 @@ def test_an_h200_has_no_av1_decoder_and_no_encoder() -> None:
     ],
 )
 def test_a_dead_process_is_read_by_its_last_words(said: str, code: int | None) -> None:
-    """The decoder ends its process when CUDA does not start; what it printed says why."""
+    """If CUDA does not start, the decoder ends its process; the output of the process says why."""
     fault = fault_of_death(ChildOutcome(ChildEnd.EXITED, detail="the process exited with code 1", said=said))
     assert fault.code == code
     assert fault.reason
@@ -53,7 +53,7 @@ def test_a_dead_process_is_read_by_its_last_words(said: str, code: int | None) -
 
 @given(st.text(max_size=400))
 def test_any_message_is_one_short_line(message: str) -> None:
-    """Any message of a driver becomes one short line, and never an error."""
+    """Any message of a driver becomes one short line, and never causes an error."""
     for fault in (decode_fault(message), encode_fault(message)):
         assert fault.reason
         assert len(fault.reason.splitlines()) == 1
@@ -62,7 +62,7 @@ def test_any_message_is_one_short_line(message: str) -> None:
 
 @pytest.mark.parametrize("read", [decode_fault, encode_fault])
 def test_what_no_version_said_before_is_told_as_it_is(read: Callable[[str], Fault]) -> None:
-    """An unknown message is its own reason, and an unknown number keeps the words it came with."""
+    """An unknown message becomes the reason as it is, and an unknown code keeps its message."""
     assert read("the flux is inverted") == Fault(None, "the flux is inverted")
     assert read("Error code : 4711, inverted") == Fault(4711, "Error code : 4711, inverted")
     assert read("") == Fault(None, "it failed without a message")

@@ -1,4 +1,4 @@
-"""Which CUDA driver workers load: a compat package's only where it fits, is needed, and starts in a trial."""
+"""Which CUDA driver workers load: that of a compat package only if it fits, is needed, and passes a trial."""
 
 import os
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def chosen(
 
 
 def test_a_package_that_fits_and_starts_is_loaded() -> None:
-    """Its folder is first in the search path, and the reason names what needs it."""
+    """The folder of the package is first in the search path, and the reason names the runtime that needs it."""
     choice, seen, paths = chosen(SYSTEM, environ={"LD_LIBRARY_PATH": "/opt/lib"})
     assert (choice.search_path, choice.folder, paths) == (f"{FOLDER}:/opt/lib", FOLDER, [f"{FOLDER}:/opt/lib"])
     assert seen is TRIED
@@ -67,7 +67,7 @@ def test_a_package_that_fits_and_starts_is_loaded() -> None:
     ],
 )
 def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason: str) -> None:
-    """Workers load what they would, the report is the system's, and it states the reason."""
+    """If a trial fails, workers load the same driver as before, and the choice states the reason."""
     choice, seen, _ = chosen(SYSTEM, answer)
     assert (choice.search_path, choice.folder, seen) == (None, "", SYSTEM)
     assert choice.reason.startswith(f"a trial of the compat package in {FOLDER} failed: {reason}")
@@ -99,7 +99,7 @@ def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason
     ],
 )
 def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, str], reason: str) -> None:
-    """No package, none needed, none allowed or none that fits: nothing is tried, and there is no news for a job."""
+    """If no package exists, is needed, is allowed or fits, nothing is tried, and jobs get no note."""
     choice, seen, paths = chosen(system, environ=environ)
     assert (choice, seen, paths) == (DriverChoice(reason=reason), system, [])
     assert choice.note == ""
@@ -118,13 +118,13 @@ def test_a_named_folder_without_a_package_is_reported(tmp_path: Path) -> None:
 
 
 def test_nvrtc_counts_as_a_runtime() -> None:
-    """An NVRTC that is newer than the driver needs a package too."""
+    """An NVRTC that is newer than the driver also needs a package."""
     choice, _, _ = chosen(replace(SYSTEM, runtimes=(), nvrtc="13.1"))
     assert choice.reason == "NVRTC (CUDA 13.1) is newer than the driver's CUDA 13.0"
 
 
 def test_the_newest_that_fits_is_tried() -> None:
-    """Of two packages that fit, the one of the newer toolkit is tried; others are skipped."""
+    """Of two packages that fit, the one of the newer toolkit is tried; packages that do not fit are skipped."""
     newest = replace(COMPAT_590, path="/usr/local/cuda-13.4/compat/libcuda.so.615.1", note=ForwardNote("13.4", (610,)))
     older = replace(COMPAT_590, path="/opt/older/compat/libcuda.so.590.1", note=ForwardNote("13.1", (580,)))
     newer = replace(COMPAT_590, path="/opt/newer/compat/libcuda.so.610.1", note=ForwardNote("13.3", (580,)))
@@ -134,7 +134,7 @@ def test_the_newest_that_fits_is_tried() -> None:
 
 @pytest.mark.parametrize("code", [803, 804])
 def test_a_package_in_the_search_path_that_cuda_refuses_is_left_out(code: int) -> None:
-    """The system's driver is used if it starts, and the choice says so."""
+    """If the package in the search path does not start, the system's driver is used, and the choice says so."""
     system = compat_report(init_code=code)
     choice, seen, paths = chosen(system, report(), {"LD_LIBRARY_PATH": f"/a:{FOLDER}:/b"})
     assert (choice.search_path, choice.folder, paths) == ("/a:/b", "", ["/a:/b"])
@@ -145,7 +145,7 @@ def test_a_package_in_the_search_path_that_cuda_refuses_is_left_out(code: int) -
 
 
 def test_a_refused_package_that_is_not_in_the_search_path_stays() -> None:
-    """A package that the linker's configuration loads cannot be left out for one process; the choice says so."""
+    """One process cannot leave out a package that the linker's configuration loads; the choice says so."""
     choice, _, paths = chosen(compat_report(init_code=804, deployment=Deployment.LINKER))
     assert (choice.search_path, choice.failed, paths) == (None, True, [])
     assert "does not start (804)" in choice.note
@@ -154,7 +154,7 @@ def test_a_refused_package_that_is_not_in_the_search_path_stays() -> None:
 
 @pytest.mark.parametrize(("init", "is_loaded"), [(0, True), (804, False)])
 def test_a_package_on_the_disk_is_tried_in_a_child_process(init: int, is_loaded: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """A driver and a package of real libraries: the package is loaded where its cuInit succeeds."""
+    """With real libraries on the disk, the package is loaded only if its cuInit succeeds."""
     system = fake_driver(tmp_path / "lib")
     kernel_file(tmp_path, CLOSED.replace("580.159.04", "535.54.03"))
     package = tmp_path / "usr/local/cuda-13.0/compat"

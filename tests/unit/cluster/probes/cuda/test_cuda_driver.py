@@ -67,19 +67,19 @@ FAKE_ENCODE = "int NvEncodeAPIGetMaxSupportedVersion(unsigned *version) { *versi
 
 
 def kernel_file(root: Path, text: str) -> None:
-    """Write what the kernel driver says of itself."""
+    """Write what the kernel driver reports about itself."""
     (root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
     (root / "proc/driver/nvidia/version").write_text(text)
 
 
 @dataclass(frozen=True, slots=True)
 class FakeDriver:
-    """Folders with a driver's libraries in them, made by the C compiler."""
+    """Folders with libraries of a driver, made by the C compiler."""
 
     folder: Path
 
     def build(self, name: str, source: str) -> None:
-        """Compile a library under its versioned name, and link the name that programs load to it."""
+        """Compile a library under its versioned name, and link the name that programs load to the library."""
         versioned = f"{name}.so.580.82.07"
         command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(self.folder / versioned)]
         subprocess.run([*command, f"-Wl,-soname,{name}.so.1"], input=source.encode(), check=True)
@@ -94,9 +94,9 @@ class FakeDriver:
 def fake_driver(
     folder: Path, *, init: int = 0, context: int = 0, module: int = 0, source: str = FAKE_LIBCUDA
 ) -> FakeDriver:
-    """Return a driver whose cuInit answers ``init`` (below 0: it crashes), its second device's context ``context``.
+    """Return a driver whose cuInit returns ``init``; below 0, it crashes.
 
-    Loading a kernel answers ``module``.
+    Creating a context on the second device returns ``context``, and loading a kernel returns ``module``.
     """
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
@@ -111,7 +111,7 @@ def fake_driver(
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
-    """A driver where all is well, but for one codec library that is missing."""
+    """A driver without faults, except that one codec library is missing."""
     return fake_driver(tmp_path_factory.mktemp("healthy") / "lib")
 
 
@@ -127,7 +127,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
     ],
 )
 def test_the_kernel_driver_is_read(text: str | None, found: KernelModule | Absence, tmp_path: Path) -> None:
-    """Each of NVIDIA's modules writes its version and kind to one file; without both it is absent."""
+    """Each of NVIDIA's kernel modules writes its version and kind to a file; without the file, there is no module."""
     if text is not None:
         kernel_file(tmp_path, text)
     module = kernel_module(tmp_path)
@@ -135,7 +135,7 @@ def test_the_kernel_driver_is_read(text: str | None, found: KernelModule | Absen
 
 
 def test_compat_packages_on_the_disk_are_found_once(tmp_path: Path) -> None:
-    """A toolkit folder and its alias are one package, and its library's name tells the driver version."""
+    """A toolkit folder and a link to it are one package, and the library's name gives the driver version."""
     folder = tmp_path / "usr/local/cuda-13.0/compat"
     folder.mkdir(parents=True)
     (folder / "libcuda.so.580.65.06").write_bytes(b"")
@@ -146,7 +146,7 @@ def test_compat_packages_on_the_disk_are_found_once(tmp_path: Path) -> None:
 
 
 def test_the_linkers_folders_are_read(tmp_path: Path) -> None:
-    """Folders of ld.so.conf and of its parts are found; includes and comments are none."""
+    """The folders in ld.so.conf and in the files that it includes are found; comments are ignored."""
     (tmp_path / "etc/ld.so.conf.d").mkdir(parents=True)
     (tmp_path / "etc/ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n# /not\n")
     (tmp_path / "etc/ld.so.conf.d/00-compat.conf").write_text("/usr/local/cuda/compat\n")
@@ -154,7 +154,7 @@ def test_the_linkers_folders_are_read(tmp_path: Path) -> None:
 
 
 def loaded(path: str, *, in_compat_folder: bool, version: str | None = "590.44.01") -> CudaLibrary:
-    """Return a library that has a note."""
+    """Return a library with a note."""
     absent = Unavailable(Absence.NOT_FOUND, "")
     note = ForwardNote("13.1", (580,))
     return CudaLibrary(path=path, version=version or absent, in_compat_folder=in_compat_folder, note=note)
@@ -185,12 +185,12 @@ ELSEWHERE = loaded("/home/me/lib/libcuda.so.590.44.01", in_compat_folder=False)
 def test_the_deployment_of_a_library_is_recognised(
     library: CudaLibrary, environ: dict[str, str], folders: tuple[str, ...], how: Deployment
 ) -> None:
-    """The deployment models of compat packages differ from each other and from the driver's own library."""
+    """Each way to deploy a compat package is recognised, and so is the driver's own library."""
     assert deployment(library, KernelModule("580.82.07", is_open=False), environ, folders) is how
 
 
 def test_a_function_that_the_driver_lacks_is_an_absence(tmp_path: Path) -> None:
-    """A call that the library does not have, and one that fails, are absences with their reasons."""
+    """A function that the library lacks, and a function that fails, become absences with reasons."""
     source = FAKE_LIBCUDA.replace("cuDriverGetVersion", "other").replace("*count = 2; return 0", "return 100")
     report = fake_driver(tmp_path / "lib", source=source).probe()
     assert missing(report.cuda_version).absence is Absence.FUNCTION_NOT_FOUND
@@ -198,7 +198,7 @@ def test_a_function_that_the_driver_lacks_is_an_absence(tmp_path: Path) -> None:
 
 
 def test_a_driver_is_asked_for_everything(healthy: FakeDriver) -> None:
-    """Versions, files, devices, attributes, contexts and memory of a working driver are in its report."""
+    """The report has the versions, files, devices, attributes, contexts and memory of a working driver."""
     report = healthy.probe()
     library = report.library
     assert isinstance(library, CudaLibrary)
@@ -217,7 +217,7 @@ def test_a_driver_is_asked_for_everything(healthy: FakeDriver) -> None:
 
 
 def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
-    """An empty CUDA_VISIBLE_DEVICES hides all devices, unless every device is asked for."""
+    """An empty CUDA_VISIBLE_DEVICES hides all devices, unless the probe asks for every device."""
     environ = {"LD_LIBRARY_PATH": str(healthy.folder), "CUDA_VISIBLE_DEVICES": ""}
     hidden = healthy.probe(CUDA_VISIBLE_DEVICES="")
     assert (hidden.init_code, hidden.visible_devices) == (100, "")
@@ -226,7 +226,7 @@ def test_hidden_devices_are_asked_for_on_request(healthy: FakeDriver) -> None:
 
 
 def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
-    """Each device has the code of its context's creation, beside the rest of its report."""
+    """Each device has the return code of its context's creation, with the rest of its report."""
     report = fake_driver(tmp_path / "lib", context=2).probe()
     assert [device.context_code for device in report.devices] == [0, 2]
     free = missing(report.devices[1].free_bytes)
@@ -234,7 +234,7 @@ def test_a_device_without_memory_is_a_code(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_crashes_does_not_crash_us(tmp_path: Path) -> None:
-    """A crash in cuInit is reported, with everything that was found before it."""
+    """After a crash in cuInit, the report has everything that was found before."""
     report = fake_driver(tmp_path / "lib", init=-1).probe()
     assert report.ended == "the process was killed by SIGABRT while cuInit"
     assert (report.nvenc_api, report.cuda_version, report.devices) == ("13.0", "13.0", ())
@@ -242,12 +242,12 @@ def test_a_driver_that_crashes_does_not_crash_us(tmp_path: Path) -> None:
 
 
 def test_the_runtimes_in_use_have_versions() -> None:
-    """Each runtime that is installed is named with the CUDA version it is for."""
+    """Each installed runtime has a name and the CUDA version that it is for."""
     assert all(runtime.name and runtime.cuda_version.count(".") == 1 for runtime in find_runtimes())
 
 
 def test_a_missing_compiler_of_kernels_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An NVRTC that is not found is missing with the first line of the loader's reason."""
+    """If NVRTC is not found, the reason is the first line of the loader's message."""
 
     def load(_: str) -> None:
         raise RuntimeError('Failure finding "libnvrtc.so"\nnear here')
@@ -259,7 +259,7 @@ def test_a_missing_compiler_of_kernels_is_an_absence(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("code", [0, 222])
 def test_a_kernel_is_compiled_for_each_device_and_loaded(code: int, tmp_path: Path) -> None:
-    """NVRTC makes machine code for each device; what the driver returns for it is in the device's report."""
+    """NVRTC compiles a kernel for each device, and the report has the driver's return code for it."""
     report = fake_driver(tmp_path / "lib", module=code).probe()
     if isinstance(report.nvrtc, Unavailable):
         pytest.skip(report.nvrtc.reason)

@@ -1,4 +1,4 @@
-"""Whether kernels run is judged by a kernel that was loaded, else by versions."""
+"""Whether kernels run is judged by a loaded kernel, or else by versions."""
 
 from dataclasses import replace
 
@@ -16,12 +16,12 @@ UUID = "fbe51a40-ee7f-7537-07ae-245324ae96bd"
 
 
 def kernels(**changes: object) -> Diagnosis:
-    """Return the verdict on the kernels of an H200 with these ``changes``, beside an NVRTC for CUDA 13.0."""
+    """Return the verdict on the kernels of an H200 with these ``changes``, with NVRTC for CUDA 13.0."""
     return verdict_on("kernels on", report(nvrtc="13.0", devices=(device(uuid=UUID, **changes),)))
 
 
 def test_a_kernel_that_does_not_load_stops_kernels_of_its_device_alone() -> None:
-    """The driver's code is the reason, NVDEC and NVENC stay, and other devices are not touched."""
+    """If a kernel does not load, the reason has the driver's code; NVDEC, NVENC and other devices stay usable."""
     found = kernels(kernel_code=222)
     assert (found.state, found.stops, found.device) == (Grade.LIMITED, Stops.KERNELS, UUID)
     assert found.because.startswith("loading a kernel returned CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)")
@@ -31,7 +31,7 @@ def test_a_kernel_that_does_not_load_stops_kernels_of_its_device_alone() -> None
 
 
 def test_a_context_that_fails_closes_its_device_alone() -> None:
-    """A device without a context takes no work; another one does."""
+    """A device without a context gets no work; another device does."""
     broken = device(uuid=UUID, context_code=999)
     judged = judge(report(devices=(broken, replace(broken, ordinal=1, uuid="other", context_code=0))))
     assert "creating a context returned" in why_stopped(judged, Stops.CUDA, f"GPU-{UUID}")
@@ -41,7 +41,7 @@ def test_a_context_that_fails_closes_its_device_alone() -> None:
 
 
 def test_a_crash_of_cuda_closes_devices_unless_a_codec_worked() -> None:
-    """A crash in cuInit closes; a codec session that worked outranks it."""
+    """A crash in cuInit closes devices, unless a codec session worked."""
     not_reached = Unavailable(Absence.FAILED, "the probe ended before this question")
     crashed = report(init_code=not_reached, devices=(), ended="it was killed", has_crashed=True)
     assert why_stopped(judge(crashed), Stops.CUDA, "") != ""
@@ -63,7 +63,7 @@ def test_a_crash_of_cuda_closes_devices_unless_a_codec_worked() -> None:
 def test_a_probe_that_ended_closes_devices_only_by_a_crash_in_cuinit(
     step: str | None, end: ChildEnd, detail: str, *, closes: bool
 ) -> None:
-    """A busy machine, one without memory, and a crash elsewhere say nothing of whether CUDA starts."""
+    """A probe that ends without time, without memory or outside cuInit does not show that CUDA fails to start."""
     values = ({"library": own_library("580.82.07")}, *filter(None, [step]))
     found = replace(report_of(ChildOutcome(end, values, detail)), kernel_module=report().kernel_module)
     assert found.ended.startswith(detail)

@@ -1,4 +1,4 @@
-"""The files of compat packages: which are found, whether they belong together, and what an upgrade left behind."""
+"""The files of compat packages: which are found, whether they fit together, and what an upgrade left behind."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ MODULE = KernelModule("580.159.04", is_open=True)
 
 
 def package(folder: Path, *, links: bool = True, **versions: str) -> Path:
-    """Make the files of a compat package of ``VERSION``, but for the ``versions`` of some of its libraries."""
+    """Make the files of a compat package of ``VERSION``, with other ``versions`` of some libraries."""
     folder.mkdir(parents=True)
     for name, link in LINKS.items():
         version = versions.get(name.replace("-", "_"), VERSION)
@@ -30,20 +30,20 @@ def package(folder: Path, *, links: bool = True, **versions: str) -> Path:
 
 
 def found_in(folder: Path) -> CudaLibrary:
-    """Return what is found in one folder."""
+    """Return the library that is found in one folder."""
     (found,) = compat_libraries(Path("/"), [str(folder)])
     return found
 
 
 def test_a_whole_package_has_no_trouble(tmp_path: Path) -> None:
-    """Four libraries of one version, each with its link, are in order."""
+    """Four libraries of one version with their links have no fault."""
     found = found_in(package(tmp_path / "compat"))
     assert (found.version, found.companions) == (VERSION, dict.fromkeys(LINKS, VERSION))
     assert package_troubles(found) == ()
 
 
 def test_a_copy_without_links_is_found(tmp_path: Path) -> None:
-    """Libraries copied from a runfile are found by their versioned names, and each missing link is listed."""
+    """Libraries copied from a runfile are found by their versioned names; each missing link is listed."""
     found = found_in(package(tmp_path / "mine", links=False))
     assert found.version == VERSION
     assert found.missing_links == tuple(LINKS.values())
@@ -51,7 +51,7 @@ def test_a_copy_without_links_is_found(tmp_path: Path) -> None:
 
 
 def test_the_newest_of_a_folder_counts(tmp_path: Path) -> None:
-    """Two versions in one folder are one package, and the newer is judged by its own companions."""
+    """Two versions in one folder are one package, and the newer libcuda is compared with the other libraries."""
     folder = package(tmp_path / "compat")
     (folder / "libcuda.so.610.43.02").write_bytes(b"")
     found = found_in(folder)
@@ -68,7 +68,7 @@ def test_the_newest_of_a_folder_counts(tmp_path: Path) -> None:
     ],
 )
 def test_its_libraries_are_of_one_version(versions: dict[str, str], trouble: str, tmp_path: Path) -> None:
-    """A library that is missing or of another version is named."""
+    """A library that is missing, or has another version, is named."""
     (found,) = package_troubles(found_in(package(tmp_path / "compat", **versions)))
     assert found.startswith(trouble)
 
@@ -78,14 +78,14 @@ def test_its_libraries_are_of_one_version(versions: dict[str, str], trouble: str
     [("590.44.01", ["libnvidia-nvvm", "libcudadebugger"]), ("510.39.01", ["libnvidia-nvvm"]), ("470.42.01", [])],
 )
 def test_a_library_belongs_to_it_from_its_cuda_version_on(cuda: str, missing: list[str]) -> None:
-    """The library for JIT with LTO comes with CUDA 11.5 and later, the debugger's with 11.8 and later."""
+    """The library for JIT with LTO exists since CUDA 11.5, that of the debugger since 11.8."""
     older = dict.fromkeys(("libcuda", "libnvidia-ptxjitcompiler"), cuda)
     library = replace(WITHOUT_NOTE, version=cuda, companions=older)
     assert package_troubles(library) == tuple(f"{name} is missing" for name in missing)
 
 
 def test_only_folders_of_compat_packages_count(tmp_path: Path) -> None:
-    """The driver's own libcuda in a folder of the search path is none; a folder that the user names is one."""
+    """A driver's own libcuda in a folder of the search path is no package; a folder that the user names has one."""
     package(tmp_path / "usr/lib/nvidia")
     own = tmp_path / "usr/lib/nvidia"
     for name in LINKS:
@@ -98,13 +98,13 @@ def test_only_folders_of_compat_packages_count(tmp_path: Path) -> None:
 
 
 def verdicts(library: CudaLibrary, driver: str, *, used: bool = False) -> list[Diagnosis]:
-    """Return the verdicts on one package beside a kernel driver."""
+    """Return the verdicts on one package with a kernel driver."""
     found = report(driver, compat_libraries=(library,))
     return list(judge_packages(replace(found, library=library) if used else found))
 
 
 def test_what_is_wrong_with_a_package_limits_it_where_it_is_used(tmp_path: Path) -> None:
-    """A fault is a limit if the package is in use, else a note; the fix for missing links creates them."""
+    """A fault is a limit if the package is in use, otherwise a note; the fix for missing links creates them."""
     linked = found_in(package(tmp_path / "compat", links=False))
     (unused,), (used,) = verdicts(linked, MODULE.version), verdicts(linked, MODULE.version, used=True)
     assert (unused.state, used.state) == (Grade.OK, Grade.LIMITED)
@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_package_limits_it_where_it_is_used(tmp_path: Path)
 
 @pytest.mark.parametrize(("driver", "is_left"), [("580.159.04", False), ("590.48.01", False), ("595.45.04", True)])
 def test_a_package_older_than_the_driver_should_have_gone_with_the_upgrade(driver: str, is_left: bool) -> None:  # noqa: FBT001
-    """Such a package never works, and the fix removes it; a package in use gets its own verdict."""
+    """A package older than the driver never works, and its fix removes it; a package in use is judged elsewhere."""
     found = verdicts(COMPAT_590, driver)
     assert bool(found) is is_left
     assert not verdicts(COMPAT_590, driver, used=True)
@@ -125,7 +125,7 @@ def test_a_package_older_than_the_driver_should_have_gone_with_the_upgrade(drive
 
 
 def test_a_package_with_a_fault_is_not_offered() -> None:
-    """Only a package that works without new links solves a runtime that is too new."""
+    """Only a package that works without new links is the fix for a runtime that is too new."""
     whole = replace(COMPAT_590, companions=dict.fromkeys(LINKS, VERSION))
     found = report(compat_libraries=(whole,))
     assert usable_compat_library(found, "13.1") == whole

@@ -22,12 +22,12 @@ MATRIX = Path(__file__).resolve().parents[5].parent / "shared" / "data" / "hw_ma
     ("text", "numbers"), [("580.159.04", (580, 159, 4)), ("13.4.1rc1", (13, 4)), ("", ()), ("x", ())]
 )
 def test_a_version_ends_at_the_first_part_that_is_not_a_number(text: str, numbers: tuple[int, ...]) -> None:
-    """Versions compare by number: endings that are not numbers are left out, and leading zeros count for nothing."""
+    """Versions are compared by numbers: other endings are left out, and leading zeros do not count."""
     assert version_numbers(text) == numbers
 
 
 def test_a_driver_was_made_for_a_cuda_version() -> None:
-    """A driver's CUDA version is the newest that came with its branch or before it."""
+    """The CUDA version of a driver is the newest that appeared with its branch or an earlier one."""
     newest = {"580.159.04": "13.0", "615.31": "13.4", "999.1": "13.4", "565.57.01": "12.6", "390.1": ""}
     assert {driver: newest_cuda_of(driver) for driver in newest} == newest
 
@@ -50,13 +50,13 @@ def test_a_driver_was_made_for_a_cuda_version() -> None:
     ],
 )
 def test_the_matrix_of_packages_and_drivers(cuda: str, branch: int, answer: Forward | None) -> None:
-    """The document's matrix answers, its rules where it has no cell, and nothing where neither knows."""
+    """The document's matrix decides; the rules decide for pairs that it lacks, or the answer is None."""
     assert forward_by_table(cuda, branch) is answer
 
 
 @pytest.mark.skipif(not MATRIX.is_file(), reason=f"there is no {MATRIX}")
 def test_the_tables_agree_with_the_collected_ones() -> None:
-    """Forward matrix, minimum drivers and toolkits' drivers are those collected from NVIDIA's pages."""
+    """The matrix, the minimum drivers and the toolkits' drivers are those collected from NVIDIA's pages."""
     collected = json.loads(MATRIX.read_text())["cuda"]
     words = {"C": Forward.WORKS, "X": Forward.NOT_SUPPORTED, "NA": Forward.NOT_NEEDED}
     forward = collected["forward_compat"]
@@ -73,13 +73,13 @@ def test_the_tables_agree_with_the_collected_ones() -> None:
 
 
 def test_the_minimum_driver_of_a_toolkit() -> None:
-    """Before CUDA 11 every toolkit has its own minimum, from then on every major version."""
+    """Before CUDA 11 every toolkit has its own minimum driver; later, every major version has one."""
     least = {"9.2": "", "10.1": "418.39", "10.2": "440.33", "11.0": "450.80.02", "12.9": "525.60.13"}
     assert {cuda: minimum_driver(cuda) for cuda in least} == least
 
 
 def test_the_error_codes_have_the_names_that_cuda_gives_them() -> None:
-    """Numbers and names are those of the installed binding, where one is installed."""
+    """The codes and names are those of the installed binding, if there is one."""
     driver = pytest.importorskip("cuda.bindings.driver")
     runtime = importlib.import_module("cuda.bindings.runtime")
     for code, error in CUDA_ERRORS.items():

@@ -18,7 +18,7 @@ REAL = Path(__file__).resolve().parents[5].parent / "shared" / "data" / "fwd_com
 
 
 def note(owner: bytes, description: bytes, *, claimed_more: int = 0) -> bytes:
-    """Return one ELF note; its length is overstated by ``claimed_more``."""
+    """Return one ELF note, which claims to be longer by ``claimed_more``."""
     padded = owner + b"\0" * (-len(owner) % 4)
     body = description + b"\0" * (-len(description) % 4)
     return struct.pack("<3I", len(owner), len(description) + claimed_more, 0) + padded + body
@@ -38,23 +38,23 @@ def elf(sections: dict[str, bytes]) -> bytes:
 
 
 def library(said: object = SAID) -> bytes:
-    """Return a library with NVIDIA's note, after notes of somebody else's."""
+    """Return a library with NVIDIA's note, after notes of other owners."""
     mine = note(b"NVIDIA Corporation\0", json.dumps(said).encode() + b"\0")
     return elf({".note.gnu.build-id": note(b"GNU\0", b"1234"), SECTION: note(b"GNU\0", b"5") + mine})
 
 
 def test_the_note_is_read() -> None:
-    """A library says its version, the branches and the kinds of device."""
+    """The note has the CUDA version, the branches and the kinds of device."""
     assert read_forward_note(library()) == ForwardNote("13.1", (535, 580), (1, 2))
 
 
 def test_a_note_with_a_version_alone_has_no_branches() -> None:
-    """Orin's library names its CUDA version and nothing else."""
+    """Orin's note has only the CUDA version."""
     assert read_forward_note(library({"format": 1, "CUDA version": "13.2"})) == ForwardNote("13.2")
 
 
 def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
-    """Orin's note is said to be two bytes longer than its section."""
+    """Orin's note claims to be two bytes longer than its section."""
     body = json.dumps({"CUDA version": "13.2"}).encode() + b"\0"
     assert read_forward_note(elf({SECTION: note(b"NVIDIA Corporation\0", body, claimed_more=6)})) == ForwardNote("13.2")
 
@@ -67,25 +67,25 @@ def test_a_note_that_claims_more_than_its_section_holds_is_read() -> None:
         elf({".text": b"code"}),
         elf({SECTION: note(b"Someone Else\0", json.dumps(SAID).encode())}),
         elf({SECTION: b""}),
-        library().replace(b"\x7fELF\2\1", b"\x7fELF\1\1"),  # CUDA runs on 64-bit machines alone,
-        library().replace(b"\x7fELF\2\1", b"\x7fELF\2\2"),  # and on little-endian ones
+        library().replace(b"\x7fELF\2\1", b"\x7fELF\1\1"),  # CUDA runs only on 64-bit machines
+        library().replace(b"\x7fELF\2\1", b"\x7fELF\2\2"),  # and only on little-endian machines
     ],
 )
 def test_a_file_without_the_note_has_none(data: bytes) -> None:
-    """A file that is not ELF or lacks NVIDIA's note has the absence "not found"."""
+    """A file that is not ELF, or lacks NVIDIA's note, has the absence "not found"."""
     found = missing(read_forward_note(data))
     assert found.absence is Absence.NOT_FOUND
 
 
 @pytest.mark.parametrize("said", [[], {}, {"CUDA version": 13.1}, {"CUDA version": "latest"}, "13.1", None])
 def test_a_note_without_a_version_is_damaged(said: object) -> None:
-    """A note that names no CUDA version decides nothing."""
+    """A note without a CUDA version decides nothing."""
     found = missing(read_forward_note(library(said)))
     assert found.absence is Absence.FAILED
 
 
 def test_what_is_no_number_in_a_list_is_left_out() -> None:
-    """Only whole numbers are branches."""
+    """Only whole numbers in the list are branches."""
     said = {**SAID, "driver": [535, True, "570", -1, 1 << 40, None, 5.5], "device": "all"}
     assert read_forward_note(library(said)) == ForwardNote("13.1", (535,), ())
 
@@ -98,13 +98,13 @@ def test_json_nested_beyond_reason_is_an_absence() -> None:
 
 @given(st.integers(0, len(library())))
 def test_a_truncated_library_never_raises(kept: int) -> None:
-    """A file cut anywhere gives its note or an absence."""
+    """A truncated file gives its note or an absence."""
     assert isinstance(read_forward_note(library()[:kept]), ForwardNote | Unavailable)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(library()) - 1), st.integers(0, 255)), max_size=12))
 def test_a_damaged_library_never_raises(changes: list[tuple[int, int]]) -> None:
-    """Bytes changed anywhere, the headers' offsets and counts among them, give a note or an absence."""
+    """A file with changed bytes, even in offsets and counts of the headers, gives a note or an absence."""
     data = bytearray(library())
     for at, value in changes:
         data[at] = value
@@ -112,7 +112,7 @@ def test_a_damaged_library_never_raises(changes: list[tuple[int, int]]) -> None:
 
 
 def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
-    """The note of a file is that of its bytes; a file that is missing or empty is an absence."""
+    """The note of a file is that of its bytes; a missing or empty file is an absence."""
     path = tmp_path / "libcuda.so.590.44.01"
     path.write_bytes(library())
     assert forward_note_of(path) == ForwardNote("13.1", (535, 580), (1, 2))
@@ -133,7 +133,7 @@ def test_a_file_is_read_from_the_disk(tmp_path: Path) -> None:
     ],
 )
 def test_real_libraries_are_read(name: str, cuda_version: str, drivers: tuple[int, ...]) -> None:
-    """NVIDIA's own libraries say what is known of them."""
+    """NVIDIA's own libraries have the expected notes."""
     found = forward_note_of(REAL / name)
     assert isinstance(found, ForwardNote)
     assert (found.cuda_version, found.drivers) == (cuda_version, drivers)

@@ -34,7 +34,7 @@ TOO_OLD = KernelModule("570.86.15", is_open=True)
     "package", [replace(PACKAGE, glibc_version=NO), replace(PACKAGE, python_version="3.15"), PACKAGE]
 )
 def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport) -> None:
-    """The installation page's rules for Python, C library and driver explain failures, but cause none."""
+    """The rules for Python, C library and driver only explain a failed import; they never cause one."""
     wrong = {"libnvidia-encode.so.1": NO}
     machine = replace(MACHINE, kernel_module=TOO_OLD, devices=BLACKWELL, codec_libraries=wrong, nvenc_api="12.0")
     verdict = judge_pynvvideocodec(package, machine, codecs_work=True)
@@ -42,7 +42,7 @@ def test_an_import_that_worked_outranks_every_list(package: PyNvVideoCodecReport
 
 
 def test_this_python_is_reported_either_way() -> None:
-    """Without the package there is one reason for all; with it a build was picked, or the import's error is a line."""
+    """The package is absent, its import failed with a reason in one line, or the import picked a build."""
     found = probe_pynvvideocodec(60)
     if isinstance(found.version, Unavailable):
         assert found.version == found.picked

@@ -1,4 +1,4 @@
-"""Verdicts on a CUDA driver's versions, codes and files; tests/golden/remedies.txt has reasons and remedies."""
+"""Verdicts on the versions, codes and files of a CUDA driver; tests/golden/remedies.txt has reasons and fixes."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ from ..cuda_reports import (
 
 
 def test_nvml_of_another_version_is_named() -> None:
-    """If cuInit fails, the verdict names NVML's version."""
+    """If cuInit fails, the verdict states NVML's version."""
     verdict = verdict_on("driver versions", report(init_code=803), "575.57.08")
     assert (verdict.state, "NVML is 575.57.08" in verdict.because) == (Grade.BROKEN, True)
 
@@ -37,7 +37,7 @@ def test_nvml_of_another_version_is_named() -> None:
     ("library", "driver", "answer", "rule"),
     [
         (COMPAT_590, "580.159.04", Forward.WORKS, "note"),
-        (COMPAT_590, "550.54.15", Forward.WORKS, "note"),  # the note accepts a branch that the table has dropped
+        (COMPAT_590, "550.54.15", Forward.WORKS, "note"),  # the note accepts a branch that the table no longer has
         (COMPAT_590, "560.35.03", Forward.NOT_SUPPORTED, "note"),
         (COMPAT_590, "590.48.01", Forward.NOT_NEEDED, "note"),
         (COMPAT_590, "595.45.04", Forward.NOT_SUPPORTED, "note"),
@@ -50,7 +50,7 @@ def test_nvml_of_another_version_is_named() -> None:
     ],
 )
 def test_note_before_table(library: CudaLibrary, driver: str, answer: Forward | None, rule: str) -> None:
-    """The note in the library decides where it lists branches, the document's table where it does not."""
+    """The note in the library decides if it lists branches, otherwise the document's table does."""
     found = forward_answer(library, driver)
     assert found.answer is answer
     assert rule in found.rule
@@ -63,7 +63,7 @@ def test_note_before_table(library: CudaLibrary, driver: str, answer: Forward | 
     st.frozensets(st.sampled_from([470, 535, 550, 570, 580, 590, 595, 610, 615])),
 )
 def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, accepted: frozenset[int]) -> None:
-    """A package for the driver's CUDA version or an older one is never used, whatever its note lists."""
+    """A package for the driver's CUDA version, or for an older one, is never used, whatever its note lists."""
     library = replace(COMPAT_590, note=ForwardNote(cuda, tuple(sorted(accepted))))
     older = tuple(map(int, cuda.split("."))) <= tuple(map(int, host.split(".")))
     works = forward_answer(library, TOOLKIT_DRIVERS[host]).answer is Forward.WORKS
@@ -72,14 +72,14 @@ def test_no_library_works_on_a_driver_that_is_not_older(cuda: str, host: str, ac
 
 @pytest.mark.parametrize("how", [how for how in Deployment if how is not Deployment.DRIVER])
 def test_the_deployment_model_is_named(how: Deployment) -> None:
-    """The verdict names the deployment; only environment modules get advice."""
+    """The verdict states the deployment; only environment modules get advice."""
     verdict = verdict_on("compat package's deployment", compat_report(deployment=how))
     assert how.value in verdict.because
     assert bool(verdict.fix) == (how is Deployment.MODULES)
 
 
 def test_codec_libraries_that_worked_are_not_broken() -> None:
-    """Libraries of another version are named, and that a session worked with them outranks the rule."""
+    """Libraries of another version are named, but a session that worked with them overrides the rule."""
     libraries = {"libnvcuvid.so.1": "/usr/lib/libnvcuvid.so.575.57.08"}
     judged = judge(report(codec_libraries=libraries), codecs_work=True)
     (verdict,) = [found for found in judged if found.subject == "codec libraries"]
@@ -99,7 +99,7 @@ drivers = st.sampled_from([*TOOLKIT_DRIVERS.values(), "580.159.04", "390.48", "9
     st.booleans(),
     st.sampled_from([NO, NO_NOTE, ForwardNote("13.1", (580,)), ForwardNote("13.2")]),
 )
-def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values over in order
+def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis passes its values in order
     module: str,
     user_mode: str,
     cuda: str,
@@ -108,7 +108,7 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
     in_compat_folder: bool,  # noqa: FBT001
     note: ForwardNote | Unavailable,
 ) -> None:
-    """No combination of versions is beyond judging; what is broken has a fix, and each verdict its rule and reason."""
+    """Every combination of versions gets verdicts; a broken one has a fix, and each has a rule and a reason."""
     library = replace(own_library(user_mode), in_compat_folder=in_compat_folder, note=note)
     found = report(module, cuda, library=library, init_code=code, compat_libraries=(COMPAT_590,))
     verdicts = judge(replace(found, runtimes=tuple(RuntimeInUse(text, text) for text in runtimes)))
@@ -122,7 +122,7 @@ def test_every_machine_is_judged(  # noqa: PLR0917 - Hypothesis hands its values
 
 @given(st.sampled_from(sorted(TOOLKIT_DRIVERS)), st.sampled_from(sorted(TOOLKIT_DRIVERS)))
 def test_every_package_that_is_advised_is_one_that_works(host: str, runtime: str) -> None:
-    """No advice for any pair of driver and runtime names a package that our own table calls unsupported."""
+    """For no pair of driver and runtime does the advice name a package that our table calls unsupported."""
     driver = TOOLKIT_DRIVERS[host]
     found = runtime_verdict(runtime, report(driver, host))
     advised = re.search(r"cuda-compat-(\d+)-(\d+)", found.fix)

@@ -1,4 +1,4 @@
-"""NVML's answers part by part and poll after poll: a part that was answered counts, whatever comes after it."""
+"""NVML's answers in parts and over several polls: a part that was answered counts, whatever follows."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from ...maybe import held
 
 
 class ExchangedDriver:
-    """A library that serves one probe, and refuses to be opened again: its driver was upgraded meanwhile."""
+    """A library that can be opened only once, because the driver is then replaced."""
 
     def __init__(self, nvml: FakeNvml) -> None:
         self._nvml = nvml
@@ -37,7 +37,7 @@ class ExchangedDriver:
 
 
 def test_a_driver_that_is_exchanged_between_two_questions_keeps_the_first_answer() -> None:
-    """The devices were read; that their vGPUs could not be asked any more is not a reason to forget them."""
+    """The devices stay in the report, although their vGPUs can no longer be queried."""
     node = load_fleet("vgpu").nodes[0]
     found = read_nvml(ExchangedDriver(FakeNvml(node)), sleep=lambda _: None)
     assert len(held(found.nvml).devices) == 1
@@ -46,7 +46,7 @@ def test_a_driver_that_is_exchanged_between_two_questions_keeps_the_first_answer
 
 
 def test_devices_are_told_before_their_vgpus_are_asked() -> None:
-    """A child that is killed while it asks about vGPUs has already reported the devices."""
+    """A child that is killed during queries about vGPUs has already reported the devices."""
     first = next(ask_nvml())
     assert first.keys() == {"nvml"}
     killed = ChildOutcome(ChildEnd.TIMED_OUT, (first,), "no answer within 15 s")
@@ -56,7 +56,7 @@ def test_devices_are_told_before_their_vgpus_are_asked() -> None:
 
 
 def test_a_child_that_says_nothing_is_told_as_it_ended() -> None:
-    """Without any part there is no report, but the way the child ended."""
+    """If there is no part, the absence says how the child ended."""
     found = probe_nvml_in_child(15.0, run=lambda *_: ChildOutcome(ChildEnd.TIMED_OUT, (), "no answer within 15 s"))
     assert found.nvml == Unavailable(Absence.TIMED_OUT, "no answer within 15 s")
 
@@ -68,7 +68,7 @@ def _polled(poll: HealthPoll) -> tuple[DeviceHealth, ...]:
 
 
 def test_a_slice_has_no_encoder_sessions_of_its_own() -> None:
-    """The driver counts a GPU's: what runs on one slice would else pass for a stranger's on every other."""
+    """The driver counts the encoder sessions of a whole GPU, so slices report none of their own."""
     nvml = FakeNvml(load_fleet("a100-mig").nodes[0])
     for device in nvml.devices:
         device.sessions = [CodecSession(1, 4711, "h264", 1920, 1080, 30, 900)]
@@ -78,7 +78,7 @@ def test_a_slice_has_no_encoder_sessions_of_its_own() -> None:
 
 
 def test_a_gpu_that_comes_back_is_asked_for_its_vgpus() -> None:
-    """A host's GPU was lost when polling began: once it answers, it is asked for all that a host knows."""
+    """A host's GPU was lost when polling began; once it answers, it is queried as a host."""
     nvml = FakeNvml(next(node for node in load_fleet("vgpu").nodes if any(each.vgpus for each in node.devices)))
     number = next(index for index, device in enumerate(nvml.devices) if device.simulated.vgpus)
     nvml.devices[number].lost_code = pynvml.NVML_ERROR_GPU_IS_LOST
@@ -89,7 +89,7 @@ def test_a_gpu_that_comes_back_is_asked_for_its_vgpus() -> None:
 
 
 def test_a_silent_driver_is_not_a_machine_without_gpus() -> None:
-    """The error is kept, so GPUs are looked for again."""
+    """An error of the driver is kept, so that the GPUs are queried again."""
     found = listed("here", Unavailable(Absence.TIMED_OUT, "no answer within 10 s"))
     assert found.trouble == "NVML did not list this machine's GPUs: no answer within 10 s"
     assert (found.devices, found.shown, NO_GPUS.trouble) == ((), None, "")

@@ -20,7 +20,7 @@ def nvml_with(*uuids: str) -> FakeNvml:
 
 
 def test_an_index_becomes_a_uuid() -> None:
-    """Ray's index is NVML's; the process sees only that GPU, by a name that CUDA understands."""
+    """Ray's index is NVML's; the process sees only that GPU, under a name that CUDA understands."""
     environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
     assert narrow(["1"], environment, nvml_with("GPU-a", "GPU-b")) == TakenDevice("GPU-b")
     assert environment == {"CUDA_VISIBLE_DEVICES": "GPU-b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -28,14 +28,14 @@ def test_an_index_becomes_a_uuid() -> None:
 
 @pytest.mark.parametrize("uuid", ["GPU-0f1e", "MIG-7a2b"])
 def test_a_uuid_stays_what_it_is(uuid: str) -> None:
-    """A node that was started with UUIDs needs no question: also a MIG slice, which Ray knows no index of."""
+    """A UUID from Ray is used as it is, even that of a MIG slice, which has no index in Ray."""
     environment: dict[str, str] = {}
     assert narrow([uuid], environment, None).identity == uuid == environment["CUDA_VISIBLE_DEVICES"]
 
 
 @pytest.mark.parametrize("given", [[], ["0", "1"]])
 def test_one_gpu_is_needed(given: list[str]) -> None:
-    """A worker that Ray gave no GPU, or several, says so rather than taking one that is not its own."""
+    """A worker to which Ray assigned no GPU, or several, fails instead of choosing a GPU."""
     environment = {"CUDA_VISIBLE_DEVICES": ""}
     with pytest.raises(FleetUnavailable, match=f"{len(given)} GPUs to this worker instead of one"):
         narrow(given, environment, nvml_with("GPU-a", "GPU-b"))
@@ -43,7 +43,7 @@ def test_one_gpu_is_needed(given: list[str]) -> None:
 
 
 def test_a_gpu_that_is_lost_is_held_and_not_seen() -> None:
-    """A worker whose GPU NVML cannot reach any more sees no GPU, and says why."""
+    """A worker whose GPU NVML can no longer reach sees no GPU, and knows why."""
     nvml = nvml_with("GPU-a", "GPU-b")
     nvml.lose_gpu("GPU-b")
     environment: dict[str, str] = {}
@@ -55,7 +55,7 @@ def test_a_gpu_that_is_lost_is_held_and_not_seen() -> None:
 
 
 def test_a_gpu_in_quarantine_is_held_and_not_seen() -> None:
-    """A worker that is given a device to be avoided knows which it is, and opens nothing on it."""
+    """A worker that gets a device to be avoided knows which device it is, and opens nothing on it."""
     environment: dict[str, str] = {}
     taken = narrow(["1"], environment, nvml_with("GPU-a", "GPU-b"), avoided=("GPU-b",))
     assert taken == TakenDevice("GPU-b", "it is in quarantine")
@@ -63,7 +63,7 @@ def test_a_gpu_in_quarantine_is_held_and_not_seen() -> None:
 
 
 def test_an_unknown_index() -> None:
-    """An index without a driver, or beyond its GPUs, cannot be mapped."""
+    """An index without a driver, or beyond the GPUs, cannot be resolved."""
     with pytest.raises(FleetUnavailable, match="no NVIDIA driver"):
         narrow(["0"], {}, None)
     taken = narrow(["5"], {}, nvml_with("GPU-a"))
@@ -71,7 +71,7 @@ def test_an_unknown_index() -> None:
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:
-    """A variable that Ray emptied is removed; a chosen value stays, and none is added."""
+    """A variable that Ray emptied is removed; a chosen value stays, and no variable is added."""
     blank, chosen, free = {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "1"}, dict[str, str]()
     for environment in (blank, chosen, free):
         show_the_gpu(environment)

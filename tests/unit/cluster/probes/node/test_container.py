@@ -23,12 +23,12 @@ OF_CUDA_13 = "cuda>=13.0 brand=unknown,driver>=535,driver<536 brand=tesla,driver
 
 
 def cuda(**changes: object) -> CudaReport:
-    """Return a driver that is all there, but for ``changes``."""
+    """Return a complete driver, except for ``changes``."""
     return report(**{"codec_libraries": CODECS, **changes})  # type: ignore[arg-type]
 
 
 def container(**changes: object) -> ContainerReport:
-    """Return a container that was given everything, but for ``changes``."""
+    """Return a container with all of the driver, except for ``changes``."""
     found = ContainerReport(
         runtime="docker",
         capabilities=("compute", "utility", "video"),
@@ -56,7 +56,7 @@ def container(**changes: object) -> ContainerReport:
 def test_a_container_is_recognised(
     environ: dict[str, str], files: dict[str, str], runtime: str, tmp_path: Path
 ) -> None:
-    """Each runtime leaves its mark in a file or a variable."""
+    """Each container runtime is recognised by a file or a variable."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -64,7 +64,7 @@ def test_a_container_is_recognised(
 
 
 def test_a_plain_machine_is_no_container(tmp_path: Path) -> None:
-    """Without any mark there is no container, no variable is set, and nothing is judged."""
+    """A plain machine has no container runtime, no variables and no verdict."""
     (tmp_path / "proc/1").mkdir(parents=True)
     (tmp_path / "proc/1/cgroup").write_text("0::/init.scope\n")
     found = probe_container({}, tmp_path)
@@ -119,12 +119,12 @@ def test_what_a_container_was_started_with_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_requirement_is_evaluated(requirement: str, met: bool | None) -> None:  # noqa: FBT001
-    """Each comparison of each fact; what cannot be read is neither met nor failed."""
+    """Each comparison of each fact is evaluated; a condition that cannot be read is neither met nor failed."""
     assert evaluate(requirement, HOST) is met
 
 
 def test_what_is_unknown_of_the_host_is_unknown_of_the_requirement() -> None:
-    """Without a driver version or brand nothing about them is decided."""
+    """Conditions about an unknown driver version or brand are undecided."""
     assert evaluate("driver>=470", {}) is None
     assert evaluate("cuda>=99 brand=tesla", HOST | {"brand": ""}) is None
 
@@ -136,7 +136,7 @@ CONDITIONS = st.sampled_from(
 
 @given(st.lists(st.lists(CONDITIONS, min_size=1, max_size=3), min_size=1, max_size=4))
 def test_a_requirement_is_an_or_of_ands(alternatives: list[list[str]]) -> None:
-    """A space is or, a comma is and, both three-valued."""
+    """A space means or and a comma means and, both with three values."""
     order = {False: 0, None: 1, True: 2}
     expected = max(
         (min((evaluate(c, HOST) for c in a), key=order.__getitem__) for a in alternatives), key=order.__getitem__
@@ -151,6 +151,6 @@ def test_any_text_is_evaluated(requirement: str) -> None:
 
 
 def test_the_host_is_what_the_driver_was_made_for() -> None:
-    """The CUDA version that counts is the kernel driver's, whatever compat package is in use."""
+    """The CUDA version in conditions is that of the kernel driver, whatever compat package is in use."""
     assert host_facts(cuda(cuda_version="13.4"), "Tesla") == HOST
     assert set(host_facts(cuda(kernel_module=NO, devices=())).values()) == {""}

@@ -1,4 +1,4 @@
-"""Which devices get the whole matrix, which one frame, and what is kept."""
+"""On which devices every case is tried, on which only one frame, and which results are cached."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ EIGHT = [Subject(f"GPU-{number}", "NVIDIA H200") for number in range(8)]
 
 
 class Children:
-    """Devices that decode everything but those in ``dead``; none has an encoder, or all that work but ``mute``."""
+    """Devices of which those in ``dead`` decode nothing; none has an encoder, or all but ``mute`` have one."""
 
     def __init__(self, *dead: str, mute: str | None = None) -> None:
         self.dead = dead
@@ -59,7 +59,7 @@ def plan(folder: Path | None = None, *, fresh: bool = False, driver: str = "580.
 
 
 def test_one_of_a_kind_is_tried_with_everything_and_the_others_with_one_frame() -> None:
-    """Eight equal GPUs: one matrix, seven smoke decodes; all have the matrix."""
+    """Of eight equal GPUs, one is tried with every case and seven decode one frame; all get the results."""
     run = Children()
     devices, problems = try_devices(EIGHT, STREAMS, plan(), run=run, clock=lambda: 0.0)
     assert problems == ()
@@ -70,7 +70,7 @@ def test_one_of_a_kind_is_tried_with_everything_and_the_others_with_one_frame() 
 
 
 def test_a_device_that_fails_its_smoke_decode_decodes_nothing() -> None:
-    """Its kind's matrix does not count for its decoders; others keep theirs."""
+    """A device that fails its one frame decodes nothing, whatever its kind can do; other devices are not affected."""
     devices, _ = try_devices(EIGHT, STREAMS, plan(), run=Children("GPU-3"), clock=lambda: 0.0)
     works = {device.device: any(t.works for t in device.trials if t.engine is Engine.NVDEC) for device in devices}
     assert works == {subject.visible: subject.visible != "GPU-3" for subject in EIGHT}
@@ -83,7 +83,7 @@ def _working(device: DeviceTrials, engine: Engine) -> int:
 
 
 def test_a_sick_first_device_does_not_speak_for_its_kind() -> None:
-    """The first decodes nothing: the next of its kind is tried with everything, and the others are like that one."""
+    """If the first device decodes nothing, every case is tried on the next one, which then counts for the others."""
     run = Children("GPU-0", mute="")
     devices, _ = try_devices(EIGHT, STREAMS, plan(), run=run, clock=lambda: 0.0)
     counts = [_working(device, Engine.NVDEC) for device in devices]
@@ -93,7 +93,7 @@ def test_a_sick_first_device_does_not_speak_for_its_kind() -> None:
 
 
 def test_faults_that_a_whole_kind_has_are_met_on_three_devices_at_most() -> None:
-    """Eight devices that all decode nothing cost no eight matrices."""
+    """If eight devices all decode nothing, every case is tried on only a few of them."""
     run = Children(*(subject.visible for subject in EIGHT))
     devices, _ = try_devices(EIGHT, STREAMS, plan(), run=run, clock=lambda: 0.0)
     assert [visible for visible, count in run.asked if count > 1] == ["GPU-0", "GPU-1", "GPU-2"]
@@ -101,7 +101,7 @@ def test_faults_that_a_whole_kind_has_are_met_on_three_devices_at_most() -> None
 
 
 def test_afresh_every_device_encodes_a_frame_itself() -> None:
-    """A device whose own NVENC fails encodes nothing, although all others of its kind encode."""
+    """A device whose NVENC fails encodes nothing, although all others of its kind encode."""
     run = Children(mute="GPU-3")
     devices, _ = try_devices(EIGHT, STREAMS, plan(fresh=True), run=run, clock=lambda: 0.0)
     assert run.encoded[1:] == [(subject.visible, 1) for subject in EIGHT[1:]]
@@ -115,7 +115,7 @@ def test_afresh_every_device_encodes_a_frame_itself() -> None:
 
 
 def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
-    """When the time is up, a device is assumed to be like its kind, and the report says so."""
+    """If the time is over, a device is assumed to be like its kind, and the report says so."""
     run, now_s = Children("GPU-1"), iter((0.0, 99.0))
     devices, problems = try_devices(EIGHT[:2], STREAMS, plan(), run=run, clock=lambda: next(now_s))
     assert "GPU-1" not in [visible for visible, _ in run.asked]
@@ -126,7 +126,7 @@ def test_a_device_whose_turn_comes_too_late_is_not_called_broken() -> None:
 
 
 def test_slices_of_two_profiles_are_two_kinds() -> None:
-    """Each MIG profile has its own engines, so each is tried."""
+    """Each MIG profile has engines of its own, so each is tried."""
     found = [
         Subject("MIG-1", "A100 MIG 1g.5gb"),
         Subject("MIG-2", "A100 MIG 3g.20gb"),
@@ -138,7 +138,7 @@ def test_slices_of_two_profiles_are_two_kinds() -> None:
 
 
 def test_a_kept_matrix_is_believed_but_every_device_still_decodes_a_frame(tmp_path: Path) -> None:
-    """A second run tries one frame per device, unless it is asked to try again or the driver is another."""
+    """A second run tries one frame on each device, unless fresh trials are requested or the driver is another."""
     try_devices(EIGHT[:2], STREAMS, plan(tmp_path), run=Children(), clock=lambda: 0.0)
     again = Children()
     devices, _ = try_devices(EIGHT[:2], STREAMS, plan(tmp_path), run=again, clock=lambda: 0.0)
@@ -151,13 +151,13 @@ def test_a_kept_matrix_is_believed_but_every_device_still_decodes_a_frame(tmp_pa
 
 
 def test_what_can_be_repaired_is_not_kept(tmp_path: Path) -> None:
-    """A GPU that gave up today may work tomorrow."""
+    """Failures that may pass are not cached, since the GPU may work tomorrow."""
     try_devices(EIGHT[:1], STREAMS, plan(tmp_path), run=Children("GPU-0"), clock=lambda: 0.0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_time_left_is_said_and_nothing_is_started() -> None:
-    """A plan that is over tries nothing."""
+    """A plan without time left tries nothing."""
     run = Children()
     devices, problems = try_devices(EIGHT[:1], STREAMS, plan(), run=run, clock=lambda: 100.0)
     assert (devices[0].trials, run.asked) == ((), [])
@@ -165,13 +165,13 @@ def test_no_time_left_is_said_and_nothing_is_started() -> None:
 
 
 def test_without_nvml_and_cuda_there_is_nothing_to_try() -> None:
-    """A machine that could not be asked has no subjects."""
+    """A machine on which neither NVML nor CUDA answers has no device to try."""
     absent = Unavailable(Absence.NO_LIBRARY, "there is none")
     assert subjects(absent, absent) == ()
 
 
 def test_streams_are_what_the_child_gets() -> None:
-    """A case without a bitstream is still asked for: the child gets none for it."""
+    """A case without a bitstream is queried too, but the child gets no bitstream for it."""
     without = {name: stream for name, stream in STREAMS.items() if not name.startswith("h264")}
     run = Children()
     devices, _ = try_devices(EIGHT[:1], without, plan(), run=run, clock=lambda: 0.0)

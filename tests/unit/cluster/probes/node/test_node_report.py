@@ -1,4 +1,4 @@
-"""Node reports travel: whatever a probe can say comes back equal, and what is not a report is refused in one line."""
+"""Node reports are the same after a transfer, and other content is refused in one line."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ LAPTOP = simulated_report(load_fleet("laptop").nodes[0], "laptop")
 
 
 def any_value(kind: Any) -> st.SearchStrategy[Any]:
-    """Return values of a type, as wild as its annotations allow: numbers that JSON and msgpack both have."""
+    """Return any value of a type, with numbers that both JSON and msgpack can hold."""
     with_numbers = {float: FINITE, int: NUMBERS, str: st.text(max_size=8)}
     for number, strategy in with_numbers.items():
         st.register_type_strategy(number, strategy)
@@ -60,7 +60,7 @@ PARTS: dict[str, Any] = {
 @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_any_value_of_the_probes_types_comes_back_equal(part: str, data: st.DataObject) -> None:
-    """Not only what was seen: every combination of values and absences that the types allow."""
+    """Every combination of values and absences that the types allow is the same after a transfer."""
     value = data.draw(any_value(PARTS[part]))
     report = replace(LAPTOP, **{part: value})
     assert unpack(pack(report)) == report
@@ -69,7 +69,7 @@ def test_any_value_of_the_probes_types_comes_back_equal(part: str, data: st.Data
 
 @pytest.mark.parametrize("schema", [SCHEMA_VERSION + 1, 0, None, "1"])
 def test_another_schema_is_refused_in_one_line(schema: object) -> None:
-    """A report of another version is not guessed at."""
+    """A report of another schema version is refused."""
     with pytest.raises(InputUnreadable, match="schema") as caught:
         unpack(msgpack.packb(to_json(LAPTOP) | {"schema": schema}))
     assert "\n" not in str(caught.value)
@@ -78,14 +78,14 @@ def test_another_schema_is_refused_in_one_line(schema: object) -> None:
 @example(b"\x81\x90\x00")
 @given(st.binary(max_size=200))
 def test_what_is_no_report_is_refused_in_one_line(content: bytes) -> None:
-    """Any bytes at all give one error, and never another."""
+    """Any bytes that are no report cause one error, always of the same type."""
     with pytest.raises(InputUnreadable) as caught:
         unpack(content)
     assert "\n" not in str(caught.value)
 
 
 def test_a_damaged_report_names_where() -> None:
-    """A field of the wrong kind is named."""
+    """The error names a field that has a value of the wrong type."""
     document = to_json(LAPTOP)
     document["host"]["cores"] = "many"
     with pytest.raises(InputUnreadable, match=r"host\.cores"):

@@ -1,4 +1,4 @@
-"""How NVML's answers and errors are read, in the one place that calls it."""
+"""How NVML's answers and errors are read, in the only module that calls NVML."""
 
 import pynvml
 import pytest
@@ -18,7 +18,7 @@ from ...maybe import missing
 
 
 class Library:
-    """One function that answers a value or raises."""
+    """A library with one function, which returns an answer or raises an error."""
 
     def __init__(self, answer: object) -> None:
         self._answer = answer
@@ -33,12 +33,12 @@ class Library:
 
 
 def asked(answer: object) -> object:
-    """Ask the one function."""
+    """Call the only function."""
     return ask_named(Library(answer), "nvmlDeviceGetName", "handle")
 
 
 def test_codes_have_the_bindings_names() -> None:
-    """The table of return codes is the binding's own."""
+    """The table of return codes has the binding's codes and names."""
     theirs = {
         value: name.removeprefix("NVML_ERROR_")
         for name, value in vars(pynvml).items()
@@ -57,7 +57,7 @@ def test_any_code_has_a_reason(code: int) -> None:
 
 
 def test_an_unversioned_function_of_a_newer_binding_is_not_found() -> None:
-    """The binding hides FUNCTION_NOT_FOUND in an error without a code; it is the same absence."""
+    """The binding hides FUNCTION_NOT_FOUND in an error without a code; the absence is the same."""
     answer = missing(asked(pynvml.NVMLLibraryMismatchError("use _v2")))
     assert answer.absence is Absence.FUNCTION_NOT_FOUND
 
@@ -71,7 +71,7 @@ def test_a_defect_of_the_binding_is_a_failure_and_not_an_exception() -> None:
 
 @pytest.mark.parametrize("code", [0, 3, 4, 6, 13, 999, 15, 16, 18, 28])
 def test_trouble_is_remembered(code: int) -> None:
-    """A device that answers with trouble is lost, and the first function that met it is named; a plain no is none."""
+    """A code that means trouble makes the device lost, with the name of the function; other codes do not."""
     questions = DeviceQuestions(Library(pynvml.NVMLError(code)), "handle")
     assert questions.lost == ""
     questions.ask("nvmlDeviceGetName", read=str)
@@ -81,14 +81,14 @@ def test_trouble_is_remembered(code: int) -> None:
 
 
 def test_what_cannot_apply_is_not_asked() -> None:
-    """A question that is known to be meaningless has its reason without a call."""
+    """For a query that is known to be meaningless, the reason is returned without a call."""
     reason = Unavailable(Absence.DOES_NOT_APPLY, "a vGPU has no name")
     questions = DeviceQuestions(Library(AssertionError("asked")), "handle", lambda _: reason)
     assert questions.ask("nvmlDeviceGetName", read=str) is reason
 
 
 def test_an_answer_that_cannot_be_read_is_an_absence() -> None:
-    """A reader may raise: a code that the answer itself holds, or whatever an odd answer makes it raise."""
+    """A reader may raise a return code from the answer itself, or any other error because of an odd answer."""
 
     def refused(_: object) -> int:
         raise CodeAnswered(3)

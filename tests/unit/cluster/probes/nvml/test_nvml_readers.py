@@ -1,4 +1,4 @@
-"""The pure parts of the NVML probes: what is read from answers, and what is made of it."""
+"""The pure parts of the NVML probes: how answers are read and interpreted."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ NOT_ASKED = Unavailable(Absence.NOT_FOUND, "not asked")
 
 
 class Library:
-    """Functions by name, each with what it answers to anything."""
+    """Functions that return the same answer to any arguments."""
 
     def __init__(self, **answers: object) -> None:
         self._answers = answers
@@ -29,7 +29,7 @@ class Library:
 
 
 def questions(**answers: object) -> DeviceQuestions:
-    """Return a device that answers these."""
+    """Return a device with these answers."""
     return DeviceQuestions(Library(**answers), "handle")
 
 
@@ -46,14 +46,14 @@ def profile(name: str, memory_gib: int, decoders: int) -> MigProfile:
 
 
 def test_the_largest_profile_is_the_whole_gpu() -> None:
-    """The profile with the most memory has the GPU's engines; among equals, the one with the most engines."""
+    """The profile with the most memory has the GPU's engines; among equals, the one with the most engines counts."""
     profiles = (profile("7g.40gb", 40, 5), profile("1g.5gb+me", 5, 9), profile("4g.40gb", 40, 2))
     assert whole_gpu_engines(profiles) == (EngineCount(Engine.NVDEC, 5, How.ASKED),)
     assert whole_gpu_engines(()) == ()
 
 
 def test_an_old_driver_tells_profiles_without_names() -> None:
-    """Version 1 of a profile has no name; it is made of its slices and memory, as NVIDIA makes it."""
+    """Version 1 of a profile has no name, so a name is made from slices and memory, as NVIDIA makes names."""
     counts = {"decoderCount": 2, "encoderCount": 0, "jpegCount": 0, "ofaCount": 0}
     info = SimpleNamespace(id=9, sliceCount=3, instanceCount=2, memorySizeMB=20096, **counts)
     found = probe_profiles(questions(nvmlDeviceGetGpuInstanceProfileInfo=info))
@@ -62,7 +62,7 @@ def test_an_old_driver_tells_profiles_without_names() -> None:
 
 
 def test_the_newest_sample_of_a_process_counts() -> None:
-    """Samples come in any order; one without a time says nothing, and no figure is over 100."""
+    """Samples come in any order; a sample without a time is ignored, and percentages over 100 are dropped."""
     shares = {"smUtil": 10, "encUtil": 4_000_000_000}
     samples = [
         SimpleNamespace(pid=7, timeStamp=20, decUtil=80, **shares),
@@ -77,25 +77,25 @@ def test_the_newest_sample_of_a_process_counts() -> None:
 
 
 def test_a_device_that_lists_no_processes_is_not_idle() -> None:
-    """Without processes and samples the list is absent, not empty."""
+    """If there are neither processes nor samples, the list is absent, not empty."""
     assert isinstance(probe_use(questions(), NOT_ASKED).processes, Unavailable)
 
 
 @pytest.mark.parametrize(("kind", "member"), [(0, "dVal"), (1, "uiVal"), (3, "ullVal"), (5, "siVal")])
 def test_a_field_is_read_by_its_type(kind: int, member: str) -> None:
-    """NVML's union holds the value under the name of its type."""
+    """NVML's union holds the value under a name that depends on its type."""
     value = SimpleNamespace(**dict.fromkeys(("dVal", "uiVal", "ullVal", "siVal"), 0) | {member: 42})
     assert read_field([SimpleNamespace(nvmlReturn=0, valueType=kind, value=value)]) == 42
 
 
 def test_a_field_that_is_refused_has_no_value() -> None:
-    """A field has its own return code, beside the call's."""
+    """A field has a return code of its own, besides that of the call."""
     with pytest.raises(CodeAnswered):
         read_field([SimpleNamespace(nvmlReturn=3, valueType=1, value=SimpleNamespace(uiVal=0))])
 
 
 def test_facts_carry_their_units() -> None:
-    """Milliwatts become watts, masks and modes become words, and a board without a bridge chip has no type of one."""
+    """Milliwatts become watts, masks and modes become words, and without a bridge chip there is no bridge type."""
     facts = probe_facts(
         questions(
             nvmlDeviceGetPowerUsage=75_500,

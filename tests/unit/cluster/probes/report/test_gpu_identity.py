@@ -1,4 +1,4 @@
-"""The names of GPUs and slices, and those that CUDA_VISIBLE_DEVICES shows."""
+"""The names of GPUs and slices, and which of them CUDA_VISIBLE_DEVICES shows."""
 
 import pytest
 from hypothesis import given
@@ -31,12 +31,12 @@ SLICES = ("MIG-1111", "MIG-1122", "MIG-2222")
     ],
 )
 def test_an_identity_lasts(gpu: NamedGpu, identity: str) -> None:
-    """A UUID where it lasts; a guest's is random, so its machine and PCI bus id stand in."""
+    """The identity is a permanent UUID; for a guest, whose UUID is random, it is the machine and the PCI bus id."""
     assert on_node("n", gpu.identity) == identity == on_node("n", identity)
 
 
 def test_a_guest_is_still_shown_by_its_uuid() -> None:
-    """CUDA takes the UUID that it has today."""
+    """CUDA uses the current UUID of a guest's GPU."""
     (part,) = NamedGpu(index=0, uuid="GPU-today", bus_id="0:1", is_guest=True).parts
     assert (part.identity, part.visible) == ("0:1", "GPU-today")
 
@@ -76,7 +76,7 @@ def test_the_list_is_cut_where_cuda_cuts_it(visible: str, units: list[tuple[str,
 
 
 def test_a_number_beyond_the_gpus_counts_slices() -> None:
-    """Three GPUs with five devices: Ray's five are the devices in order, its three the GPUs."""
+    """If Ray counts five on three GPUs with five devices, it counts devices; if it counts three, it counts GPUs."""
     few, many = ShownGpus(GPUS).units(3), ShownGpus(GPUS).units(5)
     assert few.units == (("GPU-aaaa-0",), SLICES, ("GPU-cccc-2",))
     assert many.units == tuple((name,) for name in ("GPU-aaaa-0", *SLICES, "GPU-cccc-2"))
@@ -86,7 +86,7 @@ def test_a_number_beyond_the_gpus_counts_slices() -> None:
 
 
 def test_no_gpu_is_no_trouble() -> None:
-    """An unknown machine has no units, however many GPUs Ray counts there."""
+    """A machine without known GPUs has no units, however many GPUs Ray counts."""
     units = ShownGpus(()).units(2)
     assert (units.units, units.hidden, units.counts_slices, units.parts_max) == ((), {}, False, 1)
 
@@ -102,7 +102,7 @@ def test_no_gpu_is_no_trouble() -> None:
     ],
 )
 def test_what_ray_is_to_be_started_with(visible: str | None, for_ray: str | None) -> None:
-    """Every visible slice by name; nothing where no slice is visible, for then Ray counts right by itself."""
+    """Ray must be started with every visible slice by name; if no slice is visible, Ray counts correctly by itself."""
     shown = ShownGpus(GPUS, visible)
     assert shown.for_ray == for_ray
     if for_ray is not None:
@@ -111,7 +111,7 @@ def test_what_ray_is_to_be_started_with(visible: str | None, for_ray: str | None
 
 
 def test_a_container_is_given_slices_by_name() -> None:
-    """Only what NVIDIA_VISIBLE_DEVICES names by UUID counts; numbers and words are for the host."""
+    """Only entries of NVIDIA_VISIBLE_DEVICES that are UUIDs count; numbers and words are meant for the host."""
     assert ShownGpus(GPUS, container="MIG-2222,GPU-cccc-2").units(2).units == (("MIG-2222",), ("GPU-cccc-2",))
     assert ShownGpus(GPUS, container="MIG-GPU-bbbb-1/1/0").units(1).units == (("MIG-1111",),)
     for words in ("all", "0", "void", "none", "", "GPU-of-elsewhere"):
@@ -123,7 +123,7 @@ def test_a_container_is_given_slices_by_name() -> None:
     count=st.integers(0, 6),
 )
 def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) -> None:
-    """With any value, no device is in two units, and each device is in a unit or has a reason."""
+    """With any value, each device is either in exactly one unit or hidden for a reason."""
     found = ShownGpus(GPUS, ",".join(entries)).units(count)
     offered = [name for unit in found.units for name in unit]
     assert len(offered) == len(set(offered))
@@ -133,7 +133,7 @@ def test_every_device_is_offered_once_or_hidden(entries: list[str], count: int) 
 
 
 def test_what_ray_gave_is_found_by_number_or_name() -> None:
-    """Ray's number is NVML's, unless it counts slices there, or NVML has no such number."""
+    """Ray's number of a GPU is NVML's, unless Ray counts slices or NVML has no such number."""
     assert [part.identity for part in unit_given("1", GPUS)] == list(SLICES)
     assert [part.identity for part in unit_given("1", GPUS, counts_slices=True)] == ["MIG-1111"]
     assert [part.identity for part in unit_given("4", GPUS)] == ["GPU-cccc-2"]

@@ -1,4 +1,4 @@
-"""One rule decides which health keeps work away; doctor advises draining exactly those devices. Xids are ranked."""
+"""One rule decides which health keeps work away; doctor advises draining exactly these devices. Xids are ranked."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ WELL = Health(
     ],
 )
 def test_health_keeps_work_away_exactly_where_doctor_says_drain(health: Health, reason: str) -> None:
-    """The inventory and doctor agree: what is not known keeps nothing away."""
+    """The inventory and doctor agree; unknown health keeps no work away."""
     assert why_unplaceable(health).startswith(reason)
     assert bool(why_unplaceable(health)) == bool(reason)
     report = simulated_report(load_fleet("h200-l40s").nodes[0])
@@ -57,13 +57,13 @@ def test_health_keeps_work_away_exactly_where_doctor_says_drain(health: Health, 
 
 
 def test_an_unknown_xid_is_noted() -> None:
-    """Each that is known has its consequence in tests/golden/remedies.txt."""
+    """An unknown Xid is noted; tests/golden/remedies.txt has the known ones."""
     assert xid_rule(9999).action is XidAction.NOTE
 
 
 @given(st.lists(st.sampled_from([*xid_rules(), 9999])), st.sampled_from([*xid_rules(), 9999]))
 def test_one_more_xid_never_asks_for_less(xids: list[int], more: int) -> None:
-    """The severest of several rules holds, in whatever order they came."""
+    """Of several Xids the most severe rule applies, in whatever order they came."""
     order = list(XidAction)
     before, after = worst_action(xids), worst_action([more, *xids])
     assert order.index(after) == max(order.index(before), order.index(xid_rule(more).action))

@@ -65,7 +65,7 @@ def _report(
 
 
 def test_orin_and_thor_are_known_by_their_device_tree(tmp_path: Path) -> None:
-    """The device tree names the SoC, the release file the Jetson Linux."""
+    """The device tree names the SoC, and the release file names the Jetson Linux."""
     orin = detect_tegra(_orin(tmp_path / "orin"))
     thor = held(detect_tegra(_thor(tmp_path / "thor")))
     assert orin == TegraIdentity(Soc.ORIN, "NVIDIA Jetson AGX Orin", L4tRelease(36, "4.3"))
@@ -85,7 +85,7 @@ def test_container_without_a_device_tree_is_still_a_tegra(tmp_path: Path) -> Non
     [("", ""), ("raspberrypi,4-model-b\0brcm,bcm2711\0", "Raspberry Pi 4"), ("", "NVIDIA DGX Spark")],
 )
 def test_other_machines_are_no_tegra(tmp_path: Path, compatible: str, model: str) -> None:
-    """A server, another board, and a DGX Spark, whose GPU is integrated too, are none, and nothing is run there."""
+    """A server, another board, and a DGX Spark with its integrated GPU are no Tegra, and no program is run there."""
 
     def never(*_: object) -> Unavailable:
         pytest.fail("a machine that is not a Tegra was asked")
@@ -105,7 +105,7 @@ def test_unknown_tegra_is_a_tegra(tmp_path: Path) -> None:
 
 
 def test_nvml_only_on_thor_under_jetson_linux() -> None:
-    """NVML watches Thor under L4T; Orin, and Thor without L4T, have tegrastats."""
+    """Thor under L4T has NVML; Orin, and Thor without L4T, have tegrastats."""
     release = L4tRelease(38, "4.0")
     assert monitor_for(TegraIdentity(Soc.THOR, "", release)) is Monitor.NVML
     assert monitor_for(TegraIdentity(Soc.THOR, "", NONE)) is Monitor.TEGRASTATS
@@ -113,7 +113,7 @@ def test_nvml_only_on_thor_under_jetson_linux() -> None:
 
 
 def test_report_of_an_orin(tmp_path: Path) -> None:
-    """An Orin's report has the documented capability, what follows from it, its memory and its engines."""
+    """An Orin's report has the documented capability with its consequences, memory and engines."""
     root = _orin(tmp_path)
     (root / "proc/meminfo").write_text("MemTotal: 100 kB\nMemFree: 70 kB\nSwapFree: 50 kB\nNvMapMemUsed: 10 kB\n")
     stats = parse_tegrastats("RAM 1/2MB NVDEC0_FREQ off NVENC0_FREQ off NVDLA0_FREQ off NVDLA1_FREQ off")
@@ -127,7 +127,7 @@ def test_report_of_an_orin(tmp_path: Path) -> None:
 
 
 def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> None:
-    """A probed machine's inventory has each of them; one where cuDLA said nothing, or that is not a Tegra, has none."""
+    """The inventory has the DLAs that cuDLA counted; without an answer of cuDLA, or without a Tegra, it has none."""
     counted = DlaReport(1_002_001, (DlaDevice(0, NONE, NONE), DlaDevice(1, NONE, NONE)))
     report = simulated_report(load_fleet("orin").nodes[0])
     orin = node_of_report(replace(report, tegra=_report(_orin(tmp_path), dla=counted)), node="n")
@@ -137,7 +137,7 @@ def test_networks_are_placed_on_the_dlas_that_cudla_counted(tmp_path: Path) -> N
 
 
 def test_what_a_tegra_can_allocate_is_what_sessions_may_use(tmp_path: Path) -> None:
-    """The inventory has the allocatable memory of the integrated GPU, not what its driver calls free."""
+    """The free memory in the inventory is what the integrated GPU can allocate, not what its driver calls free."""
     (thor,) = load_fleet("thor").nodes
     report = simulated_report(thor, "thor")
     probed = _report(_thor(tmp_path), CudaSaid(free_bytes=7 << 30))
@@ -149,7 +149,7 @@ def test_what_a_tegra_can_allocate_is_what_sessions_may_use(tmp_path: Path) -> N
 
 
 def test_what_cuda_says_goes_before_what_is_documented(tmp_path: Path) -> None:
-    """Capability, free memory and attributes that CUDA was asked for decide over the tables."""
+    """Capability, free memory and attributes from CUDA override the tables."""
     said = CudaSaid(
         capability=(11, 0),
         version=(13, 0),

@@ -22,12 +22,12 @@ ABSENT = Unavailable(Absence.NO_LIBRARY, "cuDLA cannot be queried: no libcudla")
     ],
 )
 def test_what_cudla_says_is_reported(said: tuple[Any, ...], report: Maybe[DlaReport]) -> None:
-    """Accelerators with their attributes, a library that counts none, and a missing one."""
+    """The answers of cuDLA: accelerators with attributes, no accelerator, or no library."""
     assert dla_report_of(ChildOutcome(ChildEnd.RETURNED, said)) == report
 
 
 def test_accelerator_that_hangs_is_counted_without_attributes() -> None:
-    """When asking for attributes hangs, the accelerators are known and each says why no more is."""
+    """If the query of attributes hangs, the accelerators are known, and each has the reason."""
     report = dla_report_of(ChildOutcome(ChildEnd.TIMED_OUT, ((1, 2), ONE), "no answer"))
     unknown = Unavailable(Absence.FAILED, "no answer")
     assert report == DlaReport(1, (ONE, DlaDevice(1, unknown, unknown)))
@@ -37,13 +37,13 @@ def test_accelerator_that_hangs_is_counted_without_attributes() -> None:
     ("end", "absence"), [(ChildEnd.TIMED_OUT, Absence.TIMED_OUT), (ChildEnd.KILLED, Absence.FAILED)]
 )
 def test_probe_that_says_no_count_has_a_reason(end: ChildEnd, absence: Absence) -> None:
-    """A hang and a crash are absences of their own kind, with how the process ended."""
+    """A hang and a crash are different absences, which say how the process ended."""
     report = missing(dla_report_of(ChildOutcome(end, (), "the process ended")))
     assert (report.absence, "the process ended" in report.reason) == (absence, True)
 
 
 def test_machine_without_cudla_says_so() -> None:
-    """Asked for real in a child process, a machine without the library or the package has none, with a reason."""
+    """A real child process on a machine without the library or the package reports no accelerator, with the reason."""
     report = probe_dla(60.0)
     if not isinstance(report, Unavailable):
         pytest.skip("this machine has libcudla")

@@ -39,7 +39,7 @@ OFTEN = ALWAYS | {"NVML", "memory prefetch", MEMORY}
 def test_features_depend_on_the_gpu_cuda_and_the_system(
     capability: tuple[int, int], cuda: tuple[int, int], others: dict[str, Any], missing: set[str]
 ) -> None:
-    """Later GPUs and editions of CUDA have more features; QNX and safety systems have fewer."""
+    """Later GPUs and later editions of CUDA have more features; QNX and safety systems have fewer."""
     facts = TegraFacts(**{"capability": capability, "system": System.L4T, "cuda": cuda, **others})
     assert set(unsupported_features(facts)) == missing
 
@@ -50,7 +50,7 @@ def test_coherency_starts_with_xavier() -> None:
 
 
 def test_host_register_follows_attribute_then_system_then_coherency() -> None:
-    """What the device says decides; else QNX and GPUs without coherency do not support it."""
+    """The device's attribute decides if known; otherwise, QNX and GPUs without coherency lack the feature."""
     assert host_register(ORIN).holds
     assert not host_register(TX2).holds
     assert not host_register(ORIN, qnx=True).holds

@@ -31,7 +31,7 @@ THOR = (
 
 
 def test_orins_line() -> None:
-    """Orin's whole line is read; unknown words are kept unchanged."""
+    """All of Orin's line is read; unknown words are kept unchanged."""
     stats = parse_tegrastats(ORIN)
     assert (stats.ram_used_bytes, stats.ram_total_bytes) == (4011 * MIB, 8138 * MIB)
     assert stats.largest_free_blocks == "8x4MB"
@@ -46,7 +46,7 @@ def test_orins_line() -> None:
 
 
 def test_thors_line() -> None:
-    """Thor's line has a time, clocks without use, clocks per cluster and averages, and nothing left over."""
+    """Thor's line has a time, clocks without use, clocks for each cluster, and averages; every word is read."""
     stats = parse_tegrastats(THOR)
     assert stats.when == "04-21-2026 15:50:52"
     assert stats.engines["EMC"] == EngineState(is_on=True, percent=0, mhz=(2750,))
@@ -61,7 +61,7 @@ def test_thors_line() -> None:
 
 
 def test_engines_are_counted_by_name() -> None:
-    """A line tells how many video engines there are: two of each on Thor and no accelerator, two of these on Orin."""
+    """The lines give the number of video engines: two NVDECs and NVENCs on Thor, two accelerators on Orin."""
     thor = {count.engine: count.count for count in engine_counts(parse_tegrastats(THOR))}
     assert thor == {Engine.NVDEC: 2, Engine.NVENC: 2, Engine.NVJPG: 1, Engine.OFA: 1}
     assert EngineCount(Engine.DLA, 2, How.ASKED) in engine_counts(parse_tegrastats(ORIN))
@@ -83,19 +83,19 @@ WORDS = st.sampled_from(
 
 @given(st.one_of(st.text(), st.lists(WORDS | st.text(max_size=8), max_size=30).map(" ".join)))
 def test_no_line_makes_the_parser_raise(line: str) -> None:
-    """Any text gives a value, and a word that is kept raw is a word of the line."""
+    """Any text gives a result, and each word that is kept raw is a word of the line."""
     stats = parse_tegrastats(line)
     assert all(piece in line for piece in stats.raw)
 
 
 def test_first_line_of_a_running_program_is_read_and_the_program_ended() -> None:
-    """The program never ends by itself: its first line counts, whatever comes after."""
+    """The program never ends by itself; its first line counts, whatever follows."""
     writes_forever = f"import signal\nprint({THOR!r}, flush=True)\nprint('more', flush=True)\nsignal.pause()"
     assert read_tegrastats(60.0, (sys.executable, "-c", writes_forever)) == parse_tegrastats(THOR)
 
 
 def test_program_that_is_missing_or_silent_has_a_reason() -> None:
-    """Without tegrastats, or where it says nothing, there is a reason and no exception."""
+    """If tegrastats is missing or prints nothing, there is a reason and no exception."""
     absent = missing(read_tegrastats(60.0, ("/no/such/tegrastats",)))
     silent = read_tegrastats(60.0, (sys.executable, "-c", ""))
     hanging = missing(read_tegrastats(0.0, (sys.executable, "-c", "import signal; signal.pause()")))

@@ -1,7 +1,7 @@
-"""PyNvVideoCodec for machines without a GPU: what codec trials call, answered by software as one kind of GPU would.
+"""PyNvVideoCodec for machines without a GPU: software answers the calls of codec trials as one kind of GPU would.
 
-Errors have the real messages' shape, as one H200 gave them (driver 580.159); the rest is restated from PyNvVideoCodec
-2.2.4. Nothing here proves how a driver behaves.
+Errors have the form of real messages, as seen on one H200 (driver 580.159); the rest follows PyNvVideoCodec 2.2.4. The
+fake proves nothing about a driver.
 """
 
 import ctypes
@@ -40,12 +40,12 @@ _HOPPER = frozenset(
 
 @functools.cache
 def software() -> SoftwareTrials:
-    """Return the results of software's codecs, which are tried once."""
+    """Return the results of the software codecs, which are tried only once."""
     return probe_software()
 
 
 def outcome_of(values: Iterable[Any], deadly: Mapping[str, ChildOutcome]) -> ChildOutcome:
-    """Take a probe's values until one of the ``deadly`` cases ends its "process"."""
+    """Take the values of a probe until one of the ``deadly`` cases ends its "process"."""
     taken: list[Any] = []
     for value in values:
         taken.append(value)
@@ -72,16 +72,17 @@ class _Packet:
 
 @dataclass
 class FakeNvCodec:
-    """One visible device. Samples have names, such as ``hevc 10-bit 4:2:0``."""
+    """A visible device. Samples have names, such as ``hevc 10-bit 4:2:0``."""
 
     decodes: frozenset[str]
     encodes: frozenset[str] = frozenset()
     decoder_engines: int = 1
     encoder_engines: int = 0
-    encoder_code: int = 0  # what opening an encoder answers, 0 for success
-    decode_faults: dict[str, int] = field(default_factory=dict)  # by sample: the code that creating its decoder raises
-    spoiled: frozenset[str] = frozenset()  # samples whose picture comes out wrong
-    streams: dict[str, TrialStream] = field(default_factory=dict)  # what its encoder gives
+    encoder_code: int = 0  # the return code of opening an encoder; 0 for success
+    # for each sample, the code with which the creation of its decoder fails
+    decode_faults: dict[str, int] = field(default_factory=dict)
+    spoiled: frozenset[str] = frozenset()  # samples whose pictures are wrong
+    streams: dict[str, TrialStream] = field(default_factory=dict)  # the packets that the encoder returns
     decoders_made: int = 0
 
     cudaVideoCodec: Callable[[int], int] = int
@@ -90,7 +91,7 @@ class FakeNvCodec:
 
     @classmethod
     def h200(cls) -> Self:
-        """Return a GPU with seven decoders of Turing's kind and no encoder."""
+        """Return a GPU with seven decoders of Turing's generation and no encoder."""
         return cls(decodes=_HOPPER, decoder_engines=7, encoder_code=2)
 
     def GetDecoderCaps(self, gpuid: int, codec: int, chromaformat: int, bitdepth: int) -> dict[str, int]:
@@ -131,7 +132,7 @@ class FakeNvCodec:
 
 
 class _Decoder:
-    """Collects packets and gives its pictures when it is flushed, as NVDEC does with one picture."""
+    """Collects packets and returns their pictures when it is flushed, as NVDEC does with a single picture."""
 
     def __init__(self, device: FakeNvCodec, codec: int) -> None:
         self._device = device
@@ -166,7 +167,7 @@ class _Encoder:
     stream: TrialStream
 
     def Encode(self, frame: NDArray[np.uint8]) -> list[dict[str, Any]]:
-        """Take a picture of exactly the right size: the real one reads past the end of a smaller one."""
+        """Accept a picture of exactly the right size; the real encoder reads past the end of a smaller one."""
         if not np.array_equal(frame, self.expected):
             raise _encode_error(8)
         return []

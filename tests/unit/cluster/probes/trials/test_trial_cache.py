@@ -27,7 +27,7 @@ TRIAL = Trial(
 
 
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:
-    """The same key gives the same trials, equal in every field."""
+    """The same key returns the same trials, equal in every field."""
     trials = (TRIAL, replace(TRIAL, works=False, reason="this GPU has no decoder for it", max_width=None))
     save_trials(tmp_path / "deep" / "folder", KEY, trials)
     assert load_trials(tmp_path / "deep" / "folder", KEY) == trials
@@ -52,14 +52,14 @@ def test_another_driver_device_or_package_is_another_key(tmp_path: Path, other: 
 @example(b"\x81\x90\x00")
 @given(st.binary(max_size=400))
 def test_any_file_at_all_is_no_cache_and_no_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    """Garbage in the file's place is nothing kept."""
+    """A file with arbitrary content counts as an empty cache."""
     folder = tmp_path_factory.mktemp("cache")
     (folder / KEY.file_name).write_bytes(content)
     assert load_trials(folder, KEY) is None
 
 
 def test_a_damaged_file_is_no_cache(tmp_path: Path) -> None:
-    """Cut short, of another schema, or with a field that is not a trial's: tried again."""
+    """A file that is truncated, has another schema, or contains a value that is no trial is ignored."""
     save_trials(tmp_path, KEY, (TRIAL,))
     path = tmp_path / KEY.file_name
     whole = path.read_bytes()
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_no_cache(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
-    """A file in the folder's place, or no folder at all, is not an error; no partial file stays behind."""
+    """A file in place of the folder, or no folder at all, is no error; no partial file stays behind."""
     (tmp_path / "occupied").write_text("a file")
     save_trials(tmp_path / "occupied", KEY, (TRIAL,))
     save_trials(None, KEY, (TRIAL,))
@@ -87,14 +87,14 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
 
 
 def test_only_what_will_not_change_is_worth_keeping() -> None:
-    """A failure that can be fixed is tried again, and so is a device without results."""
+    """Trials with a failure that can be fixed are not cached, and neither are a device's missing results."""
     assert is_lasting((TRIAL, replace(TRIAL, works=False, reason="no")))
     assert not is_lasting((TRIAL, replace(TRIAL, works=False, reason="no", fix="free memory")))
     assert not is_lasting(())
 
 
 def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XDG_CACHE_HOME names it where it is absolute, as its specification asks; else it is ~/.cache."""
+    """The folder is in XDG_CACHE_HOME if that is absolute, as its specification requires, otherwise in ~/.cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache_folder() == Path("/somewhere/codecfleet")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

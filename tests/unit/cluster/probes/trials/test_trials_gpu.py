@@ -15,7 +15,7 @@ ADA = frozenset(case.name for case in NVENC_CASES if not case.chroma.startswith(
 
 
 class FakeChildren:
-    """Runs the trials against fake devices by what CUDA_VISIBLE_DEVICES names; a case may end the "process"."""
+    """Runs trials on the fake device in CUDA_VISIBLE_DEVICES; a case may end the "process"."""
 
     def __init__(self, devices: Mapping[str, FakeNvCodec], deadly: Mapping[str, ChildOutcome] | None = None) -> None:
         self.devices = devices
@@ -31,7 +31,7 @@ class FakeChildren:
 
 
 def tried(nvc: FakeNvCodec, deadly: Mapping[str, ChildOutcome] | None = None) -> dict[str, Trial]:
-    """Return the trials of one device by the case's name."""
+    """Return the trials of one device, by the name of the case."""
     trials, problems = trials_of_device("GPU-1", software().streams, 10, run=FakeChildren({"GPU-1": nvc}, deadly))
     assert problems == ()
     return {trial.case.name: trial for trial in trials}
@@ -41,7 +41,7 @@ H264, HEVC_10 = "h264 8-bit 4:2:0 decode", "hevc 10-bit 4:2:0 decode"
 
 
 def test_an_h200_decodes_with_seven_engines_and_encodes_nothing() -> None:
-    """The real one's answers (driver 580): each that it decodes was tried; AV1 and NVENC say why not."""
+    """As on a real H200 (driver 580), each case that it decodes was tried; AV1 and NVENC have a reason."""
     trials = tried(FakeNvCodec.h200())
     for case in ("h264 8", "hevc 10", "mpeg2 8", "vp8 8", "vp9 8", "vp9 10"):
         found = trials[f"{case}-bit 4:2:0 decode"]
@@ -55,13 +55,13 @@ def test_an_h200_decodes_with_seven_engines_and_encodes_nothing() -> None:
 
 
 def test_a_codec_without_a_bitstream_is_believed_but_not_called_tried() -> None:
-    """No encoder makes VC-1, so the driver's answer counts, and is marked as one."""
+    """No encoder makes VC-1, so the driver's answer counts, and is marked as such."""
     trial = tried(FakeNvCodec.h200())["vc1 8-bit 4:2:0 decode"]
     assert (trial.works, trial.how) == (True, How.ASKED)
 
 
 def test_what_the_driver_promises_and_refuses_is_refused() -> None:
-    """A decoder that the caps promise and that raises 801 does not work."""
+    """A decoder that the capabilities promise but that fails with 801 does not work."""
     nvc = FakeNvCodec.h200()
     nvc.decode_faults["hevc 10-bit 4:2:0"] = 801
     trial = tried(nvc)[HEVC_10]
@@ -69,14 +69,14 @@ def test_what_the_driver_promises_and_refuses_is_refused() -> None:
 
 
 class SilentNvCodec(FakeNvCodec):
-    """A package whose error says nothing."""
+    """A package whose errors have no message."""
 
     def GetDecoderCaps(self, *_: Any, **__: Any) -> NoReturn:  # noqa: N802 - the package's name
         raise FakeNvCodecError
 
 
 def test_an_error_without_words_is_told_by_its_name() -> None:
-    """An error of the package's that says nothing is the reason by its class's name."""
+    """If an error has no message, the reason is the name of its class."""
     assert "FakeNvCodecError" in tried(SilentNvCodec(frozenset()))[H264].reason
 
 
@@ -90,7 +90,7 @@ def test_a_wrong_picture_does_not_count() -> None:
 
 
 def test_a_decoder_that_exits_costs_its_own_case_alone() -> None:
-    """CreateDecoder ends the process when CUDA does not start: the other cases are tried in a new one."""
+    """If CreateDecoder ends the process because CUDA does not start, the other cases are tried in a new process."""
     death = ChildOutcome(ChildEnd.EXITED, detail="the process exited with code 1", said="FATAL: cuInit error 803 here")
     trials = tried(FakeNvCodec.h200(), {"hevc 8-bit 4:2:0": death})
     dead = trials["hevc 8-bit 4:2:0 decode"]
@@ -100,7 +100,7 @@ def test_a_decoder_that_exits_costs_its_own_case_alone() -> None:
 
 
 def test_encoders_are_tried_with_a_real_picture() -> None:
-    """A GPU with NVENC works for what it takes, and is asked, not tried, for what its caps deny."""
+    """A GPU with NVENC works for the formats that it accepts; formats that its capabilities deny are not tried."""
     nvc = FakeNvCodec(decodes=frozenset({"h264 8-bit 4:2:0"}), encodes=ADA, encoder_engines=3)
     nvc.streams = dict(software().streams)
     trials = tried(nvc)
@@ -112,7 +112,7 @@ def test_encoders_are_tried_with_a_real_picture() -> None:
 
 
 def test_late_cases_are_asked_instead_of_tried() -> None:
-    """Towards the end of its time the child only asks, and no decoder is made any more."""
+    """Towards the end of its time, the child only queries capabilities and makes no more decoders."""
     nvc = FakeNvCodec.h200()
     children = FakeChildren({"GPU-1": nvc})
     ticks = iter(range(10_000))
@@ -126,7 +126,7 @@ def test_late_cases_are_asked_instead_of_tried() -> None:
 
 
 def test_a_package_that_is_missing_is_one_problem() -> None:
-    """An import that fails stops decoders and encoders alike, and is reported once with its fix."""
+    """An import that fails stops decoders and encoders alike, and is reported once, with its fix."""
 
     def run(*_: object, **__: object) -> ChildOutcome:
         return ChildOutcome(ChildEnd.RAISED, (), "ModuleNotFoundError: No module named 'PyNvVideoCodec'")

@@ -1,4 +1,4 @@
-"""Software codecs, tried for real, and what becomes of cases that fail or kill their process."""
+"""Real trials of software codecs, and the result of cases that fail or kill their process."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ class InProcess:
 
 
 def test_a_real_child_tries_every_case_that_has_a_bitstream() -> None:
-    """Here, with PyAV's own wheel, everything that can be tried works, and nothing is left out but VC-1."""
+    """With PyAV's own wheel, every case that can be tried works, and only VC-1 is left out."""
     found = software()
     assert [trial.case.name for trial in found.trials if not trial.works] == []
     assert found.problems == ()
@@ -53,7 +53,7 @@ def test_a_real_child_tries_every_case_that_has_a_bitstream() -> None:
 
 
 def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
-    """The trials cover the encoder tables: each pixel format but planar RGB and 4:4:0, which no case asks for."""
+    """The trials cover each pixel format in the encoder tables except planar RGB and 4:4:0, which have no case."""
     encodes = (trial for trial in software().trials if trial.case.direction is Direction.ENCODE)
     tried = {(trial.implementation, trial.case.chroma, trial.case.bit_depth) for trial in encodes}
     offered = {
@@ -67,7 +67,7 @@ def test_every_sample_format_that_codecfleet_encodes_is_tried() -> None:
 
 
 def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
-    """The others are tried in a new child; the trial says what became of the first."""
+    """A case that kills its process fails with that reason; the others are tried in a new child."""
     run = InProcess({"hevc 8-bit 4:2:0": ChildOutcome(ChildEnd.KILLED, detail="the process was killed by SIGSEGV")})
     found = probe_software(run=run)
     failed = [trial for trial in found.trials if not trial.works]
@@ -78,7 +78,7 @@ def test_a_case_that_kills_its_process_costs_itself_alone() -> None:
 
 
 def test_a_child_that_never_begins_is_one_problem() -> None:
-    """A PyAV that cannot be imported is reported once, not for every case."""
+    """If PyAV cannot be imported, this is reported once, not for every case."""
 
     def run(*_: object, **__: object) -> ChildOutcome:
         return ChildOutcome(ChildEnd.RAISED, (), "ImportError: no av")
@@ -90,14 +90,14 @@ def test_a_child_that_never_begins_is_one_problem() -> None:
 
 @pytest.mark.parametrize("name", sorted(ready_streams()))
 def test_a_ready_stream_is_the_trial_picture(name: str) -> None:
-    """Each constant decodes to the ramp, in the sample format that its name says."""
+    """Each constant bitstream decodes to the ramp, in the sample format in its name."""
     sample = next(sample for sample in SAMPLES if sample.name == name)
     luma = decode_luma(sample, [ready_streams()[name]])
     assert mean_difference(luma, trial_luma(sample.bit_depth), sample) < 1.0
 
 
 def test_a_stream_has_the_profile_that_its_sample_names() -> None:
-    """Each stream has the profile that its trial reports, or is of HEVC's range extensions."""
+    """Each stream has the profile of its sample, or is of HEVC's range extensions."""
     for sample in SAMPLES:
         if sample.name not in software().streams:
             continue
@@ -113,7 +113,7 @@ def test_a_stream_has_the_profile_that_its_sample_names() -> None:
 
 
 def test_a_wrong_picture_is_far_from_the_ramp() -> None:
-    """A grey picture and a ramp turned upside down are not taken for it."""
+    """A grey picture and an inverted ramp differ too much from the ramp."""
     sample = SAMPLES[0]
     ramp = trial_luma(8)
     assert mean_difference(np.full_like(ramp, 128), ramp, sample) > 10

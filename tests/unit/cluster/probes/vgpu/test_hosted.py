@@ -1,4 +1,4 @@
-"""A guest's vGPU joined with its host's report: who it is, its part of the engines, and what its percentages are of."""
+"""A guest's vGPU joined with the host's report: its identity, its share of the engines, and its percentages."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ UUID, MACHINE = "a7c0fd30-1111-11ee-8c4f-000000000001", "564d1b2c-0000-4000-8000
 
 
 def load(number: int, **changes: object) -> VgpuLoad:
-    """Return a running vGPU whose type fits four times on its GPU."""
+    """Return a running vGPU whose type fits four times on the GPU."""
     found = VgpuLoad(
         instance=number,
         decoder_percent=10 * number,
@@ -30,12 +30,12 @@ def load(number: int, **changes: object) -> VgpuLoad:
 
 
 def host(scheduler: str | Unavailable = "best effort", *vgpus: VgpuLoad) -> VgpuHost:
-    """Return a host with these vGPUs, by default three."""
+    """Return a host with these vGPUs, by default with three."""
     return VgpuHost("hyper", scheduler, vgpus or (load(1), load(2), load(3)))
 
 
 def test_a_vgpu_is_found_by_its_uuid_however_it_is_written() -> None:
-    """Host and guest may write it with or without the prefix, in either case."""
+    """Host and guest may write the UUID with or without the prefix, in either case."""
     found = hosted_vgpu(f"GPU-{UUID}", "", [host("equal share", load(9)), host()])
     assert found == HostedVgpu(
         host="hyper",
@@ -52,7 +52,7 @@ def test_a_vgpu_is_found_by_its_uuid_however_it_is_written() -> None:
 
 
 def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
-    """The machine's UUID is enough if it has one vGPU; with two, nothing is guessed."""
+    """The machine's UUID is enough if the machine has one vGPU; with two vGPUs, nothing is assumed."""
     machine = f"{MACHINE[:-1]}2"
     found = hosted_vgpu("GPU-other", machine.upper(), [host()])
     assert found is not None
@@ -72,13 +72,13 @@ def test_a_vgpu_with_another_uuid_is_found_by_its_machine() -> None:
         ("fixed share", {"most": NO}, None),
         ("unknown", {}, None),
         (NO, {}, None),
-        ("best effort", {"gpu_instance": 5}, 1),  # which MIG has given engines of its own
+        ("best effort", {"gpu_instance": 5}, 1),  # to which MIG has given engines
     ],
 )
 def test_the_scheduler_decides_the_share(
     scheduler: str | Unavailable, changes: dict[str, object], share: float | None
 ) -> None:
-    """Running vGPUs share the engines equally; under a fixed share as many do as fit on the GPU."""
+    """The running vGPUs share the engines equally; under a fixed share, each has what it would have on a full GPU."""
     found = hosted_vgpu(UUID, "", [host(scheduler, load(1, **changes), load(2))])
     assert found is not None
     assert found.share == share
@@ -99,5 +99,5 @@ def test_the_scheduler_decides_the_share(
 def test_percentages_are_of_the_whole_engine_but_under_a_fixed_share(
     kind: DeviceKind, scheduler: str | Unavailable, part: float
 ) -> None:
-    """A fifth of the engine under best effort is more of a vGPU's quarter than a fifth (guide 3.2)."""
+    """A guest's percentages refer to the whole engine, except under a fixed share (guide 3.2)."""
     assert own_part(kind, 0.25, scheduler) == part

@@ -1,4 +1,4 @@
-"""Licences: what a driver says of them, judged at a time, and what it costs a device to have none."""
+"""Licences: what a driver reports, how that is judged at a given time, and the limit of an unlicensed device."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ FOR_EVER = Unavailable(Absence.NOT_FOUND, "the licence never expires")
 
 
 def features(*, is_licensed: bool, expires: Maybe[str] = FOR_EVER, supported: bool = True) -> LicensableFeatures:
-    """Return what NVML says of a device with one product."""
+    """Return NVML's answer about a device with one product."""
     feature = LicensableFeature(
         code=2, product="vWS", is_licensed=is_licensed, is_enabled=True, licence_info="", expires_utc=expires
     )
@@ -45,7 +45,7 @@ def features(*, is_licensed: bool, expires: Maybe[str] = FOR_EVER, supported: bo
     ],
 )
 def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceState, sentence: str) -> None:
-    """A licence ends in the second that it states, even if the driver has not noticed."""
+    """A licence ends in the second that it states, even if the driver has not noticed the end."""
     found = licence_of(said, NOW)
     assert isinstance(found, Licence)
     assert (found.state, found.sentence) == (state, sentence)
@@ -55,7 +55,7 @@ def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceS
 
 
 def test_a_device_that_needs_no_licence_is_not_limited() -> None:
-    """Neither a device without licensing nor one that could not be asked is limited."""
+    """Neither a device without licensing nor one that could not be queried is limited."""
     unsupported = licence_of(features(is_licensed=False, supported=False), NOW)
     refused = Unavailable(Absence.NO_PERMISSION, "nvmlDeviceGetGridLicensableFeatures answered NO_PERMISSION (4)")
     for licence in (unsupported, licence_of(refused, NOW)):
@@ -64,7 +64,7 @@ def test_a_device_that_needs_no_licence_is_not_limited() -> None:
 
 
 def test_an_end_that_cannot_be_read_ends_nothing() -> None:
-    """A newer driver's format is shown unchanged."""
+    """An end date in a newer driver's format is shown unchanged and ends nothing."""
     found = licence_of(features(is_licensed=True, expires="next Tuesday"), NOW)
     assert isinstance(found, Licence)
     assert found.is_valid

@@ -10,7 +10,7 @@ from codecfleet.cluster.probes.nvml.calls import ask_named
 from codecfleet.cluster.probes.report.absence import Unavailable
 from codecfleet.cluster.probes.vgpu.buffers import with_safe_vgpu_calls
 
-CPointer: TypeAlias = Any  # what ctypes hands to a callback
+CPointer: TypeAlias = Any  # the form in which ctypes passes values to a callback
 
 INSTANCE = 77
 LONG_VM_ID = b"vm-" + b"x" * 100
@@ -51,7 +51,7 @@ class CDriver:
 
     def _vm_id(self, instance: int, buffer: CPointer, room: int, kind: CPointer) -> int:
         assert instance == INSTANCE
-        ctypes.memset(buffer, 0x5A, room)  # NVML may use all the room that it was told of
+        ctypes.memset(buffer, 0x5A, room)  # NVML may use all the memory that it was told of
         ctypes.memmove(buffer, LONG_VM_ID + b"\0", len(LONG_VM_ID) + 1)
         kind[0] = 1
         return self.code
@@ -86,13 +86,13 @@ def test_vm_id_longer_than_the_bindings_buffer_is_read_whole() -> None:
 
 
 def test_frame_buffer_use_above_four_gib_is_read_whole() -> None:
-    """Frame-buffer use is a 64-bit number: 5 GiB are not cut to 1."""
+    """The use of the frame buffer is a 64-bit number, so 5 GiB do not become 1 GiB."""
     assert with_safe_vgpu_calls(CDriver()).nvmlVgpuInstanceGetFbUsage(INSTANCE) == 5 << 30
 
 
 @pytest.mark.parametrize("function", ["nvmlVgpuInstanceGetMetadata", "nvmlDeviceGetVgpuMetadata"])
 def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
-    """The structure's memory is as large as the driver said it needs, also where pynvml's structure is smaller."""
+    """The structure has as much memory as the driver requires, even if pynvml's structure is smaller."""
     driver = CDriver()
     found = getattr(with_safe_vgpu_calls(driver), function)(INSTANCE)
     assert found.version == 2
@@ -101,7 +101,7 @@ def test_metadata_gets_the_room_that_the_driver_asks_for(function: str) -> None:
 
 @pytest.mark.parametrize("pids", [(), (4711,), (1, 2, 3)])
 def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> None:
-    """Without accounted processes the list is empty, and no call fails; NVML returns how many there may be."""
+    """If there are no accounted processes, the list is empty, and no call fails."""
     count, found = with_safe_vgpu_calls(CDriver(pids)).nvmlVgpuInstanceGetAccountingPids(INSTANCE)
     assert tuple(found[: count.value]) == pids
     assert len(found) == (ACCOUNTED_MAX if pids else 0)
@@ -117,7 +117,7 @@ def test_accounted_processes_are_listed_none_included(pids: tuple[int, ...]) -> 
     ],
 )
 def test_refusals_stay_nvmls_own(function: str) -> None:
-    """A code that the driver answers is raised as pynvml's error, which a probe reads as an absence."""
+    """A return code of the driver is raised as pynvml's error, which a probe turns into an absence."""
     driver = CDriver((1,), code=pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert isinstance(ask_named(with_safe_vgpu_calls(driver), function, INSTANCE), Unavailable)
 

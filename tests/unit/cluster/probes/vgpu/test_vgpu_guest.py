@@ -41,19 +41,19 @@ def _reports(nvml: FakeNvml) -> tuple[DeviceReport, VgpuGuestReport]:
 
 
 def test_later_names_of_a_function_do_not_apply_either() -> None:
-    """A function that NVML renamed or versioned is as meaningless on a vGPU as the one in the guide."""
+    """A function that NVML renamed or versioned is as meaningless on a vGPU as the function in the guide."""
     assert all(guest_absence(later) == GUEST_ABSENCES[guide] for later, guide in LATER_NAMES.items())
     assert all(callable(getattr(pynvml, function)) for function in (*LATER_NAMES, *GUEST_ABSENCES))
 
 
 @pytest.mark.parametrize("mode", [0, 3, 4, 77])
 def test_host_is_not_a_guest(mode: int) -> None:
-    """Only the two guest modes make a guest's report; a host, bare metal and unknown modes make none."""
+    """Only the two guest modes give a guest's report; a host, bare metal and unknown modes give none."""
     assert _asked(_nvml(replace(PASSED_THROUGH, virtualization=mode))).vgpu_guests == {}
 
 
 def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
-    """A guest's report calls no function of the tables, and each of their values has a reason instead."""
+    """A guest's report calls no function in the tables; each of their values has a reason instead."""
     nvml = _nvml(GUEST)
     device, report = _reports(nvml)
     assert not set(nvml.calls) & set(GUEST_ABSENCES)
@@ -68,13 +68,13 @@ def test_no_property_that_a_vgpu_lacks_becomes_a_zero() -> None:
 
 
 def test_passed_through_gpu_has_all_properties() -> None:
-    """In a guest that owns the whole GPU every property applies and the UUID is the GPU's own."""
+    """In a guest that owns the whole GPU, every property applies, and the UUID is that of the GPU."""
     _, report = _reports(_nvml(PASSED_THROUGH))
     assert (report.view, report.uuid_is_stable, report.does_not_apply) == ("passthrough", True, {})
 
 
 def test_the_use_of_each_engine_is_read() -> None:
-    """The four engines of guide 3.2, each under its own name."""
+    """The four engines of guide 3.2 each have a value under their own name."""
     nvml = _nvml(GUEST)
     device = nvml.device(GUEST.uuid)
     device.gpu_percent, device.memory_percent, device.encoder_percent, device.decoder_percent = 40, 30, 20, 10
@@ -82,7 +82,7 @@ def test_the_use_of_each_engine_is_read() -> None:
 
 
 def test_guest_use_that_cannot_be_read_is_an_absence() -> None:
-    """An engine whose use NVML refuses has a reason, not a zero."""
+    """If NVML refuses the use of an engine, there is a reason, not a zero."""
     faults = {"nvmlDeviceGetEncoderUtilization": 3, "nvmlDeviceGetUtilizationRates": 4}
     _, report = _reports(_nvml(replace(GUEST, faults=faults)))
     assert isinstance(report.use.encoder_percent, Unavailable)
@@ -92,7 +92,7 @@ def test_guest_use_that_cannot_be_read_is_an_absence() -> None:
 
 
 def test_guest_tables_agree_with_the_guide_where_it_lies_beside_the_checkout() -> None:
-    """Every NVML function that chapter 3 of the guide names is in the tables, and the other way round."""
+    """The tables contain exactly the NVML functions that chapter 3 of the guide names."""
     guide = Path(__file__).parents[6] / "shared" / "seeds" / "vgpu_management_sdk_guide.txt"
     if not guide.exists():
         pytest.skip("the guide is not beside this checkout")

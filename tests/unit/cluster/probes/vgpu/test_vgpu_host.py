@@ -38,7 +38,7 @@ HOST_FUNCTIONS = set(re.findall(r"`(nvml\w+)`", " ".join(HOST_ITEMS)))
 
 
 class Recorder:
-    """Passes calls to a library, and notes the name of every function that is looked up."""
+    """Passes calls to a library, and records the name of every function that is looked up."""
 
     def __init__(self, nvml: FakeNvml) -> None:
         self.nvml = nvml
@@ -71,7 +71,7 @@ def _busy_host() -> tuple[FakeNvml, object]:
 
 
 def test_every_property_is_read() -> None:
-    """What NVML tells of a vGPU, its GPU, and the type of the running vGPU, is in tests/golden/vgpu_host.json."""
+    """NVML's values for a vGPU, its GPU and its type are in tests/golden/vgpu_host.json."""
     report = _report(*_busy_host())
     (kind,) = [each for each in report.types if each.type_id == VGPU.type_id]
     found = replace(report, types=(kind,), supported=(), why_creatable={}, creatable=())
@@ -80,7 +80,7 @@ def test_every_property_is_read() -> None:
 
 
 def test_rules_and_drivers_list_agree_on_a_shared_gpu() -> None:
-    """Beside a running vGPU only types of its frame buffer are creatable, and each type says why."""
+    """Beside a running vGPU, only types with the same frame buffer can be created, and each type has a reason."""
     report = _report(*_busy_host())
     assert report.creatable == tuple(
         each.type_id for each in report.types if report.why_creatable[str(each.type_id)].creatable
@@ -90,7 +90,7 @@ def test_rules_and_drivers_list_agree_on_a_shared_gpu() -> None:
 
 
 def test_drivers_list_wins_over_the_rules() -> None:
-    """A type that the driver lists and the rules deny is creatable, and the reason names both."""
+    """A type that the driver lists but the rules deny can be created, and the reason names both."""
     nvml, handle = _busy_host()
 
     class Mixing(Recorder):
@@ -105,7 +105,7 @@ def test_drivers_list_wins_over_the_rules() -> None:
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """In MIG mode a type takes a free GPU instance of its profile; also where an old driver lists no instances."""
+    """In MIG mode, a type takes a free GPU instance of its profile, even if an old driver lists no instances."""
     running = {"instance": 1, "type_name": "GRID A100X-1-5C", "vm": "a"}
     device = gpu("A100 40GB", "GPU-host", virtualization="host", mig=["1g.5gb", "1g.5gb"], vgpus=[running])
     nvml, handle = _nvml(device)
@@ -123,7 +123,7 @@ def test_mig_host_explains_types_by_its_gpu_instances(listed: bool) -> None:  # 
 
 
 def test_every_function_of_the_guides_host_tables_is_called() -> None:
-    """On a host, each NVML function that chapter 2 of the guide tabulates is called."""
+    """On a host, each NVML function in the tables of the guide's chapter 2 is called."""
     nvml, _ = _busy_host()
     recorder = Recorder(nvml)
     read_nvml(recorder, sleep=lambda _: None)
@@ -133,7 +133,7 @@ def test_every_function_of_the_guides_host_tables_is_called() -> None:
 
 
 def test_refused_questions_become_reasons_and_hide_no_others() -> None:
-    """A function that the driver refuses or lacks leaves one absence; what can be read is still read."""
+    """A function that the driver refuses or lacks causes one absence; all other values are still read."""
     nvml, handle = _busy_host()
     nvml.faults = {
         "nvmlVgpuInstanceGetMdevUUID": 3,
@@ -154,7 +154,7 @@ def test_refused_questions_become_reasons_and_hide_no_others() -> None:
 
 
 def test_guest_without_a_driver_has_no_version() -> None:
-    """A guest that has not loaded its driver has a reason where its version would be, not a phrase."""
+    """If a guest has not loaded its driver, there is a reason in place of the driver's version."""
     nvml, handle = _busy_host()
     nvml.device("GPU-host").vgpus[0].guest_driver = ""
     report = _report(nvml, handle)
@@ -164,7 +164,7 @@ def test_guest_without_a_driver_has_no_version() -> None:
 
 @pytest.mark.parametrize("mode", [0, 1, 2, 4])
 def test_only_a_host_hosts(mode: int) -> None:
-    """Only HOST_VGPU mode makes a host's report and any calls about vGPUs."""
+    """Only the mode HOST_VGPU leads to a host's report and to calls about vGPUs."""
     nvml, _ = _nvml(replace(HOST, virtualization=mode, vgpus=()))
     assert read_nvml(nvml, sleep=lambda _: None).vgpu_hosts == {}
     assert not any("Vgpu" in name for name in nvml.calls)
@@ -172,7 +172,7 @@ def test_only_a_host_hosts(mode: int) -> None:
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT])
 def test_both_refusals_of_platforms_without_vgpu_are_understood(code: int) -> None:
-    """NOT_SUPPORTED and INVALID_ARGUMENT both mean that there are no vGPUs here (guide 2.1)."""
+    """Both NOT_SUPPORTED and INVALID_ARGUMENT mean that there are no vGPUs (guide 2.1)."""
     nvml, handle = _nvml(HOST)
     nvml.faults = {"nvmlDeviceGetSupportedVgpus": code}
     found = missing(probe_vgpu_host(nvml, handle))
@@ -180,7 +180,7 @@ def test_both_refusals_of_platforms_without_vgpu_are_understood(code: int) -> No
 
 
 class Moving:
-    """A library whose GPUs other than the first take a vGPU only cold, or not at all, by their number."""
+    """A library on whose further GPUs a vGPU can move only cold, or not at all, depending on the GPU's number."""
 
     def __init__(self, nvml: FakeNvml) -> None:
         self.nvml = nvml
@@ -189,7 +189,7 @@ class Moving:
         return getattr(self.nvml, name)
 
     def nvmlDeviceGetVgpuMetadata(self, handle: object) -> object:  # noqa: N802 - NVML's name
-        """Return a GPU's metadata, which the number of the GPU marks."""
+        """Return the metadata of a GPU, marked with its number."""
         found = self.nvml.nvmlDeviceGetVgpuMetadata(handle)
         found.revision = self.nvml.nvmlDeviceGetIndex(handle)
         return found
@@ -200,7 +200,7 @@ class Moving:
 
 
 def test_where_a_vgpu_could_move_is_asked_of_each_other_gpu() -> None:
-    """Each running vGPU is held against every other GPU here that hosts vGPUs, and none against its own."""
+    """Each running vGPU is compared with every other GPU of this host that hosts vGPUs, but not with its own."""
     others = tuple(replace(HOST, uuid=f"GPU-other{number}", vgpus=()) for number in (1, 2))
     nvml = Moving(FakeNvml(node(HOST, *others)))
     nvml.nvmlInit()  # type: ignore[operator]

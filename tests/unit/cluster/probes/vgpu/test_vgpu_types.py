@@ -40,12 +40,12 @@ CUT = {7: 19, 8: 19}
 @pytest.mark.parametrize(
     ("wanted", "load", "why_not"),
     [
-        # With nothing running, whatever the GPU supports can be created; then only types of the same frame buffer.
+        # If nothing runs, every supported type can be created; otherwise, only types with the same frame buffer.
         *((each, _shared(), "") for each in (SMALL, SMALL_TOO, LARGE)),
         (SMALL_TOO, _shared(SMALL), ""),
         (LARGE, _shared(SMALL), "frame buffer"),
         (SMALL, _shared(*[SMALL] * 4), "full"),
-        # With MIG a type takes a GPU instance of its profile on which no vGPU runs.
+        # With MIG, a type takes a GPU instance of its profile on which no vGPU runs.
         (MIG_SMALL, _mig({}), "no GPU instance has been created"),
         (MIG_SMALL, _mig(CUT), ""),
         (MIG_SMALL, _mig(CUT, 7), ""),
@@ -55,14 +55,14 @@ CUT = {7: 19, 8: 19}
     ],
 )
 def test_what_can_be_created(wanted: VgpuType, load: HostLoad, why_not: str) -> None:
-    """The guide's rules (2.2) decide; each refusal has a reason."""
+    """The guide's rules (2.2) decide, and each refusal has a reason."""
     found = why_creatable(wanted, load)
     assert (found.creatable, why_not in found.reason) == (not why_not, True)
 
 
 @given(st.lists(st.sampled_from((SMALL, SMALL_TOO)), max_size=4), st.sampled_from((SMALL, SMALL_TOO, LARGE)))
 def test_what_can_be_created_never_exceeds_the_gpu(running: list[VgpuType], wanted: VgpuType) -> None:
-    """All vGPUs that the rules allow fit, and have one size, and each answer has a reason."""
+    """All vGPUs that the rules allow fit on the GPU and have one size, and each answer has a reason."""
     answer = why_creatable(wanted, _shared(*running))
     assert answer.reason
     assert not answer.reason.endswith(".")

@@ -1,4 +1,4 @@
-"""A machine whose CPU workers are child processes, and whose GPU workers are Ray's."""
+"""A machine whose CPU workers are child processes, and whose GPU workers belong to Ray."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ OTHERS = ("cpu#1", "gpu#0")
 
 
 class Machine(NamedTuple):
-    """A pool on this machine, and its workers."""
+    """A pool on this machine, with its workers."""
 
     pool: LeasedPool
     backend: MachineBackend
@@ -55,7 +55,7 @@ class Machine(NamedTuple):
 
 
 class RayStarts:
-    """Counts Ray's starts; ``error`` makes them fail, and they wait while ``may_end`` is clear."""
+    """Counts starts of Ray. With ``error`` set, starts fail; while ``may_end`` is not set, they wait."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -66,9 +66,9 @@ class RayStarts:
 
 
 class Nvml:
-    """What NVML lists once it answers; ``trouble`` is reported instead, and ``error`` raised.
+    """NVML's list of GPUs, once ``answers`` is set; ``trouble`` is reported instead, and ``error`` is raised.
 
-    ``is_new``: no table lists the GPU.
+    With ``is_new``, no table has the GPU.
     """
 
     def __init__(self) -> None:
@@ -93,14 +93,14 @@ class Nvml:
 
 
 def one_gpu(node: str) -> KnownGpus:
-    """Return a GPU that the tables list."""
+    """Return a GPU that is in the tables."""
     _, probed = gpu_node(node, "GPU-1")
     gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
     return KnownGpus(gpus, ShownGpus((NamedGpu(index=0, uuid="GPU-1"),)))
 
 
 async def never() -> "Connection":
-    """A start that these tests do not use."""
+    """A start of Ray that these tests do not use."""
     raise AssertionError
 
 
@@ -112,20 +112,20 @@ def starts() -> RayStarts:
 
 @pytest.fixture
 def nvml() -> Nvml:
-    """What the machine with a GPU was asked."""
+    """The NVML of a machine with a GPU."""
     return Nvml()
 
 
 @pytest.fixture
 async def machine(starts: RayStarts) -> AsyncIterator[Machine]:
-    """A started pool whose first worker is up."""
+    """A started pool whose first worker is ready."""
     async with started(starts, None) as found:
         yield found
 
 
 @pytest.fixture
 async def gpu_machine(starts: RayStarts, nvml: Nvml) -> AsyncIterator[Machine]:
-    """The same with a GPU, before Ray has started."""
+    """A started pool on a machine with a GPU, before Ray has started."""
     starts.may_end.clear()
     async with started(starts, nvml) as found:
         yield found
@@ -162,12 +162,12 @@ async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float 
 async def until(is_true: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(20):
-        while not is_true():  # noqa: ASYNC110 - there is no event to wait on
+        while not is_true():  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0.01)
 
 
 async def test_a_job_gets_all_processes_at_once(machine: Machine, starts: RayStarts) -> None:
-    """Its work begins in every process without Ray, however small the job is."""
+    """The work of a job begins in every process without Ray, however small the job is."""
     machine.pool.set_demand("j", replace(plain_demand("j", 1), segments=(1,) * 40))
     runs = [machine.pool.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S)) for i in range(CORES)]
     await until(lambda: all(run.progress.worker for run in runs))
@@ -180,7 +180,7 @@ async def test_a_job_gets_all_processes_at_once(machine: Machine, starts: RaySta
 
 
 async def test_without_ray_the_processors_continue(gpu_machine: Machine, starts: RayStarts) -> None:
-    """If Ray does not start, no work is lost: software does all of it."""
+    """If Ray does not start, no work is lost, because software does all of it."""
     starts.error = FleetUnavailable("no place for its files", "Free some.")
     starts.may_end.set()
     gpu_machine.pool.set_demand("j", decoding(100_000))
@@ -191,7 +191,7 @@ async def test_without_ray_the_processors_continue(gpu_machine: Machine, starts:
 
 
 async def test_a_killed_process_is_replaced(machine: Machine) -> None:
-    """Its work is lost like any worker's, with the reason, and may be submitted again."""
+    """Work of a killed process is lost with the reason, and may be submitted again."""
     running = machine.pool.submit(works.Dwell(job="j", label="a", seconds=ENDLESS_S))
     await until(lambda: running.progress.frames > 0)
     machine.processes.kill()
@@ -204,7 +204,7 @@ async def test_a_killed_process_is_replaced(machine: Machine) -> None:
 
 
 async def test_losing_ray_ends_the_pool(gpu_machine: Machine, starts: RayStarts) -> None:
-    """Once workers run on Ray, its loss ends the pool, whose host is replaced."""
+    """Once workers run on Ray, the loss of Ray ends the pool, whose host is replaced."""
     starts.may_end.set()
     gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: gpu_machine.ray.starts == 1)
@@ -214,14 +214,14 @@ async def test_losing_ray_ends_the_pool(gpu_machine: Machine, starts: RayStarts)
 
 
 def decoding(frames: int) -> Demand:
-    """Return the demand of a job that a GPU decodes best, with little work for the processor."""
+    """Return the demand of a job whose decoding suits a GPU, with little work for the processor."""
     plain = plain_demand("j", 1)
     (small,) = (replace(each, width=160, height=90, preset="ultrafast") for each in plain.renditions)
     return replace(plain, segments=(frames,) * 30, width=3840, height=2160, renditions=(small,))
 
 
 async def test_work_begins_before_a_gpus_worker_is_up(gpu_machine: Machine, starts: RayStarts) -> None:
-    """It waits for neither Ray nor the GPU, which joins once its worker is up."""
+    """Work waits for neither Ray nor the GPU, which joins once its worker is ready."""
     gpu_machine.pool.set_demand("j", decoding(100_000))
     ran = await gpu_machine.pool.submit(works.Count(job="j", label="first", frames=3))
     await until(lambda: starts.count == 1)
@@ -231,7 +231,7 @@ async def test_work_begins_before_a_gpus_worker_is_up(gpu_machine: Machine, star
 
 
 async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine, starts: RayStarts) -> None:
-    """Its worker reserves only cores that CPU workers leave free."""
+    """A GPU's worker reserves only cores that CPU workers leave free."""
     (before,) = await gpu_machine.backend.look()
     assert before.free_cores == CORES - FIRST_SLOTS
     starts.may_end.set()
@@ -242,7 +242,7 @@ async def test_cores_that_encode_for_a_gpu_are_counted_once(gpu_machine: Machine
 
 
 async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml: Nvml) -> None:
-    """Ray's backend gets the same list."""
+    """NVML is queried once, and Ray's backend gets the same list."""
     gpu_machine.pool.set_demand("j", decoding(100_000))
     await until(lambda: starts.gpus is not None)
     assert starts.gpus is not None
@@ -250,7 +250,7 @@ async def test_nvml_is_asked_once(gpu_machine: Machine, starts: RayStarts, nvml:
 
 
 async def test_no_core_is_reserved_twice(machine: Machine) -> None:
-    """Consecutive orders share the free cores, even without a look at the node in between."""
+    """Consecutive orders share the free cores, even if the node is not looked at in between."""
     stations = [Station(StationId(f"{HERE}/{name}"), 8) for name in OTHERS]
     orders = [Reserve(f"{station.station}:9", station, 4, 0.0) for station in stations]
     assert [await machine.backend.reserve(order) for order in orders] == [4, CORES - FIRST_SLOTS - 4]
@@ -259,7 +259,7 @@ async def test_no_core_is_reserved_twice(machine: Machine) -> None:
 
 
 async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: Nvml) -> None:
-    """Work begins without them; only a preview that depends on them waits."""
+    """Work begins before GPUs are listed; only a preview that depends on them waits."""
     nvml.answers.clear()
     async with started(starts, nvml) as machine:
         machine.pool.set_demand("j", decoding(2))
@@ -272,7 +272,7 @@ async def test_gpus_that_are_listed_late_delay_nothing(starts: RayStarts, nvml: 
 
 
 async def test_a_gpu_that_no_table_lists_starts_no_ray(starts: RayStarts, nvml: Nvml) -> None:
-    """Only a job that may use the GPU justifies a probe."""
+    """A GPU that no table has starts Ray only for a job that may use the GPU."""
     nvml.is_new = True
     async with started(starts, nvml) as machine:
         await machine.backend.know_gpus()
@@ -284,7 +284,7 @@ async def test_a_gpu_that_no_table_lists_starts_no_ray(starts: RayStarts, nvml: 
 
 
 async def test_a_job_that_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml: Nvml) -> None:
-    """A replaced host knows no GPU at first; its job does not learn that the GPU is gone."""
+    """A new host knows no GPU at first, but its job does not learn that there is none."""
     nvml.answers.clear()
     async with started(starts, nvml, device_wait_s=0.0) as machine:
         machine.pool.set_demand("j", replace(decoding(100_000), needs_gpu=True))
@@ -298,7 +298,7 @@ async def test_a_job_that_needs_a_gpu_waits_for_the_list(starts: RayStarts, nvml
 
 @pytest.mark.parametrize("raised", [False, True])
 async def test_gpus_that_nvml_missed_are_counted_by_ray(starts: RayStarts, nvml: Nvml, *, raised: bool) -> None:
-    """A driver that was slow once costs a fleet no GPUs: a probe on Ray finds them."""
+    """If the driver was slow once, the GPUs are not lost, because a probe on Ray finds them."""
     nvml.trouble, nvml.error = "no answer within 10 s", RuntimeError("no thread") if raised else None
     starts.may_end.clear()
     async with started(starts, nvml) as machine:
@@ -317,6 +317,6 @@ async def test_gpus_that_nvml_missed_are_counted_by_ray(starts: RayStarts, nvml:
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_without_gpus_nothing_is_probed(machine: Machine, starts: RayStarts, *, again: bool) -> None:
-    """A CPU worker that keeps dying starts no Ray."""
+    """A CPU worker that keeps dying does not start Ray."""
     probed = await machine.backend.probe(HERE, again=again)
     assert ([device.kind for device in probed.devices], starts.count) == ([DeviceKind.CPU], 0)

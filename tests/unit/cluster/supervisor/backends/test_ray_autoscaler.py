@@ -1,4 +1,4 @@
-"""Requests to Ray's autoscaler: one for each change, and one line if it refuses."""
+"""Requests to Ray's autoscaler: one for each change, and one line if the autoscaler refuses."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from codecfleet.testing import FakeClock
 
 
 class Calls(RayAutoscaler):
-    """An autoscaler that records its requests, in order."""
+    """An autoscaler that records the requests in order."""
 
     def __init__(self, clock: FakeClock | None = None, *, tells: bool = True, has_labels: bool = True) -> None:
         super().__init__(clock or FakeClock())
@@ -26,7 +26,7 @@ class Calls(RayAutoscaler):
         self.looks = 0
 
     def knows_labels(self) -> bool:
-        """Return what the test sets."""
+        """Return the value that the test has set."""
         return self.has_labels
 
     def report(self) -> AutoscalerReport | None:
@@ -44,7 +44,7 @@ class Calls(RayAutoscaler):
 
 
 def want(count: int, *ended: str) -> Resize:
-    """Return an order for a number of nodes of one group, and none of another."""
+    """Return an order for a number of nodes of one group and none of another."""
     cpu = {"CPU": 8.0}
     small = WantedNodes(group="small", labels={"group": "small"}, resources=cpu, count=count)
     return Resize((small, WantedNodes(group="big", labels={"group": "big"}, resources=cpu, count=0)), ended)
@@ -52,7 +52,7 @@ def want(count: int, *ended: str) -> Resize:
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_request_is_sent_when_it_changes(*, tells: bool) -> None:
-    """Repeated orders send nothing, and neither does a first order for no nodes."""
+    """Repeated orders send no request; neither does a first order for no nodes."""
     autoscaler = Calls(tells=tells)
     for count in (0, 3, 3, 2, 2, 0, 0):
         autoscaler.resize(want(count))
@@ -60,7 +60,7 @@ def test_a_request_is_sent_when_it_changes(*, tells: bool) -> None:
 
 
 def test_a_request_in_force_is_not_repeated() -> None:
-    """A new supervisor keeps its predecessor's request, and replaces another program's."""
+    """A new supervisor keeps the request of the one before, and replaces a request of another program."""
     successor = Calls()
     successor.asked = asked_by(want(2).wanted)
     successor.resize(want(2))
@@ -71,7 +71,7 @@ def test_a_request_in_force_is_not_repeated() -> None:
 
 
 def test_a_node_is_ended_after_the_request_without_it() -> None:
-    """Otherwise the autoscaler would start a replacement."""
+    """The request comes first, because the autoscaler would otherwise start a replacement."""
     autoscaler = Calls()
     autoscaler.resize(want(2))
     autoscaler.resize(want(1, "a"))
@@ -79,7 +79,7 @@ def test_a_node_is_ended_after_the_request_without_it() -> None:
 
 
 def test_without_an_autoscaler_nothing_is_requested_or_ended() -> None:
-    """The error says so, and what to do."""
+    """The error says that there is no autoscaler, and what to do."""
     autoscaler = Calls(has_labels=False)
     with pytest.raises(FleetUnavailable, match=r"no autoscaler that supports labels\. Start the head with"):
         autoscaler.resize(want(1, "a"))
@@ -87,7 +87,7 @@ def test_without_an_autoscaler_nothing_is_requested_or_ended() -> None:
 
 
 def test_a_refusal_counts_only_for_the_current_request() -> None:
-    """The autoscaler's answer to an earlier request says nothing about a new one."""
+    """A refusal of an earlier request says nothing about a new one."""
     autoscaler = Calls()
     autoscaler.resize(want(9))
     autoscaler.is_refused = True
@@ -97,7 +97,7 @@ def test_a_refusal_counts_only_for_the_current_request() -> None:
 
 
 async def test_a_dead_autoscaler_is_reported() -> None:
-    """Ray does not restart it."""
+    """A dead autoscaler is reported, because Ray does not restart it."""
     clock = FakeClock()
     autoscaler = Calls(clock)
     autoscaler.looks = 1

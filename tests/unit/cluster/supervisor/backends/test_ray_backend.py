@@ -1,4 +1,4 @@
-"""Adopting workers on a cluster: each gets its full time to answer, however many there are."""
+"""Adoption of workers on a cluster: each gets its full time to answer, however many there are."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ class Answering(RayBackend):
     asked = most = 0
 
     async def facts(self, worker: str) -> WorkerFacts:
-        """Answer, and record how many were asked at a time."""
+        """Answer, and record how many workers were asked at the same time."""
         self.asked += 1
         self.most = max(self.most, self.asked)
         await asyncio.sleep(0)
@@ -27,7 +27,7 @@ class Answering(RayBackend):
 
 
 async def test_workers_are_adopted_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's time to answer begins when it is asked."""
+    """The time in which a worker must answer begins when the worker is asked."""
     monkeypatch.setattr(ray_backend, "actor_names", lambda: [WORKER_PREFIX + worker for worker in WORKERS])
     monkeypatch.setattr(ray_backend, "named_actor", lambda _name: object())
     monkeypatch.setattr(ray_backend, "reservation_names", lambda _prefix: ())

@@ -1,4 +1,4 @@
-"""When a client's report is answered: at once if there is news, after the next placement, or when its time is over."""
+"""When a client's report is answered: at once if there is news, after the next placement, or after its time."""
 
 import pytest
 
@@ -29,7 +29,7 @@ LONG_S = 60.0
 
 
 class Asking(World):
-    """A world in which the test answers clients' calls one event at a time."""
+    """A world in which the test answers calls of clients, one event at a time."""
 
     def __init__(self) -> None:
         super().__init__(node("a", 4))
@@ -65,7 +65,7 @@ def test_a_report_without_news_waits_for_its_time() -> None:
 
 
 def test_a_newer_report_ends_the_wait_of_the_one_before_the_last() -> None:
-    """A client has at most two open calls."""
+    """A client has at most two open calls, so a third call ends the first one."""
     world = Asking()
     assert world.ask("one", wants("j", 10)) == []
     older = _asked(world.core)
@@ -73,7 +73,7 @@ def test_a_newer_report_ends_the_wait_of_the_one_before_the_last() -> None:
 
 
 def test_a_changed_demand_is_answered_after_the_placement() -> None:
-    """The answer has the slots of that placement."""
+    """After a changed demand, the answer has the slots of the next placement."""
     world = Asking()
     assert world.ask("one", wants("j", 10), wants("new", 10)) == []
     (answer,) = world.tick()
@@ -82,7 +82,7 @@ def test_a_changed_demand_is_answered_after_the_placement() -> None:
 
 
 def test_an_acknowledgement_is_news_for_other_clients() -> None:
-    """Revoked slots go to another job once their client acknowledges, without another placement."""
+    """Revoked slots go to another job once the client acknowledges the loss, without another placement."""
     world = Asking()
     world.ask("two", wants("k", 10))
     asked = _asked(world.core)
@@ -97,7 +97,7 @@ def test_an_acknowledgement_is_news_for_other_clients() -> None:
 
 
 def test_first_slots_do_not_wait_for_the_next_placement() -> None:
-    """A job's first slots are granted as soon as the job that lost them acknowledges."""
+    """A job's first slots are granted as soon as the job that lost them acknowledges the loss."""
     world = Asking()
     world.ask("two", wants("k", 10))
     world.tick()
@@ -111,7 +111,7 @@ def test_first_slots_do_not_wait_for_the_next_placement() -> None:
 
 @pytest.mark.parametrize("is_waiting", [True, False])
 def test_a_restarted_worker_s_slots_do_not_wait_for_the_next_placement(*, is_waiting: bool) -> None:
-    """A client with an open call gets them at once, another client with its next report."""
+    """The slots of a restarted worker reach an open call at once, and another client with its next report."""
     world = Asking()
     if is_waiting:
         assert world.ask("one", wants("j", 10)) == []
@@ -131,7 +131,7 @@ def test_a_restarted_worker_s_slots_do_not_wait_for_the_next_placement(*, is_wai
 
 
 def test_news_leaves_the_newest_of_two_calls_open() -> None:
-    """The next news does not have to wait for another report."""
+    """The newest call stays open, so the next news does not wait for another report."""
     world = Asking()
     world.ask("two", wants("k", 10))
     older = _asked(world.core)
@@ -141,7 +141,7 @@ def test_news_leaves_the_newest_of_two_calls_open() -> None:
 
 
 def test_no_answer_waits_long_for_a_placement() -> None:
-    """If placements take long, clients get what is available before the next one."""
+    """If a placement is far off, clients first get what is available."""
     world = Asking()
     world.core.decide(Asked(Order.CORDON, "a"), world.now_s)
     assert world.ask("two", wants("k", 10), wait_s=1.0) == []
@@ -167,7 +167,7 @@ def test_every_call_ends_with_its_client_or_the_supervisor() -> None:
 
 
 def test_first_and_last_slots_are_logged_once() -> None:
-    """They are logged, but not shown in the status."""
+    """A job's first and last slots are logged, but not shown in the status."""
     world = Asking()
     world.ask("one")
     notes = [effect for effect in world.core.decide(Ticked(), world.now_s) if isinstance(effect, Note)]

@@ -37,7 +37,7 @@ def _worker(name: str) -> RayNode:
 
 
 class Growing(World):
-    """A world whose cluster has an autoscaler; ``orders`` are those given to Ray."""
+    """A world whose cluster has an autoscaler; ``orders`` are the orders to Ray."""
 
     def __init__(self, *nodes: RayNode, groups: tuple[Group, ...] = ()) -> None:
         self.orders: list[Resize] = []
@@ -46,7 +46,7 @@ class Growing(World):
         super().__init__(*nodes, settings=SupervisorSettings(idle_release_s=30, autoscale=autoscale))
 
     def carry_out(self, effect: Effect) -> None:
-        """Record an order, and carry out anything else."""
+        """Record an order; carry out any other effect."""
         if isinstance(effect, Resize):
             self.orders.append(effect)
         super().carry_out(effect)
@@ -64,7 +64,7 @@ def _count(order: Resize, group: str = "cpu") -> int:
 
 
 def test_nothing_is_wanted_without_work() -> None:
-    """An idle cluster requests no node, and repeats that, because an order may get lost."""
+    """An idle cluster requests no node, and repeats this, because an order may get lost."""
     world = Growing(HEAD)
     assert _count(world.look(HEAD)) == 0
     before = len(world.orders)
@@ -73,7 +73,7 @@ def test_nothing_is_wanted_without_work() -> None:
 
 
 def test_work_brings_nodes_and_idle_ones_end() -> None:
-    """Nodes join for a job, stay while it runs, and end once they are idle and their workers are gone."""
+    """Nodes join for a job, stay while the job runs, and end once they are idle and their workers are gone."""
     world = Growing(HEAD)
     world.report("c", wants("job", 400))
     order = world.look(HEAD)
@@ -105,7 +105,7 @@ def waits(frames: int, segments: int = 1000) -> tuple[Demand, ...]:
 
 
 def test_waiting_files_bring_nodes_and_get_no_slots() -> None:
-    """They bring more nodes than the running job needs, up to the limit; the nodes end when no file waits."""
+    """Waiting files bring more nodes than the running job needs, up to the limit; without them, the nodes end."""
     alone = Growing(HEAD)
     alone.report("c", wants("job", 8))
     assert _count(alone.look(HEAD)) == 1
@@ -135,7 +135,7 @@ def test_waiting_files_bring_no_node_that_they_could_not_fill() -> None:
 
 
 def test_no_order_is_above_a_groups_limit() -> None:
-    """Surplus and ending nodes are counted once, because an order above a limit is refused as a whole."""
+    """Surplus and ending nodes are counted only once, because an order above a limit is refused as a whole."""
     nodes = tuple(_worker(f"w{number}") for number in range(4))
     world = Growing(HEAD, *nodes)
     for second in range(200):
@@ -146,7 +146,7 @@ def test_no_order_is_above_a_groups_limit() -> None:
 
 
 def test_nodes_of_no_group_are_ignored() -> None:
-    """A node without a group's labels is neither counted nor ended, however long it is idle."""
+    """A node without the labels of a group is neither counted nor ended, however long it is idle."""
     plain = node("plain", cores=4)
     world = Growing(HEAD, plain)
     order = world.look(HEAD, plain, seconds=200)
@@ -154,7 +154,7 @@ def test_nodes_of_no_group_are_ignored() -> None:
 
 
 def test_a_cordoned_node_is_requested_in_addition() -> None:
-    """Ray counts a cordoned node, which does no work, so it is requested in addition to the needed ones."""
+    """Ray counts a cordoned node, which does no work, so it is requested in addition to the needed nodes."""
     world = Growing(HEAD, _worker("w"))
     world.feed(Asked(Order.CORDON, "w"))
     assert _count(world.look(HEAD, _worker("w"), seconds=200)) == 1
@@ -175,7 +175,7 @@ def test_without_an_autoscaler_no_node_is_given_up() -> None:
 
 
 def test_status_says_what_is_wanted_and_why() -> None:
-    """Status has each group's nodes, the price of the wanted ones, and the reason."""
+    """The status has the nodes of each group, the price of the wanted nodes, and the reason."""
     world = Growing(HEAD)
     world.report("c", wants("job", 4))
     world.look(HEAD)
@@ -199,7 +199,7 @@ def _asks(job: str) -> Demand:
 
 
 def test_encoder_of_nodes_that_may_come_is_previewed() -> None:
-    """Without nodes, a job with an open encoder is offered the cheapest one that could join."""
+    """If there are no nodes, a job with an open encoder is offered the cheapest encoder that could join."""
     world = _mixed()
     wanted = replace(_asks("job"), encoder=EncoderChoice.AUTO)
     renditions = tuple(replace(each, kind=None) for each in wanted.renditions)
@@ -209,7 +209,7 @@ def test_encoder_of_nodes_that_may_come_is_previewed() -> None:
 
 
 def test_first_probed_node_says_what_a_group_is() -> None:
-    """A node whose driver differs from its group's description changes the encoder offered to jobs."""
+    """A node whose driver differs from the group's description changes the encoder offered to jobs."""
     world = _mixed()
     ray, probed = gpu_node("g", "GPU-9")
     ray = replace(ray, labels={"codecfleet/group": "gpu"})
@@ -235,7 +235,7 @@ def test_job_for_gpus_waits_while_one_may_come() -> None:
 
 
 def test_it_says_which_nodes_would_come() -> None:
-    """The nodes that would be requested besides existing and pending ones, with the reason, or why none can be."""
+    """Growth names the nodes that would be requested beyond existing and pending ones, or says why there are none."""
     world = Growing(HEAD)
     world.look(HEAD)
     large, small = wants("job", 400).demand, wants("job", 1).demand

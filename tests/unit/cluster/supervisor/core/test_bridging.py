@@ -23,7 +23,7 @@ class SlowGpuWorld(World):
         self.feed(Probed(probed))
 
     def carry_out(self, effect: Effect) -> None:
-        """Hold back a GPU worker's start."""
+        """Hold back the start of a GPU worker."""
         if isinstance(effect, Start) and effect.station.kind.takes_gpu:
             self.starting.append(effect)
         else:
@@ -37,7 +37,7 @@ class SlowGpuWorld(World):
 
 
 def either(pieces: int) -> JobReport:
-    """Return a report of a job that a GPU decodes best; encoding it in software is little work."""
+    """Return a report of a job that a GPU decodes best, and for which software encoding is little work."""
     plain = wants("j", pieces).demand
     (small,) = (replace(each, width=160, height=90, preset="ultrafast") for each in plain.renditions)
     return JobReport(replace(plain, width=3840, height=2160, renditions=(small,)))
@@ -49,20 +49,20 @@ def stations(slots: dict[str, int]) -> set[str]:
 
 
 def test_processors_work_until_the_gpus_worker_is_up() -> None:
-    """The GPU's worker is started anyway, and takes over."""
+    """Processors work while the GPU's worker starts, which then takes over."""
     world = SlowGpuWorld()
     first = world.say("one", either(100))
     assert stations(first.slots["j"]) == {"a/cpu#0"}
     assert [start.station.station for start in world.starting] == ["a/gpu#0"]
     world.finish_start()
-    world.say("one", either(100))  # what the processor had for it is given back
+    world.say("one", either(100))  # the slots on the processor are given back
     then = world.say("one", either(100))
     assert "a/gpu#0" in stations(then.slots["j"])
     assert total(then, "j") >= total(first, "j")
 
 
 def test_a_gpus_worker_takes_over_core_by_core() -> None:
-    """Its sessions begin as those of the processor end, so that no two share a core."""
+    """The GPU's sessions begin as those of the processor end, so that no two share a core."""
     world = SlowGpuWorld()
     (small,) = either(100).demand.renditions
     one = replace(either(100).demand, width=1920, height=1080, renditions=(replace(small, width=640, height=360),))
@@ -77,7 +77,7 @@ def test_a_gpus_worker_takes_over_core_by_core() -> None:
 
 @pytest.mark.parametrize("job", [nvenc("j", 10), JobReport(replace(either(10).demand, needs_gpu=True))])
 def test_work_that_only_a_gpu_may_do_waits_for_it(job: JobReport) -> None:
-    """No processor does it meanwhile."""
+    """No processor does work that requires a GPU, even while the GPU's worker starts."""
     world = SlowGpuWorld()
     assert total(world.say("one", job), "j") == 0
     world.finish_start()
@@ -85,14 +85,14 @@ def test_work_that_only_a_gpu_may_do_waits_for_it(job: JobReport) -> None:
 
 
 def test_a_cluster_does_not_bridge() -> None:
-    """A cluster's workers are up already, and other jobs may need the cores that encode for the GPU."""
+    """The workers of a cluster already run, and other jobs may need the cores that encode for the GPU."""
     assert total(SlowGpuWorld(bridges=False).say("one", either(100)), "j") == 1
     assert total(SlowGpuWorld().say("one", either(100)), "j") == 2
 
 
 @pytest.mark.parametrize(("frames", "is_worth_it"), [(10, False), (30, True), (250, True)])
 def test_an_nvenc_that_starts_later_must_be_worth_the_wait(frames: int, *, is_worth_it: bool) -> None:
-    """Software may finish before a GPU's worker starts; once the worker is up, its start does not count."""
+    """Software may finish before a GPU's worker starts; once the worker runs, its start does not count."""
     world = SlowGpuWorld(gpu_start_s=5.0)
     chooses = replace(wants("k", 4).demand, segments=(frames,) * 4, encoder=EncoderChoice.AUTO)
     assert (preview(world.core.state, chooses, nodes_may_join=False).encoder_kind is not None) is is_worth_it
@@ -128,6 +128,6 @@ SILENT = "NVML did not list this machine's GPUs: no answer within 10 s"
     ],
 )
 def test_unlisted_gpus_are_the_reason(demand: Demand, never: str, gpu_refusal: str) -> None:
-    """A job that needs a GPU learns why none is listed, not that there is none; software jobs are not refused."""
+    """If GPUs are not listed, a job that needs one learns why; software jobs are not refused."""
     found = preview(World(replace(node("a"), unlisted=SILENT)).core.state, demand, nodes_may_join=False)
     assert (found.never, found.gpu_refusal) == (never, gpu_refusal)

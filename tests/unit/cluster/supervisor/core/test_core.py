@@ -1,4 +1,4 @@
-"""The supervisor's decisions, one promise at a time, and all of them together under random deaths."""
+"""The supervisor's decisions, one promise at a time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,13 +42,13 @@ ADOPTED = WorkerId("a/cpu#0:41")
 
 
 def test_withheld_reservations_are_reported() -> None:
-    """While Ray has reserved none of the bundles for a job's workers, its reason says so."""
+    """While Ray has reserved nothing for a job's workers, the reason why the job waits says so."""
     (waiting,) = FullWorld(node("a")).say("one", wants("j", 10)).waiting.values()
     assert waiting.startswith("Ray has not reserved its cores and GPUs")
 
 
 def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
-    """A large and a small job get the same share, until the small one needs less."""
+    """A large and a small job get the same share, until the small job needs less."""
     world = World(node("a"), node("b"))
     world.say("one", wants("large", 1000))
     world.say("two", wants("small", 10))
@@ -60,7 +60,7 @@ def test_jobs_of_two_clients_share_evenly_whatever_their_size() -> None:
 
 
 def test_a_job_that_cannot_be_placed_costs_no_other() -> None:
-    """A demand that makes placement fail is refused by name; the others get their share."""
+    """A demand with which placement fails is refused by name; the other demands get their share."""
     world = World(node("a"))
     broken = JobReport(replace(plain_demand("b", 5), width=0, height=0), {})
     world.say("one", wants("j", 100))
@@ -74,14 +74,14 @@ class FailingTogether(Planner):
     """A planner that fails whenever it places all demands together."""
 
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
-        """Fail in the one way in which everything is placed."""
+        """Fail in the one call in which everything is placed."""
         if not in_full:
             raise ZeroDivisionError("of all together")
         return super().place(demands, inventory)
 
 
 def test_jobs_that_fail_only_together_are_placed() -> None:
-    """If placement fails for all jobs together but for none alone, they are placed, and the defect is logged."""
+    """If placement fails for all jobs together but for none alone, the jobs are placed, and the defect is logged."""
     inventory = Inventory((processor_of("a", "host-a", 2),))
     placement, effects = place_or_refuse(FailingTogether(Policy()), (plain_demand("j", 5),), inventory)
     assert [lane.job for lane in placement.lanes] == ["j"]
@@ -91,7 +91,7 @@ def test_jobs_that_fail_only_together_are_placed() -> None:
 
 
 def test_a_cordoned_node_gets_nothing_new() -> None:
-    """A cordoned node finishes its work and gets no more until it is uncordoned."""
+    """A cordoned node finishes its work, and gets no more until it is uncordoned."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
     world.feed(Asked(Order.CORDON, "host-a"))
@@ -102,7 +102,7 @@ def test_a_cordoned_node_gets_nothing_new() -> None:
 
 
 def test_a_node_is_known_by_each_of_its_names() -> None:
-    """A node is found by its id, a prefix of it, its host name, or its title in the status."""
+    """A node is found by its id, the beginning of its id, its host name, or its title in the status."""
     first, second = replace(node("a" * 12), name="pod"), replace(node("b" * 12), name="pod")
     nodes = World(first, second, node("c")).core.state.nodes
     for wanted in ("b" * 12, "bb", nodes.title("b" * 12)):
@@ -113,7 +113,7 @@ def test_a_node_is_known_by_each_of_its_names() -> None:
 
 
 def test_a_drained_node_is_released_once_its_work_is_done() -> None:
-    """Draining waits for running work and nothing else."""
+    """Draining waits for running work and for nothing else."""
     world = World(node("a"))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, {worker: 1}))
@@ -156,7 +156,7 @@ def test_a_worker_that_shares_cores_is_replaced_once_some_are_free() -> None:
 
 
 def test_a_cluster_without_a_cpu_is_given_half_a_minute() -> None:
-    """Nodes may still be joining; after that, clients learn that nothing can run."""
+    """For half a minute, nodes may still be joining; after that, clients learn that nothing can run."""
     world = World(node("a", 0))
     assert world.say("one", wants("j", 1)).unrecoverable == ""
     world.now_s += 31
@@ -173,7 +173,7 @@ def test_an_older_report_changes_nothing() -> None:
 
 @pytest.mark.parametrize("probed", [False, True])
 def test_a_preemptible_node_comes_last(*, probed: bool) -> None:
-    """Ray's label of a preemptible node counts before and after its probe."""
+    """Ray's label of a preemptible node counts before and after the probe of the node."""
     spot = replace(node("a"), preemptible=True)
     world = World(spot, node("b"))
     if probed:
@@ -183,7 +183,7 @@ def test_a_preemptible_node_comes_last(*, probed: bool) -> None:
 
 
 def test_a_job_that_is_too_large_is_told_so_at_once_and_others_are_served() -> None:
-    """A job of huge pictures gets no slots, and both figures; a job beside it that fits has slots."""
+    """A job of huge pictures gets no slots, but both figures; another job that fits gets slots."""
     huge = replace(plain_demand("huge", 4), width=15000, height=15000)
     huge = replace(huge, renditions=(replace(huge.renditions[0], width=15000, height=15000),))
     world = World(replace(node("a", 8), memory_bytes=4 * 10**9))

@@ -1,4 +1,4 @@
-"""Guests and their hosts in one cluster: the host's report decides how a guest's vGPU is counted."""
+"""Guests and hosts in one cluster: the host's report decides how a guest's vGPU is counted."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from ..watched_nodes import Watched
 
 
 class Cluster:
-    """A guest of the simulated fleet and its host, under one supervisor."""
+    """A guest and its host, from a simulated fleet, under one supervisor."""
 
     def __init__(self, policy: Policy | None = None, scheduler: str = "equal share") -> None:
         self.guest, self.host = Watched("vgpu", 12, number=1), Watched("vgpu", 64, number=0)
@@ -44,14 +44,14 @@ class Cluster:
 
     @property
     def book(self) -> NodeBook:
-        """The guest's vGPU in its poll."""
+        """The guest's vGPU in the poll of the guest."""
         book = self.core.state.nodes.get(self.guest.ray.node)
         assert book is not None
         return book
 
     @property
     def vgpu(self) -> Device:
-        """The guest's vGPU as placement sees it."""
+        """The guest's vGPU, as placement sees it."""
         return next(each for each in self.book.node.devices if each.device == self.guest.gpus[0].device)
 
 
@@ -59,7 +59,7 @@ class Cluster:
     ("scheduler", "share"), [("equal share", 1 / 2), ("best effort", 1 / 2), ("fixed share", 1 / 4)]
 )
 def test_a_guest_has_the_share_that_its_host_gives_it(scheduler: str, share: float) -> None:
-    """Until its host is polled, its type decides the share, then the host's scheduler, and the status says why."""
+    """The share depends on the vGPU's type until the host is polled, and then on the host's scheduler."""
     cluster = Cluster(scheduler=scheduler)
     cluster.poll(cluster.guest)
     assert cluster.vgpu.share == 1 / 4
@@ -78,7 +78,7 @@ def test_the_policy_s_share_overrides_the_host_s() -> None:
 
 
 def test_the_host_knows_that_a_guest_has_no_licence() -> None:
-    """If the guest's driver does not report its licence, the host's report limits it; the guest's own report wins."""
+    """If a guest's driver does not report its licence, the host's report counts."""
     cluster = Cluster()
     cluster.host.nvml.devices[0].vgpus[0].licensed = False
     cluster.guest.nvml.faults = {"nvmlDeviceGetGridLicensableFeatures": 3}
@@ -91,7 +91,7 @@ def test_the_host_knows_that_a_guest_has_no_licence() -> None:
 
 @pytest.mark.parametrize(("scheduler", "busy"), [("equal share", 0.4), ("best effort", 0.4), ("fixed share", 0.2)])
 def test_others_use_refers_to_the_vgpu_s_own_share(scheduler: str, busy: float) -> None:
-    """A fifth of the whole engine is two fifths of a half; under a fixed share it is a fifth of its own."""
+    """A fifth of the whole engine is two fifths of a half; under a fixed share, it is a fifth of the share."""
     cluster = Cluster(scheduler=scheduler)
     cluster.guest.nvml.devices[0].decoder_percent = 20
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_others_use_refers_to_the_vgpu_s_own_share(scheduler: str, busy: float) 
 
 
 def test_hosts_say_how_many_more_vgpus_they_can_make() -> None:
-    """With two of four quarter vGPUs running, two more of that size fit, and none of another."""
+    """If two of four quarter vGPUs run, two more of that size fit, and none of another size."""
     cluster = Cluster()
     cluster.poll(cluster.guest)
     assert vgpu_rooms(cluster.core.state) is None
@@ -113,7 +113,7 @@ def test_hosts_say_how_many_more_vgpus_they_can_make() -> None:
 
 
 def test_use_beyond_the_share_counts_as_all_of_it() -> None:
-    """Under best effort a vGPU may use what its neighbours leave, which counts as no more than all of its share."""
+    """Under best effort, a vGPU may use what others leave; this counts as at most the whole share."""
     cluster = Cluster()
     cluster.poll()
     condition = cluster.book.conditions[cluster.guest.gpus[0].device]

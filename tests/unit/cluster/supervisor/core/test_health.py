@@ -1,4 +1,4 @@
-"""Polls decide: how placement sees a GPU before and after each event, from NVML to grants."""
+"""Polls decide how placement sees a GPU before and after each event, from NVML to grants."""
 
 from dataclasses import replace
 from typing import NoReturn
@@ -34,7 +34,7 @@ from ..watched_nodes import GIB, OURS, Watched, _at_work
 
 
 def test_others_decoding_takes_our_slots_until_it_ends(watched: Watched) -> None:
-    """A foreign load counts at the next poll; once it ends, the slots return at the second poll."""
+    """A load of another program counts at the next poll; once it ends, the slots return at the second poll."""
     before = watched.sessions()
     watched.nvml.device(watched.raw).decoder_percent = 80
     watched.poll()
@@ -49,7 +49,7 @@ def test_others_decoding_takes_our_slots_until_it_ends(watched: Watched) -> None
 
 
 def test_a_load_that_fluctuates_changes_nothing(watched: Watched) -> None:
-    """A tenth more or less is the same load for placement."""
+    """For placement, a tenth more or less is the same load."""
     device = watched.nvml.device(watched.raw)
     device.decoder_percent = 50
     watched.poll()
@@ -61,7 +61,7 @@ def test_a_load_that_fluctuates_changes_nothing(watched: Watched) -> None:
 
 
 def test_use_by_our_processes_is_not_others(watched: Watched) -> None:
-    """If the driver reports use by process, ours is subtracted, and the rest is others'."""
+    """If the driver reports use by process, ours is subtracted, and the rest counts as others'."""
     _at_work(watched)
     device = watched.nvml.device(watched.raw)
     device.decoder_percent = 90
@@ -79,7 +79,7 @@ def test_use_by_our_processes_is_not_others(watched: Watched) -> None:
 
 
 def test_our_use_is_estimated_if_the_driver_hides_processes(watched: Watched) -> None:
-    """What our speed explains, plus a quarter, is ours; a remainder in two polls is others'."""
+    """The use that our speed explains, plus a quarter, is ours; a remainder in two polls is others'."""
     worker = _at_work(watched)
     device = watched.nvml.device(watched.raw)
     device.processes = []
@@ -96,7 +96,7 @@ def test_our_use_is_estimated_if_the_driver_hides_processes(watched: Watched) ->
 
 
 def test_our_encoding_is_estimated_if_only_decoding_is_reported(watched: Watched) -> None:
-    """A missing sample is not a zero, or our own encoding would count as others'."""
+    """A missing sample is not a zero; otherwise our own encoding would count as others'."""
     before = OwnLoad(has_worker=True, is_working=True, parts={Engine.NVENC: 0.5})
     seen = watched.world.core.state.nodes.get(watched.ray.node).conditions[watched.gpus[0].device].seen  # type: ignore[union-attr]
     missing = Unavailable(Absence.NOT_FOUND, "no sample")
@@ -121,7 +121,7 @@ def test_one_missing_answer_keeps_the_load(watched: Watched) -> None:
 
 
 class Measuring:
-    """A job on the first GPU whose speed can teach a rate."""
+    """A job on the first GPU, whose measured speed can change a rate."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -132,7 +132,7 @@ class Measuring:
 
     @property
     def expected_fps(self) -> float:
-        """The GPU's speed as placement expects it, after everything is placed again."""
+        """The GPU's speed that placement expects, after everything is placed again."""
         for probed in (replace(self._watched.probed, devices=()), self._watched.probed):
             self._watched.world.feed(Probed(probed))
             self._watched.say(JobReport(self._demand))
@@ -140,12 +140,12 @@ class Measuring:
         return sum(lane.fps for lane in lanes if lane.device == self._watched.gpus[0].device)
 
     def measure(self, fps: float) -> None:
-        """Report that its worker runs at this many frames a second."""
+        """Report that the job's worker runs at this many frames a second."""
         self._watched.world.feed(Measured(self._station.worker, self._demand.job, 4, fps, on_device=True))
 
 
 def test_a_rate_measured_beside_others_teaches_nothing(watched: Watched) -> None:
-    """Slowness that others cause does not count as the device's own."""
+    """Slowness that other programs cause does not count as the device's own."""
     job = Measuring(watched)
     before_fps = job.expected_fps
     watched.nvml.device(watched.raw).decoder_percent = 100
@@ -170,7 +170,7 @@ def test_a_device_without_a_licence_teaches_nothing(watched: Watched) -> None:
 
 
 def test_encoder_sessions_of_others_count_against_the_cap() -> None:
-    """Sessions of other programs reduce how many a card takes from us."""
+    """Encoder sessions of other programs reduce how many sessions a card accepts from us."""
     watched = Watched("rtx-4090")
     watched.poll()
     device = watched.nvml.device(watched.raw)
@@ -194,7 +194,7 @@ def _encoder_sessions(watched: Watched) -> int:
 
 
 def test_a_refused_encoder_session_teaches_the_cap_of_the_machine() -> None:
-    """A GeForce's refusal caps the machine, others' sessions included; working sessions above it lift the cap."""
+    """A refusal of a GeForce caps the machine, including other programs; more working sessions lift the cap."""
     watched = Watched("rtx-4090")
     before = _encoder_sessions(watched)
     assert before > 3
@@ -231,7 +231,7 @@ def _reading(backend: FakeClusterBackend, clock: FakeClock) -> tuple[Heartbeats,
 
 
 class FailingHeartbeats(FakeClusterBackend):
-    """A cluster whose heartbeats raise ``error``."""
+    """A cluster in which reading a heartbeat raises ``error``."""
 
     error: Exception
 
@@ -242,7 +242,7 @@ class FailingHeartbeats(FakeClusterBackend):
 
 
 async def test_a_heartbeat_that_fails_by_a_defect_is_logged(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Dead workers are reported elsewhere; an answer that fails by a defect is logged with its worker."""
+    """A heartbeat that fails because of a defect is logged with its worker; dead workers are reported elsewhere."""
     backend = FailingHeartbeats(())
     heartbeats, said = _reading(backend, clock)
     for error in (ConnectionError("gone"), TypeError("wrong")):
@@ -266,14 +266,14 @@ async def test_a_heartbeat_that_fails_by_a_defect_is_logged(clock: FakeClock, ca
             ],
             [Encoding("a/gpu#0:1", 2), Encoding("a/gpu#0:1", 2, 2)],
         ),
-        # A successor learns everything from its first heartbeat of a worker.
+        # A successor learns everything from the first heartbeat of a worker.
         ([Heartbeat(500, (), encoding=2, refusals=4, refused_at=3)], [Encoding("a/gpu#0:1", 2, 3)]),
     ],
 )
 async def test_encoder_sessions_and_refusals_are_reported_once(
     heartbeats: list[Heartbeat], events: list[Encoding], clock: FakeClock
 ) -> None:
-    """A heartbeat repeats them, and only what has changed is an event."""
+    """Heartbeats repeat sessions and refusals, but only a change is an event."""
     backend = two_nodes()
     reading, said = _reading(backend, clock)
     for heartbeat in heartbeats:
@@ -290,7 +290,7 @@ SLACK = 1e-9
 
 @given(before=LEVELS, part=PARTS, polls_to_rise=st.sampled_from([1, 2]))
 def test_a_steady_load_is_followed(before: float, part: float, polls_to_rise: int) -> None:
-    """After two equal polls, the counted load differs from the real one by less than what is noticed."""
+    """After two equal polls, the counted load differs from the real load by less than a noticed difference."""
     level = Level(before)
     for _ in range(POLLS_TO_BELIEVE):
         level = next_level(level, part, polls_to_rise)
@@ -300,7 +300,7 @@ def test_a_steady_load_is_followed(before: float, part: float, polls_to_rise: in
 
 @given(before=LEVELS, dip=PARTS)
 def test_one_low_poll_changes_nothing(before: float, dip: float) -> None:
-    """A load that is missing in one poll only still counts."""
+    """A load that is missing in only one poll still counts."""
     level = next_level(Level(before), before, 1)
     once = next_level(level, min(dip, level.part), 1)
     assert once.part == level.part

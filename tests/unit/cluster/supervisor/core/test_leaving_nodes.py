@@ -1,4 +1,4 @@
-"""A node that is about to end: its clients know when, and its workers end before it."""
+"""A node that is about to end: its clients know when, and its workers end before the node."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ NOTICE_S = 30.0
 
 
 def _noticed() -> tuple[World, str]:
-    """Return a world whose node "a" ends in 30 s, and its busy worker."""
+    """Return a world whose node "a" ends in 30 s, with its busy worker."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, dict(held)))
@@ -23,7 +23,7 @@ def _noticed() -> tuple[World, str]:
 
 
 def test_clients_learn_when_their_workers_end() -> None:
-    """From the first look, nothing new goes there, and running work continues."""
+    """After the notice, nothing new goes to the node, and running work continues."""
     world, worker = _noticed()
     grants = world.say("one", wants("j", 100, {worker: 2}))
     assert grants.leaving == {worker: UTC_S + NOTICE_S}
@@ -36,7 +36,7 @@ def test_clients_learn_when_their_workers_end() -> None:
 
 
 def test_the_supervisor_s_own_node_is_left_on_notice() -> None:
-    """A supervisor leaves its node only if Ray drains it and another node stays; a user's order does not count."""
+    """A supervisor leaves its own node only if Ray drains it and another node stays; a user's order does not count."""
     world, _ = _noticed()
     nodes = world.core.state.nodes
     assert [nodes.is_left(each) for each in ("a", "b", "gone")] == [True, False, False]
@@ -57,7 +57,7 @@ def test_workers_are_ended_before_their_node() -> None:
 
 
 def test_a_withdrawn_notice_ends_nothing() -> None:
-    """A node that stays takes work again."""
+    """A node whose notice was withdrawn gets work again."""
     world, worker = _noticed()
     world.feed(NodesSeen((node("a"), node("b")), UTC_S + 1))
     for _ in range(40):

@@ -13,14 +13,14 @@ OLD, NEW = "18.1.0", "18.2.0"
 
 
 class Mixed(World):
-    """Nodes a and b with two cores each; ``has`` is each node's version of PyAV."""
+    """Nodes a and b with two cores each; ``has`` is the PyAV version of each node."""
 
     def __init__(self, **has: str) -> None:
         self.has = has
         super().__init__(*(node(name) for name in has))
 
     def carry_out(self, effect: Effect) -> None:
-        """Let a worker report its node's version."""
+        """Let a worker report the version of its node."""
         if isinstance(effect, Start):
             facts = WorkerFacts(7, effect.slots, pyav=self.has[effect.station.node])
             self._decide(Started(effect.worker, facts))
@@ -32,7 +32,7 @@ class Mixed(World):
         self.feed(*(Probed(replace(processor_of(name, name, 2), pyav=pyav)) for name, pyav in self.has.items()))
 
     def slots(self, pieces: int, pyav: str) -> dict[str, int]:
-        """Return how many slots a job with that version gets on each node, once workers have started."""
+        """Return how many slots a job with this version gets on each node, once workers have started."""
         demand = wants("j", pieces).demand
         report = JobReport(replace(demand, pyav=pyav))
         self.report("me", report)
@@ -43,7 +43,7 @@ class Mixed(World):
 
 
 def test_a_job_gets_workers_of_its_version() -> None:
-    """It gets all nodes with its own version."""
+    """A job gets all nodes with its own version."""
     world = Mixed(a=OLD, b=NEW)
     world.probe()
     assert world.slots(4, OLD) == {"a": 2}
@@ -57,7 +57,7 @@ def test_a_worker_reports_its_version_before_a_probe() -> None:
 
 
 def test_a_job_without_a_node_of_its_version_is_told() -> None:
-    """It waits, as for any other worker."""
+    """A job without a node of its version waits, as it would for any other worker."""
     world = Mixed(a=NEW, b=NEW)
     world.probe()
     world.report("me", JobReport(replace(wants("j", 4).demand, pyav=OLD)))

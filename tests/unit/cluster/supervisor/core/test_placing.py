@@ -18,7 +18,7 @@ def _world_of(jobs: int, pieces: int) -> World:
 
 
 def test_a_dead_worker_s_station_is_reserved_at_once() -> None:
-    """The decision on its death reserves it, however far off the next placement is; jobs keep their slots."""
+    """A dead worker's station is reserved at once, however far off the next placement is; jobs keep their slots."""
     world = _world_of(jobs=2, pieces=2)
     dead = next(iter(world.core.state.plans.targets))
     effects = world.core.decide(Died(world.core.state.stations[dead].worker, "it was killed"), world.now_s)
@@ -29,7 +29,7 @@ def test_a_dead_worker_s_station_is_reserved_at_once() -> None:
 
 
 def test_the_next_pass_comes_after_five_times_the_last_one_s_duration() -> None:
-    """Placing takes a fifth of a core at most; changes meanwhile wait for the next pass."""
+    """Placing takes at most a fifth of a core; changes meanwhile wait for the next pass."""
     world = _world_of(jobs=1, pieces=20)
     core, now_s = world.core, world.now_s
     placed_s = core.state.placed_s
@@ -41,7 +41,7 @@ def test_the_next_pass_comes_after_five_times_the_last_one_s_duration() -> None:
 
 
 def test_a_tick_without_a_change_places_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither does a report that repeats the last one, or reports started work."""
+    """A tick without a change places nothing, and neither does a report without a changed demand."""
     world = _world_of(jobs=2, pieces=4)
     monkeypatch.setattr(Planner, "place", lambda *_, **__: pytest.fail("it placed"))
     world.wait(2)
@@ -51,7 +51,7 @@ def test_a_tick_without_a_change_places_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_effects_have_the_number_of_the_event_that_caused_them() -> None:
-    """Events are counted from 1; a tick's orders have the tick's number."""
+    """Events are counted from 1; the orders of a tick have the number of the tick."""
     world = World()
     joined = world.core.decide(NodesSeen((node("a"),)), world.now_s)
     number = world.core.state.event

@@ -1,4 +1,4 @@
-"""A supervisor may die at any moment: within a tick its successor knows what an undisturbed one would."""
+"""A supervisor may die at any moment; within a tick, its successor knows what an undisturbed one would know."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ class Kept(World):
         self.gpus = {f"g/gpu#{number}": uuid for number, uuid in enumerate(GPUS)}
 
     def carry_out(self, effect: Effect) -> None:
-        """Store what is to be kept, and answer probes."""
+        """Store what must be kept, and answer probes."""
         match effect:
             case KeepQuarantines():
                 self.records = pack_kept(effect, UTC_S)[1]
@@ -95,7 +95,7 @@ class Kept(World):
         self.feed(NodesSeen(nodes, UTC_S + self.now_s))
 
     def hear(self, said: Encoding) -> None:
-        """Report a worker's encoder sessions and last refusal."""
+        """Report the encoder sessions and the last refusal of a worker."""
         before = self.encoding.get(said.worker, Encoding(said.worker, 0))
         last = said.refused_at if said.refused_at is not None else before.refused_at
         self.encoding[said.worker] = replace(said, refused_at=last)
@@ -106,14 +106,14 @@ class Kept(World):
         self.feed(said)
 
     def caps(self) -> dict[str, int | None]:
-        """Return the caps on encoder sessions, learnt from refusals."""
+        """Return the caps on encoder sessions that were learnt from refusals."""
         return {device: cap.refused_at for device, cap in self.core.state.caps.items()}
 
     def refusing(self) -> set[str]:
-        """Return the devices whose live workers' last refusals still hold.
+        """Return the devices on which the last refusals of live workers still hold.
 
-        A worker reports its last refusal even if it has had more sessions open since. Unless they are open now, a
-        successor cannot know that.
+        A worker reports its last refusal even if more sessions were open since. A successor can know that only if they
+        are open now.
         """
         state = self.core.state
         said = {
@@ -124,7 +124,7 @@ class Kept(World):
         return {book.device for book in state.stations.values() if book.worker in said and state.is_live(book.worker)}
 
     def knowledge(self) -> dict[str, Any]:
-        """Return what a supervisor must know: nodes, devices, workers, clients and what they hold."""
+        """Return what a supervisor must know: nodes, devices, workers, clients and their slots."""
         state = self.core.state
         return {
             "nodes": {book.ray.node: (book.ray, book.state, book.order) for book in state.nodes},
@@ -146,13 +146,13 @@ class Kept(World):
 
 
 def _found(book: StationBook) -> FoundWorker:
-    """Return an adopted worker, which knows its reserved cores."""
+    """Return an adopted worker, which knows how many cores are reserved for it."""
     assert book.facts is not None
     return FoundWorker(book.worker, replace(book.facts, cores=book.reserved_cores), bool(book.reserved_cores))
 
 
 class Rebuilt(RuleBasedStateMachine):
-    """Events in any order; at any moment a successor is compared with its supervisor."""
+    """Events in any order; at any moment, a successor is compared with the supervisor before."""
 
     @initialize()
     def begin(self) -> None:
@@ -180,7 +180,7 @@ class Rebuilt(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def worker_dies(self, data: st.DataObject) -> None:
-        """A worker dies after a while of work."""
+        """A worker dies after it has worked for a while."""
         ready = [book for book in self.world.core.state.stations.values() if book.state is StationState.READY]
         if ready:
             self.world.now_s += 11
@@ -215,7 +215,8 @@ class Rebuilt(RuleBasedStateMachine):
     def gpu_encodes(self, number: int, sessions: int, *, refused: bool) -> None:
         """A worker has encoder sessions open, and its driver may refuse one more.
 
-        A refusal with none open teaches nothing, and would hide an earlier one: a successor learns from the next.
+        A refusal with no open session would teach nothing, and hide an earlier refusal; a successor learns from the
+        next one.
         """
         book = self.world.core.state.stations[f"g/gpu#{number}"]
         if book.state is StationState.READY:
@@ -223,19 +224,19 @@ class Rebuilt(RuleBasedStateMachine):
 
     @rule(notice_s=st.sampled_from([None, 20.0, 500.0]))
     def node_is_to_leave(self, notice_s: float | None) -> None:
-        """Ray drains a node, with a notice or without."""
+        """Ray drains a node, with or without a notice."""
         leaves = None if notice_s is None else UTC_S + self.world.now_s + notice_s
         self.alive["b"] = replace(self.alive["b"], draining=True, leaves_utc_s=leaves)
         self.world.see(*self.alive.values())
 
     @rule(seconds=st.sampled_from([0.25, 5.0, 40.0]))
     def time_passes(self, seconds: float) -> None:
-        """Time passes; clients keep reporting."""
+        """Time passes, while clients keep reporting."""
         _pass(self.world, seconds)
 
     @rule()
     def supervisor_dies(self) -> None:
-        """One tick later, the successor knows what its predecessor would, and takes over."""
+        """One tick later, the successor knows what its predecessor would know, and takes over."""
         successor = self.world.successor()
         successor.wait(0.25)
         self.world.wait(0.25)
@@ -244,7 +245,7 @@ class Rebuilt(RuleBasedStateMachine):
 
     @rule()
     def supervisor_dies_and_work_goes_on(self) -> None:
-        """After the clients' grace period, jobs may use as much under the successor as without the death."""
+        """After the clients' grace period, jobs may use as many slots under the successor as without the death."""
         successor = self.world.successor()
         for world in (self.world, successor):
             _pass(world, SETTINGS.recovery_s + 1)
@@ -274,7 +275,7 @@ test_a_successor_knows_the_same_within_a_tick = pytest.mark.filterwarnings("defa
 
 
 def test_work_of_clients_that_died_meanwhile_is_dropped() -> None:
-    """A driver that ended while no supervisor ran cannot say so: its work is stopped once it stays silent."""
+    """A driver that ended while no supervisor ran cannot say so; its work is stopped once the driver stays silent."""
     world = Kept()
     world.feed(NodesSeen((node("a"),)))
     (worker,) = world.say("one", wants("j", 100)).slots["j"]

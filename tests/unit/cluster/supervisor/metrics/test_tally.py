@@ -1,4 +1,4 @@
-"""Metrics: every series of the table, and what happens to workers, jobs and devices, each counted once."""
+"""Metrics: every series in the table, and what happens to workers, jobs and devices, each counted once."""
 
 import math
 from collections import Counter, defaultdict
@@ -26,26 +26,26 @@ from ..watched_nodes import Watched
 
 
 class Monitor:
-    """A monitor: gauges' last values, counters' sums, histograms' observations."""
+    """A monitor with the last values of gauges, the sums of counters and the observations of histograms."""
 
     def __init__(self) -> None:
         self.told: dict[str, dict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def take(self, samples: tuple[MetricSample, ...]) -> None:
-        """Take samples whose labels are in the table."""
+        """Record samples whose labels are in the table."""
         for sample in samples:
             assert set(sample.tags) == set(sample.metric.labels)
             assert sample.value > 0 or sample.metric.kind is not MetricKind.COUNTER
             self.told[sample.metric.name][sample.labels].append(sample.value)
 
     def of(self, metric: Metric, *labels: str) -> float:
-        """Return a series' value, 0 if it got no sample."""
+        """Return the value of a series; 0 if it has no sample."""
         told = self.told[metric.name][labels]
         return sum(told) if metric.kind is MetricKind.COUNTER else (told or [0])[-1]
 
 
 class Metered(Monitor):
-    """The monitor of a supervisor that has a node of two cores."""
+    """The monitor of a supervisor that has a node with two cores."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Metered(Monitor):
         return worker
 
     async def beat(self, worker: str, heartbeat: Heartbeat) -> None:
-        """Let a worker's next heartbeats be this one."""
+        """Make this the worker's heartbeat from now on."""
         self.backend.heartbeats[worker] = heartbeat
         await self.clock.advance(2.5)
 
@@ -77,7 +77,7 @@ async def metered(make_runner: MakeRunner, clock: FakeClock) -> Metered:
 
 
 async def test_a_look_tells_every_gauge(metered: Metered) -> None:
-    """Each series of each gauge has a value, 0 too: none keeps what was true an hour ago."""
+    """Each series of each gauge gets a value at each look, even if it is 0, so no old value remains."""
     await metered.clock.advance(TICK_S)
     for metric in METRICS:
         if metric.kind is MetricKind.GAUGE:
@@ -87,7 +87,7 @@ async def test_a_look_tells_every_gauge(metered: Metered) -> None:
 
 
 async def test_work_is_told(metered: Metered) -> None:
-    """Jobs, what is left of them, slots in use, starts, and time in use."""
+    """The metrics have jobs and their remaining work, slots in use, starts, and time in use."""
     worker = await metered.at_work()
     assert metered.of(table.WORKERS, "cpu", "ready") == 1
     assert (metered.of(table.SLOTS, "cpu"), metered.of(table.SLOTS_IN_USE, "cpu")) == (2, 2)
@@ -105,7 +105,7 @@ async def test_work_is_told(metered: Metered) -> None:
 
 
 async def test_frames_are_told_by_codec(metered: Metered) -> None:
-    """Frames count for the codec of the job that had the worker, also when it has just gone."""
+    """Frames count for the codec of the job that had the worker, even if the job has just ended."""
     worker = await metered.at_work()
     await metered.beat(worker, Heartbeat(50, (("j", "segment 1"),)))
     assert metered.of(table.FRAMES, "cpu", "h264", "software") == 50
@@ -116,7 +116,7 @@ async def test_frames_are_told_by_codec(metered: Metered) -> None:
 
 
 async def test_ended_work_is_told_by_its_ending(metered: Metered) -> None:
-    """Work counts once, by how it ended, from a worker's start on."""
+    """Each piece of work counts once, by how it ended, from the start of its worker on."""
     await metered.runner.renew(report(1, 10))
     await all_quiet()
     (worker,) = (await metered.runner.renew(report(2, 10))).slots["j"]
@@ -128,7 +128,7 @@ async def test_ended_work_is_told_by_its_ending(metered: Metered) -> None:
 
 
 async def test_a_death_is_told_with_the_work_it_cost(metered: Metered) -> None:
-    """A dead worker counts once, with the pieces of work that run again."""
+    """A dead worker counts once, with the pieces of work that must run again."""
     worker = await metered.at_work()
     metered.backend.kill(worker, "signal 9")
     await metered.clock.advance(LOOK_S)
@@ -137,7 +137,7 @@ async def test_a_death_is_told_with_the_work_it_cost(metered: Metered) -> None:
 
 
 async def test_hung_work_is_told_once(metered: Metered) -> None:
-    """A worker that a driver writes off counts as hung, and its end then adds nothing."""
+    """A worker that a driver writes off counts as hung; its end is not counted again."""
     worker = await metered.at_work()
     for sequence in (4, 5):
         said = replace(report(sequence, 10, {worker: 2}), written_off={worker: "no progress for 60 s"})
@@ -148,7 +148,7 @@ async def test_hung_work_is_told_once(metered: Metered) -> None:
 
 
 async def test_a_node_that_leaves_is_told(metered: Metered) -> None:
-    """Workers that go with a node that Ray drains count for the node, and a job without a slot waits then."""
+    """Workers that end with a node that Ray drains count for the node; a job without a slot then waits."""
     await metered.at_work()
     metered.backend.join(RayNode(node="a", name="host-a", cores=2, free_cores=0, draining=True))
     await metered.clock.advance(LOOK_S + TICK_S)
@@ -163,7 +163,7 @@ async def test_a_node_that_leaves_is_told(metered: Metered) -> None:
 
 
 async def test_each_fault_is_told_once(metered: Metered) -> None:
-    """Reports repeat faults, and each counts once, by its kind."""
+    """Reports repeat faults, but each fault counts once, by its kind."""
     worker = await metered.at_work()
     faults = (
         DeviceFault(1, worker, "a.mp4", is_wrong=False, reason="r"),
@@ -179,7 +179,7 @@ async def test_each_fault_is_told_once(metered: Metered) -> None:
 async def test_a_defect_ends_the_metering_alone(
     make_runner: MakeRunner, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If samples cannot be taken, the supervisor continues, with one line in its log."""
+    """If samples cannot be recorded, the supervisor continues, and its log has one line about this."""
 
     def refuse(_samples: tuple[MetricSample, ...]) -> None:
         raise RuntimeError("no agent")
@@ -191,7 +191,7 @@ async def test_a_defect_ends_the_metering_alone(
 
 
 async def test_an_adopted_workers_past_is_not_told_again(metered: Metered, make_runner: MakeRunner) -> None:
-    """What an earlier supervisor counted of a worker, its successor does not."""
+    """Work of an adopted worker that an earlier supervisor counted is not counted again."""
     worker = await metered.at_work()
     metered.backend.heartbeats[worker] = Heartbeat(500, (), ended={Ending.DONE: 9})
     later = Monitor()
@@ -203,7 +203,7 @@ async def test_an_adopted_workers_past_is_not_told_again(metered: Metered, make_
 
 
 def test_a_sick_gpu_is_told(watched: Watched) -> None:
-    """Devices count by state, a new quarantine by its cause, and one that an earlier supervisor counted not again."""
+    """Devices count by state, and a new quarantine by its cause, unless an earlier supervisor counted it."""
     state = watched.world.core.state
     tally, monitor, restarted = MetricTally(state, watched.world.now_s), Monitor(), Monitor()
     monitor.take(tuple(tally.look({}, watched.world.now_s)))
@@ -222,7 +222,7 @@ def test_a_sick_gpu_is_told(watched: Watched) -> None:
 
 
 def test_a_label_that_the_table_does_not_list_is_refused() -> None:
-    """A job, file, node or device cannot become a label's value."""
+    """The name of a job, file, node or device cannot become the value of a label."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
         assert MetricSample(table.NODES, 1, ("film.mkv",)).tags
 
@@ -236,13 +236,13 @@ def labelled(name: str, labels: dict[str, str]) -> RayNode:
 
 
 def costs(world: World, seconds: float) -> dict[str, float]:
-    """Return the cost that a look reports, this long after the previous one."""
+    """Return the cost that a look reports, this long after the previous look."""
     tally = MetricTally(world.core.state, 0.0)
     return {each.labels[0]: each.value for each in tally.look({}, seconds) if each.metric is table.COST}
 
 
 def world_of(autoscale: AutoscaleConfig | None) -> World:
-    """Return two cheap nodes, an expensive one and one of no group; a job uses the first."""
+    """Return two cheap nodes, an expensive node and a node of no group; a job uses the first node."""
     cheap = {"group": "cheap"}
     nodes = (
         labelled("a", {**cheap, "zone": "z"}),
@@ -259,7 +259,7 @@ def world_of(autoscale: AutoscaleConfig | None) -> World:
 
 
 def test_nodes_cost_their_groups_price() -> None:
-    """A whole node costs money while it exists: busy if work runs on it, else idle; a node of no group is free."""
+    """A node costs money while it exists, as busy if work runs on it, otherwise as idle; a node of no group is free."""
     world = world_of(config(CHEAP, DEAR))
     assert costs(world, 10 * GAUGES_S) == {
         "busy": pytest.approx(0.36 / 3600 * 10 * GAUGES_S),
@@ -268,7 +268,7 @@ def test_nodes_cost_their_groups_price() -> None:
 
 
 def test_without_prices_no_cost_is_reported() -> None:
-    """Neither without groups nor with free ones."""
+    """If there are no groups, or only free ones, no cost is reported."""
     assert costs(world_of(None), GAUGES_S) == {}
     assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}
 

@@ -18,7 +18,7 @@ SETTINGS = SupervisorSettings(idle_release_s=5, client_expiry_s=10)
 
 
 class Refusing(FakeClusterBackend):
-    """Workers that know a newer supervisor once ``heard``."""
+    """Workers that know a newer supervisor once ``heard`` is set."""
 
     heard = False
 
@@ -31,7 +31,7 @@ class Refusing(FakeClusterBackend):
 
 @pytest.fixture
 def backend() -> Refusing:
-    """A node of two cores; its newest supervisor has term 1."""
+    """A node with two cores, whose newest supervisor has term 1."""
     made = Refusing((RayNode(node="a", name="host-a", cores=2, free_cores=2),))
     made.term = 1
     return made
@@ -50,7 +50,7 @@ async def runner(backend: Refusing, make_runner: MakeRunner) -> AsyncIterator[Su
 async def test_a_leading_supervisor_releases_what_dead_clients_used(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """Without a successor, a worker of silent clients is ended."""
+    """If there is no successor, the supervisor ends a worker of silent clients."""
     await clock.advance(20)
     assert (backend.workers, runner.leading.over) == ({}, "")
 
@@ -58,7 +58,7 @@ async def test_a_leading_supervisor_releases_what_dead_clients_used(
 async def test_a_replaced_supervisor_ends_no_worker(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """Its clients are silent because they report to its successor, so it must not end their workers."""
+    """A replaced supervisor must not end the workers of silent clients, which report to its successor."""
     workers, starts = backend.workers, backend.starts
     backend.term = 2
     await clock.advance(20)
@@ -70,7 +70,7 @@ async def test_a_replaced_supervisor_ends_no_worker(
 
 
 async def test_a_replaced_supervisor_grants_nothing(runner: SupervisorRunner, backend: Refusing) -> None:
-    """Slots that its successor grants are not granted twice."""
+    """A replaced supervisor does not grant slots that its successor grants."""
     assert (await runner.renew(report(2, 50))).slots["j"]
     backend.term = 2
     await runner.leading.look()
@@ -91,7 +91,7 @@ async def test_a_worker_that_obeys_a_successor_is_proof_enough(
 async def test_a_supervisor_that_cannot_look_delays_its_orders(
     runner: SupervisorRunner, backend: Refusing, clock: FakeClock
 ) -> None:
-    """While it is unknown whether it was replaced, nothing is ended; afterwards everything is."""
+    """While it is unknown whether the supervisor was replaced, nothing is ended; afterwards, everything is."""
     backend.term = ConnectionError("no route to the control service")
     await clock.advance(20)
     assert len(backend.workers) == 1

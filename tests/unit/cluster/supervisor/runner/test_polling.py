@@ -1,4 +1,4 @@
-"""Polls on a clock: how often they happen, and what an unresponsive node or a changing machine does to them."""
+"""Polls on a clock: how often they happen, and how an unresponsive node or a changing machine affects them."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from .test_runner import MakeRunner, two_nodes
 
 
 def _backend(nvml: FakeNvml) -> FakeClusterBackend:
-    """Return a cluster of one node with a simulated machine's GPUs."""
+    """Return a cluster of one node with the GPUs of a simulated machine."""
     probed = node_of_report(simulated_report(nvml.node, "test"), node="g")
     gpus = tuple(device for device in probed.devices if device.kind is not DeviceKind.CPU)
     backend = FakeClusterBackend(
@@ -60,7 +60,7 @@ async def test_a_machine_s_changes_show_in_the_next_poll(make_runner: MakeRunner
 
 
 async def test_a_node_without_gpus_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """No poll is sent where nothing could answer."""
+    """A node without GPUs is not polled."""
     backend = two_nodes()
     await make_runner(backend)
     await clock.advance(60)
@@ -68,7 +68,7 @@ async def test_a_node_without_gpus_is_not_polled(make_runner: MakeRunner, clock:
 
 
 async def test_a_draining_node_is_not_polled(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A watched GPU cannot be reset, so polling stops until the node is open again."""
+    """A GPU cannot be reset while it is watched, so polling stops until the node is open again."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     runner = await make_runner(backend)
     runner.ask(Order.DRAIN, "g")
@@ -81,7 +81,7 @@ async def test_a_draining_node_is_not_polled(make_runner: MakeRunner, clock: Fak
 
 
 async def test_an_unresponsive_node_is_polled_less_and_less(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A driver that hangs is not polled every 10 s for ever, and one that recovers is polled as before."""
+    """A driver that hangs is polled less and less often, and a driver that recovers is polled as before."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     well = backend.healths["g"]
 
@@ -103,7 +103,7 @@ async def test_an_unresponsive_node_is_polled_less_and_less(make_runner: MakeRun
 
 
 async def test_only_one_poll_of_a_node_runs_at_a_time(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """While a poll has not ended, even past its limit, no other poll of the node starts."""
+    """While a poll of a node has not ended, even past its limit, no other poll of the node starts."""
     backend = _backend(FakeNvml(load_fleet("l4-x4").nodes[0]))
     asked: list[str] = []
 

@@ -22,7 +22,7 @@ from .test_runner import MakeRunner, report, settled, two_nodes
 
 
 class Recorder(Core):
-    """A core whose decisions are recorded, as by its runner."""
+    """A core whose decisions are recorded, as a runner would."""
 
     def __init__(self, folder: Path, kept: int) -> None:
         super().__init__(SETTINGS, Policy(), 1, 100.0)
@@ -32,20 +32,20 @@ class Recorder(Core):
         return super().__getstate__() | {"recording": None}
 
     def decide(self, event: SupervisorEvent, now_s: float) -> list[Effect]:
-        """Decide, and record it."""
+        """Decide an event, and record the decision."""
         effects = super().decide(event, now_s)
         if self.recording is not None:
             self.recording.note(Decided(now_s, event, tuple(effects)))
         return effects
 
     def packed(self) -> bytes:
-        """Return what was recorded."""
+        """Return the recorded events."""
         assert self.recording is not None
         return self.recording.packed()
 
 
 class Answered(World):
-    """A world that keeps clients' answers: asking its core for them would change its state."""
+    """A world that keeps the answers to clients, since asking its core would change its state."""
 
     def told(self, client: str) -> Grants:
         """Return the last answer to a client."""
@@ -84,7 +84,7 @@ def _happen(world: World, what: str, number: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(STORY, st.sampled_from([3, 1000]))
 def test_any_history_is_decided_again(story: list[tuple[str, int]], kept: int) -> None:
-    """From its start or from a later copy of the core; at most twice the requested number of events is kept."""
+    """A replay begins at the start or at a later copy of the core, and has at most twice the requested events."""
     with TemporaryDirectory() as folder:
         world, recorder = _world(Path(folder), kept)
         for what, number in story:
@@ -96,7 +96,7 @@ def test_any_history_is_decided_again(story: list[tuple[str, int]], kept: int) -
 
 
 def test_a_killed_process_leaves_its_decisions(tmp_path: Path) -> None:
-    """Its files have every decision, except perhaps a partly written last one."""
+    """The files of a killed process have every decision, except perhaps a partly written last one."""
     world, _ = _world(tmp_path)
     world.say("one", wants("j", 4))
     (path,) = tmp_path.iterdir()
@@ -107,7 +107,7 @@ def test_a_killed_process_leaves_its_decisions(tmp_path: Path) -> None:
 
 
 def test_a_different_decision_is_found(tmp_path: Path) -> None:
-    """Missing effects and a different state are both reported."""
+    """Both missing effects and a different state are reported."""
     core = Core(SETTINGS, Policy(), 1, 100.0)
     recording = Recording(core, tmp_path)
     joins = NodesSeen((node("a", 4),))
@@ -120,7 +120,7 @@ def test_a_different_decision_is_found(tmp_path: Path) -> None:
 
 
 def test_a_defect_is_recorded_too(tmp_path: Path) -> None:
-    """It loses only its decision, and happens again in a replay."""
+    """A defect loses only its own decision, and happens again in a replay."""
     core = Core(SETTINGS, Policy(), 1, 100.0)
     recording = Recording(core, tmp_path)
     decided = decide(core, SupervisorEvent(), 100.0)
@@ -132,7 +132,7 @@ def test_a_defect_is_recorded_too(tmp_path: Path) -> None:
 async def test_a_runner_records_only_if_a_folder_is_set(
     make_runner: MakeRunner, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a folder in the environment it records there; else nowhere."""
+    """A runner records into the folder in the environment; without a folder, it does not record."""
     for folder in ("", str(tmp_path / "events")):
         monkeypatch.setenv(EVENTS, folder)
         runner = await make_runner(two_nodes())

@@ -38,7 +38,7 @@ HEAD = RayNode(node="head", name="head", cores=0, free_cores=0)
 
 
 class Driver:
-    """A program with one job whose segments take a second each, the last one longer."""
+    """A program with one job, whose segments take a second each, except for the longer last one."""
 
     def __init__(self, runner: SupervisorRunner, pieces: int) -> None:
         self._runner = runner
@@ -107,7 +107,7 @@ class SlowCluster(FakeClusterBackend):
         self.may_resize = asyncio.Event()
 
     async def resize(self, order: Resize) -> None:
-        """Wait, then carry it out."""
+        """Wait, then carry out the order."""
         await self.may_resize.wait()
         await super().resize(order)
 
@@ -125,7 +125,7 @@ def resizing(backend: SlowCluster, heard: list[SupervisorEvent]) -> Resizing:
 
 
 async def test_only_the_newest_waiting_order_is_carried_out(backend: SlowCluster) -> None:
-    """Orders run one after the other: none overtakes another, and outdated ones are skipped."""
+    """Orders run one after the other: none overtakes another, and outdated orders are skipped."""
     heard: list[SupervisorEvent] = []
     orders = resizing(backend, heard)
     busy = asyncio.create_task(orders.resize(want(1)))
@@ -139,7 +139,7 @@ async def test_only_the_newest_waiting_order_is_carried_out(backend: SlowCluster
 
 
 async def test_the_reason_for_missing_nodes_is_reported(backend: SlowCluster) -> None:
-    """In one line, as the cluster gives it."""
+    """The reason for missing nodes is reported in one line, as the cluster gives it."""
     heard: list[SupervisorEvent] = []
     backend.may_resize.set()
     await resizing(backend, heard).resize(want(MOST + 1))
@@ -149,7 +149,7 @@ async def test_the_reason_for_missing_nodes_is_reported(backend: SlowCluster) ->
 
 
 async def test_a_deposed_supervisor_orders_nothing(backend: SlowCluster) -> None:
-    """A newer supervisor's orders stay in force."""
+    """The orders of a newer supervisor stay in force."""
     heard: list[SupervisorEvent] = []
     backend.may_resize.set()
     backend.term = 1
@@ -158,7 +158,7 @@ async def test_a_deposed_supervisor_orders_nothing(backend: SlowCluster) -> None
 
 
 async def test_the_request_for_nodes_is_withdrawn_at_the_end(backend: SlowCluster) -> None:
-    """It would stay in force for ever; if the cluster cannot be reached, that is only logged."""
+    """At the end, the request for nodes is withdrawn, since it would stay in force for ever."""
     backend.may_resize.set()
     orders = resizing(backend, [])
     await orders.withdraw()

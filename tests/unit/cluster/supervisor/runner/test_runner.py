@@ -1,4 +1,4 @@
-"""The supervisor's runner on an in-memory cluster: decisions are carried out, and results are fed back."""
+"""The supervisor's runner on a cluster in memory: decisions are carried out, and results are fed back."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ SETTINGS = SupervisorSettings(idle_release_s=30)
 
 
 class MakeRunner(Protocol):
-    """Creates and opens the next supervisor of a cluster, with options of a ``SupervisorRunner``."""
+    """Creates and opens the next supervisor of a cluster, with options of ``SupervisorRunner``."""
 
     async def __call__(
         self, backend: FakeClusterBackend, settings: SupervisorSettings = SETTINGS, **options: Any
@@ -94,7 +94,7 @@ async def at_work(make_runner: MakeRunner) -> tuple[FakeClusterBackend, Supervis
 
 
 async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A job's cores are reserved with its workers, and are free again half a minute after it has gone."""
+    """A job's cores are reserved with its workers, and are free again half a minute after the job has gone."""
     backend, runner, held = await at_work(make_runner)
     assert sum(held.values()) == 4
     assert (backend.reserved_cores, len(backend.workers)) == (4, 2)
@@ -104,7 +104,7 @@ async def test_a_lease_reserves_starts_and_gives_back(make_runner: MakeRunner, c
 
 
 async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A supervisor that runs for months keeps nothing of killed programs."""
+    """A supervisor that runs for months keeps nothing about killed programs."""
     runner = await make_runner(two_nodes())
     await runner.renew(report(1, 50))
     waiting = asyncio.create_task(runner.renew(report(2, 50), 1))
@@ -116,7 +116,7 @@ async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock:
 
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
-    """A client that waits for news learns of a death when it happens, not when its patience ends."""
+    """A client that waits for news learns of a death when it happens, not when the time of its call ends."""
     backend, runner, held = await at_work(make_runner)
     waiting = asyncio.create_task(runner.renew(report(2, 50, held), 60))
     await all_quiet()
@@ -128,7 +128,7 @@ async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
 
 
 async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """After a supervisor's death its workers are adopted, its orders hold, and reservations without a worker go."""
+    """After a supervisor's death, its workers are adopted, its orders hold, and unused reservations are released."""
     backend, first, held = await at_work(make_runner)
     assert first.ask(Order.CORDON, "host-b")
     await all_quiet()
@@ -143,7 +143,7 @@ async def test_the_next_supervisor_takes_over(make_runner: MakeRunner, clock: Fa
 
 
 async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """It begins with the events and the speeds of the one before, but for the last seconds, and says that it begins."""
+    """A successor begins with the events and speeds of the one before, except the last seconds, and logs its start."""
     backend, first, held = await at_work(make_runner)
     worker = min(held)
     for frames in (0, 50, 100, 150):
@@ -164,7 +164,7 @@ async def test_the_next_supervisor_knows_what_was_before(make_runner: MakeRunner
 async def test_the_next_supervisor_names_the_node_that_died_with_the_last_one(
     make_runner: MakeRunner, clock: FakeClock
 ) -> None:
-    """Ray restarts a supervisor on another node once it has dropped the dead one; a node that stays is not named."""
+    """Ray restarts a supervisor only once it has dropped the dead node, so the successor names that node."""
     backend, *_ = await at_work(make_runner)
     await clock.advance(EVERY_S + HEARTBEAT_S)
     backend.lose("a")
@@ -173,7 +173,7 @@ async def test_the_next_supervisor_names_the_node_that_died_with_the_last_one(
 
 
 async def test_a_failing_store_loses_only_the_past(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """While Ray's control service is down, the supervisor continues, and does not log that every few seconds."""
+    """While Ray's control service is down, the supervisor continues, and does not log this every few seconds."""
     backend = two_nodes()
     backend.keep_error = ConnectionError("the control service restarts")
     runner = await make_runner(backend)
@@ -200,7 +200,7 @@ async def test_a_worker_that_does_not_answer_is_dead(make_runner: MakeRunner) ->
 
 @pytest.mark.parametrize("is_death_seen", [True, False])
 async def test_the_world_may_end(make_runner: MakeRunner, clock: FakeClock, *, is_death_seen: bool) -> None:
-    """When Ray itself is gone, all callers are told so, also while no worker has died yet."""
+    """When Ray itself is gone, all callers are told so, even if no worker has died yet."""
     backend, runner, held = await at_work(make_runner)
     backend.ended = "Ray itself ended"
     if is_death_seen:
@@ -215,7 +215,7 @@ async def test_the_world_may_end(make_runner: MakeRunner, clock: FakeClock, *, i
 
 
 async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """What heartbeats tell of a station's work is kept with its age; when the worker dies its work is lost."""
+    """The history has what heartbeats report about a station's work, with its age; lost work is marked."""
     backend, runner, held = await at_work(make_runner)
     worker = min(held)
     station = worker.rpartition(":")[0]
@@ -235,7 +235,7 @@ async def test_history_tells_what_workers_did(make_runner: MakeRunner, clock: Fa
 
 
 async def test_status_shows_who_uses_what(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """Workers with their leases and speed, and jobs with their share; no line is too wide."""
+    """The status has workers with their leases and speed, and jobs with their share; no line is too wide."""
     backend, runner, held = await at_work(make_runner)
     worker = min(held)
     running = (("j", "segment 1"), ("j", "segment 2"))
@@ -252,7 +252,7 @@ async def test_status_shows_who_uses_what(make_runner: MakeRunner, clock: FakeCl
 
 
 async def test_a_job_that_may_use_nvenc_waits_for_the_first_probe(make_runner: MakeRunner, clock: FakeClock) -> None:
-    """A preview that depends on unprobed GPUs waits for their probe, or says that it still runs."""
+    """A preview that depends on unprobed GPUs waits for their probe, or says that the probe still runs."""
     backend = FakeClusterBackend((RayNode(node="a", name="host-a", cores=2, free_cores=2, gpus=1),))
     backend.may_probe.clear()
     runner = await make_runner(backend)

@@ -55,7 +55,7 @@ def test_the_work_of_a_gone_client_is_cancelled() -> None:
 
 
 def test_a_station_that_keeps_dying_is_quarantined_and_probed() -> None:
-    """After five quick deaths in a row, nothing starts there until the node has passed another probe."""
+    """After five quick deaths in a row, nothing starts on a station until the node has passed another probe."""
     world = World(node("a"))
     world.say("one", wants("j", 100))
     for _ in range(DEATHS_IN_A_ROW_MAX):
@@ -134,7 +134,7 @@ class Deaths(RuleBasedStateMachine):
         client=st.sampled_from("xyz"), pieces=st.integers(0, 30), takes=st.integers(0, 30), priority=st.integers(0, 1)
     )
     def client_reports(self, client: str, pieces: int, takes: int, priority: int) -> None:
-        """A client reports, and uses some of its promised slots, never more."""
+        """A client reports, and uses some of its promised slots, but never more."""
         held: dict[str, int] = {}
         before = self.granted.get(client)
         for worker, slots in ({} if before is None else before.slots.get("j", {})).items():
@@ -162,7 +162,7 @@ class Deaths(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.25, 1.0, 5.0]))
     def time_passes(self, seconds: float) -> None:
-        """Time passes; live clients keep reporting."""
+        """Time passes, while live clients keep reporting."""
         self.world.wait(seconds)
         for client in list(self.granted):
             if self.world.core.state.clients.get(client) is None:
@@ -189,7 +189,7 @@ class Deaths(RuleBasedStateMachine):
 
     @invariant()
     def promises_never_exceed_a_worker(self) -> None:
-        """The slots that clients hold or may take on a worker never exceed its slots."""
+        """The slots on a worker that clients use or may use never exceed the worker's slots."""
         state = self.world.core.state
         for book in state.stations.values():
             if book.state is StationState.READY:
@@ -219,7 +219,7 @@ class Deaths(RuleBasedStateMachine):
             assert book.state is not DeviceState.DRAINING or self.used[book.ray.node] <= before[book.ray.node]
 
     def teardown(self) -> None:
-        """Jobs are where a new placement would put them; when everybody has left, everything is released."""
+        """Jobs are where a new placement would put them; when all clients have left, everything is released."""
         self.world.wait(SETTINGS.recovery_s + 1)
         self.world.feed(NodesSeen(tuple(replace(each, memory_bytes=1 << 40) for each in self.alive.values())))
         state = self.world.core.state

@@ -34,7 +34,7 @@ def world_of_two_gpus() -> World:
 
 @pytest.mark.parametrize("wanted", ["nvenc", "gpu", "bound"])
 def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wanted: str) -> None:
-    """It does not end while one of them may still work, and jobs for processors continue."""
+    """A job that needs a GPU does not end while a GPU may still work; jobs for processors continue."""
     world = world_of_two_gpus()
     demand = nvenc("j", 40).demand
     if wanted == "gpu":
@@ -58,7 +58,7 @@ def test_a_job_that_needs_a_gpu_ends_when_all_are_in_quarantine(wanted: str) -> 
 
 
 def test_gpus_that_ray_does_not_have_are_not_used() -> None:
-    """A node that was started without its GPUs leaves them to others."""
+    """A node that was started without its GPUs leaves them to other programs."""
     ray, probed = gpu_node("g", "GPU-a")
     core = Core(SETTINGS, Policy(), 1, 0.0)
     decided(core, NodesSeen((replace(ray, gpus=0),)), 0.0)
@@ -82,14 +82,14 @@ def started(search_path: str | None) -> World:
 
 @pytest.mark.parametrize("path", ["/usr/local/cuda-13.1/compat:/opt/lib", "", None])
 def test_a_gpus_worker_gets_the_path_tried_on_its_node(path: str | None) -> None:
-    """GPU workers load the driver that was chosen for them; CPU workers load the node's."""
+    """GPU workers load the driver that was chosen for them; CPU workers load the node's driver."""
     for start in started(path).started:
         assert start.search_path == (path if start.station.kind.takes_gpu else None)
     assert any(start.station.kind.takes_gpu for start in started(path).started)
 
 
 def test_a_gpu_closed_by_its_probe_is_avoided() -> None:
-    """A worker does not open a GPU on which CUDA does not start, even if Ray assigns it."""
+    """A worker does not open a GPU on which CUDA does not start, even if Ray assigns that GPU."""
     ray, probed = gpu_node("g", "GPU-0", "GPU-1")
     closed = replace(probed.devices[0], state=DeviceState.QUARANTINED, state_reason="CUDA does not start on it")
     world = World()

@@ -44,7 +44,7 @@ def orin(cores: int = 8, free: int | None = None) -> World:
 
 
 def test_each_dla_has_its_own_process() -> None:
-    """It has two slots and cores to decode with but no GPU, and learns which DLA it serves."""
+    """A DLA's process has two slots, cores for decoding and no GPU, and learns which DLA it serves."""
     world = orin()
     grants = world.say("one", infers())
     assert {worker.rpartition(":")[0]: slots for worker, slots in grants.slots["j"].items()} == {
@@ -59,7 +59,7 @@ def test_each_dla_has_its_own_process() -> None:
 
 
 def test_a_dla_does_not_wait_for_cores() -> None:
-    """If all cores are taken, its process shares them, because decoding for a network takes little."""
+    """If all cores are taken, a DLA's process shares them, because decoding for a network takes little."""
     world = orin(free=0)
     assert total(world.say("one", infers()), "j") == 4
     assert world.core.state.stations["o/dla#0"].reserved_cores == 0
@@ -67,7 +67,7 @@ def test_a_dla_does_not_wait_for_cores() -> None:
 
 
 def test_transcodes_and_networks_use_separate_stations() -> None:
-    """A transcode gets processors whether there are DLAs or not; a network gets none."""
+    """A transcode gets only processors even if there are DLAs, and a network gets only DLAs."""
     world = orin(4)
     media, network = world.say("one", wants("t", 50)), world.say("two", infers())
     assert {worker.rpartition("#")[0] for worker in media.slots["t"]} == {"o/cpu"}
@@ -95,7 +95,7 @@ def test_dla_workers_do_not_count_for_transcodes() -> None:
 
 
 def test_a_dla_whose_processes_keep_dying_is_quarantined() -> None:
-    """It is quarantined by its number; its neighbour continues, and a probe brings it back."""
+    """A DLA is quarantined by its number; the other DLA continues, and a probe ends the quarantine."""
     world = orin()
     world.say("one", infers())
     for _ in range(DEATHS_IN_A_ROW_MAX):
@@ -125,7 +125,7 @@ def test_a_worker_is_adopted_before_its_node_is_probed() -> None:
 
 
 def test_a_job_learns_that_there_is_no_dla_once_every_node_was_probed() -> None:
-    """Not before, because an unprobed node may have one; transcodes are not affected."""
+    """A job learns only then that there is no DLA, because an unprobed node may have one; transcodes continue."""
     one, other = node("a"), node("b")
     world = World(one, other)
     world.feed(probed(one, 0))
@@ -140,7 +140,7 @@ def test_a_job_learns_that_there_is_no_dla_once_every_node_was_probed() -> None:
 
 
 def test_the_status_shows_dlas() -> None:
-    """It shows which machine has DLAs, and who uses them."""
+    """The status shows which machine has DLAs, and who uses them."""
     world = orin()
     world.say("one", infers())
     text = "\n".join(status_lines(status_of(world.core.state, {}, (), world.now_s)))

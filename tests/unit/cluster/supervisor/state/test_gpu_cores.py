@@ -1,4 +1,4 @@
-"""The cores beside a GPU: reserved by the worker that encodes on them, and promised to no other."""
+"""The cores beside a GPU: reserved by the worker that encodes on them, and promised to no other worker."""
 
 from dataclasses import replace
 from math import ceil
@@ -68,7 +68,7 @@ def station(
     others=st.integers(0, 9),
 )
 def test_a_gpu_needs_the_cores_of_its_slots(sessions: int, cores: float, assigned: int, others: int) -> None:
-    """Its share of its lanes' cores, rounded up; other jobs, other nodes and processors do not count."""
+    """A GPU needs its share of its lanes' cores, rounded up; other jobs, nodes and processors do not count."""
     lanes = [
         lane(sessions, cores),
         lane(1, 50.0, job="k"),
@@ -82,13 +82,13 @@ def test_a_gpu_needs_the_cores_of_its_slots(sessions: int, cores: float, assigne
 
 
 def test_a_processor_needs_a_core_for_each_slot() -> None:
-    """Whatever it is assigned, its process is as large as its station."""
+    """A processor needs a core for each slot, whatever it is assigned."""
     assert cores_for(station(CPU, slots=5), {"j": 1}, [lane(1, 99.0)]) == 5
 
 
 @given(wanted=st.integers(0, 40), free=st.integers(-3, 40))
 def test_no_more_cores_are_reserved_than_are_free(wanted: int, free: int) -> None:
-    """A GPU takes what is free, or nothing, at once; if nothing is free, a processor waits for all it wants."""
+    """A GPU at once takes the cores that are free, or none; if none is free, a processor waits for all it wants."""
     left = {"n": free}
     taken = reservable_cores(station(GPU), wanted, left)
     assert taken == min(wanted, max(0, free))
@@ -106,7 +106,7 @@ def _slots(free: int, *books: StationBook) -> int:
 
 
 def test_a_gpus_cores_still_count_for_the_processor() -> None:
-    """Cores held by a GPU's worker may be placed on; with the free ones they make up the node, each counted once."""
+    """Cores reserved by a GPU's worker still count for placement; with free cores, they make up the node."""
     assert _slots(16, station(CPU, slots=16), station(GPU)) == 16
     assert _slots(10, station(CPU, slots=16), station(GPU, StationState.STARTING, reserved=6)) == 16
     assert _slots(10, station(CPU, slots=16), station(GPU, StationState.READY, reserved=6)) == 16
@@ -126,7 +126,7 @@ def machine() -> tuple[Device, ...]:
 
 
 def test_tables_know_a_gpu_before_its_trial(machine: tuple[Device, ...]) -> None:
-    """A whole H200 has seven NVDECs with the tables' codecs, no NVENC, and its own identity."""
+    """A whole H200 has seven NVDECs with the codecs in the tables, no NVENC, and an identity of its own."""
     assert len({device.device for device in machine}) == len(machine) == 8
     for device in machine:
         assert (device.node, device.kind, device.state) == ("n", GPU, DeviceState.OPEN)
@@ -148,7 +148,7 @@ def test_an_unknown_gpu_can_do_nothing() -> None:
 
 
 def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...]) -> None:
-    """The first job finds the GPU: its worker is reserved with the cores that encode, and the slots are the job's."""
+    """The first job finds the GPU: a worker is reserved with the cores that encode, and the job gets its slots."""
     core = Core(SupervisorSettings(idle_release_s=30), Policy(), 1, 0.0)
     decided(
         core, NodesSeen((RayNode(node="n", name="host", cores=12, free_cores=12, gpus=1, devices=machine[:1]),)), 0.0

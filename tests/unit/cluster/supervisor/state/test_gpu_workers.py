@@ -1,4 +1,4 @@
-"""Workers of GPUs: the rates that they teach, and how an old one is replaced."""
+"""Workers of GPUs: the rates that they teach, and how an old worker is replaced."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def _measure(world: World, fps: float, *, on_device: bool) -> None:
 
 
 def test_an_old_worker_finishes_and_is_replaced() -> None:
-    """It gets no more work, and once it is idle its station gets a new process, which is not counted as a death."""
+    """An old worker gets no more work; once it is idle, its station gets a new process, which counts as no death."""
     world = _world()
     old = world.core.state.stations[STATION]
     worker, epoch = old.worker, old.epoch
@@ -81,7 +81,7 @@ def test_an_old_worker_finishes_and_is_replaced() -> None:
 
 
 def test_a_worker_due_for_recycling_is_noted_once() -> None:
-    """It repeats that with every heartbeat; only the first counts, and none counts for its successor."""
+    """A worker repeats with every heartbeat that it is due; only the first one counts, and none for its successor."""
     world = _world()
     book = world.core.state.stations[STATION]
     recycle_due = RecycleDue(book.worker, "it is old")
@@ -92,7 +92,7 @@ def test_a_worker_due_for_recycling_is_noted_once() -> None:
 
 
 async def test_a_heartbeat_says_that_a_worker_is_due_for_recycling(make_runner: MakeRunner, clock: object) -> None:
-    """What a worker says of itself reaches the log, and its station gets another process."""
+    """What a worker reports about itself reaches the log, and its station gets another process."""
     backend, runner, held = await at_work(make_runner)
     worker = min(held)
     backend.heartbeats[worker] = Heartbeat(0, (), recycle_due="it has opened 20000 sessions on its GPU")
@@ -120,7 +120,7 @@ def test_cores_that_a_processor_waits_for_are_released_at_once() -> None:
 
 
 def test_an_idle_gpu_worker_is_kept_while_its_cores_are_not_needed() -> None:
-    """Its sessions stay warm for the next job, as long as any worker's."""
+    """The sessions of an idle GPU worker stay open for the next job, for as long as any idle worker is kept."""
     world = _world()
     world.say("one")
     world.wait(25)

@@ -75,7 +75,7 @@ def test_a_relapse_waits_longer_and_a_long_healthy_time_is_forgiven() -> None:
 
 
 def test_a_second_reason_keeps_the_time_of_the_first() -> None:
-    """The quarantine dates from the first reason; the last one is shown."""
+    """A quarantine dates from the first reason, but the last reason is shown."""
     record = put_away(CLEAN, SICK, BOTH, REST_S)
     again = put_away(
         record, Quarantine(cause=Cause.DEATHS, reason="it died", since_s=120.0, until_uncordon=True), BOTH, REST_S
@@ -106,7 +106,7 @@ def test_only_a_decode_and_an_encode_end_a_quarantine(probed: Device | None, rea
 
 
 def test_a_gpu_without_an_encoder_needs_no_encode() -> None:
-    """An H200 returns by decoding; a device about which nothing is known must pass something."""
+    """An H200 returns when it decodes; a device about which nothing is known must pass some trial."""
     found = put_away(CLEAN, SICK, gpu(Engine.NVDEC), REST_S).quarantine
     assert found is not None
     assert why_not_passed(found, gpu(Engine.NVDEC)) == ""
@@ -133,7 +133,7 @@ def test_one_file_never_convicts_a_device() -> None:
 
 @pytest.mark.parametrize(("files", "is_wrong"), [(FILES_FAILED, False), (FILES_WRONG, True)])
 def test_different_files_convict_a_device(files: int, is_wrong: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Failures of three files, or wrong results for two, do; old ones do not count."""
+    """Failures of three files, or wrong results for two files, convict a device; old ones do not count."""
     names = [f"f{number}" for number in range(files)]
     assert why_faulty(_faults(*names[1:], is_wrong=is_wrong).faults, frozenset()) == ""
     assert f"{files} different files" in why_faulty(_faults(*names, is_wrong=is_wrong).faults, frozenset())
@@ -141,7 +141,7 @@ def test_different_files_convict_a_device(files: int, is_wrong: bool) -> None:  
 
 
 def test_the_identity_outlives_the_nodes_membership() -> None:
-    """A UUID is unique; a vGPU guest's bus id goes with the host, because Ray's id changes with each start."""
+    """A UUID identifies a device; a vGPU guest is identified by bus id and host, because Ray's node id changes."""
     assert key_of("GPU-a", "4711", "host") == "GPU-a"
     assert key_of("4711/00000000:01:00.0", "4711", "host") == "host/00000000:01:00.0"
 
@@ -157,7 +157,7 @@ def test_a_successor_reads_what_was_kept() -> None:
 
 
 def test_a_successor_accepts_unknown_values() -> None:
-    """With an unknown cause a device stays in quarantine; with an unknown order a node gets no work."""
+    """If the cause is unknown, a device stays in quarantine; if an order is unknown, a node gets no work."""
     kept = {"cause": "boredom", "reason": "it is bored", "since_s": 1100.0, "rest_until_s": 1130.0, "moods": 3}
     (read,) = unpack_quarantines(msgpack.packb({"GPU-a": {**kept, "engines": ["nvdec", "warp"]}}), 1060.0).values()
     assert read.quarantine is not None

@@ -1,4 +1,4 @@
-"""A sick GPU takes down no neighbour's station, whatever GPU Ray assigns."""
+"""A sick GPU closes no other GPU's station, whichever GPU Ray assigns."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ UUIDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
 
 
 class Lowest(World):
-    """A node whose Ray gives a new bundle the free GPU with the lowest number; GPU-0 is ``lost``."""
+    """A node whose Ray gives a new bundle the free GPU with the lowest number; ``lost`` is whether GPU-0 is lost."""
 
     def __init__(self) -> None:
         self.given: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Lowest(World):
         self.feed(Probed(self.probed))
 
     def carry_out(self, effect: Effect) -> None:
-        """Assign GPUs, and let workers find out what is wrong with theirs."""
+        """Assign GPUs, and let workers find out what is wrong with their GPUs."""
         match effect:
             case Reserve(worker, station, _, _) if station.kind.takes_gpu:
                 self.given[worker] = next(uuid for uuid in UUIDS if uuid not in self.given.values())
@@ -63,7 +63,7 @@ class Lowest(World):
 
     def _facts(self, worker: str, slots: int, avoided: frozenset[str]) -> WorkerFacts:
         given = self.given[worker]
-        if self.lost and given == UUIDS[0]:  # NVML gives no UUID any more, only its number
+        if self.lost and given == UUIDS[0]:  # NVML no longer gives a UUID, only a number
             return WorkerFacts(7, slots, "0", trouble="Ray assigned GPU 0, but nvmlDeviceGetUUID answered GPU_IS_LOST")
         return WorkerFacts(7, slots, given, trouble="it is in quarantine" if given in avoided else "")
 
@@ -106,7 +106,7 @@ def _kill_all(world: Lowest, times: int) -> None:
 
 
 def test_a_lost_gpu_affects_no_other_station(world: Lowest) -> None:
-    """Its worker returns it, Ray gives it to the next one, and so on; all others keep working."""
+    """The worker on a lost GPU returns it, and Ray gives it to the next worker; all other GPUs keep working."""
     world.lost = True
     world.feed(Died(world.worker_on(UUIDS[0]), "CUDA error 999"))
     world.wait(1)
@@ -122,7 +122,7 @@ def test_a_lost_gpu_affects_no_other_station(world: Lowest) -> None:
 
 
 def test_a_gpu_whose_processes_die_is_known_by_its_identity(world: Lowest) -> None:
-    """It waits for a trial; its station goes on with another GPU, and a worker that gets the sick one only holds it."""
+    """The GPU waits for a trial; its station continues on another GPU."""
     for _ in range(DEATHS_IN_A_ROW_MAX):
         world.feed(Died(world.worker_on(UUIDS[0]), "CUDA error 999"))
         world.wait(1)
@@ -134,7 +134,7 @@ def test_a_gpu_whose_processes_die_is_known_by_its_identity(world: Lowest) -> No
 
 
 def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
-    """Its CUDA state may be broken, so it ends once idle, and no process opens the GPU before the trial."""
+    """The process ends once it is idle, since its CUDA state may be broken; no process opens the GPU meanwhile."""
     worker = world.worker_on(UUIDS[0])
     _fail(world, *"abc")
     _wait(world, 1)
@@ -144,7 +144,7 @@ def test_the_process_on_a_quarantined_gpu_is_replaced(world: Lowest) -> None:
 
 
 def test_the_status_says_why_and_since_when(world: Lowest) -> None:
-    """In JSON and in text."""
+    """The status has the reason and the time, both in JSON and in text."""
     _fail(world, *"abc")
     _wait(world, 10)
     status = status_of(world.core.state, {}, (), world.now_s)
@@ -157,7 +157,7 @@ def test_the_status_says_why_and_since_when(world: Lowest) -> None:
 
 
 def test_a_job_that_needs_a_gpu_learns_at_once_that_none_is_left(world: Lowest) -> None:
-    """If all GPUs failed while working, no wait is needed."""
+    """If all GPUs failed while they worked, the job ends without waiting."""
     for uuid in UUIDS:
         _fail(world, *(f"{uuid}{number}" for number in range(3)), uuid=uuid)
     grants = grants_for(world.core.state, "one", world.now_s)
@@ -180,7 +180,7 @@ def _failed_nvdec(trial: Trial) -> Trial:
 
 
 def test_a_gpu_in_doubt_is_tried_and_continues_if_it_decodes(world: Lowest) -> None:
-    """Odd files or a bad neighbour cost no GPU, only one trial in ten minutes."""
+    """Odd files or a bad neighbour cost no GPU, but only one trial in ten minutes."""
     probes = len(world.probes)
     _fail(world, *"abc", is_doubtful=True)
     assert world.probes[probes:] == [Probe("g", again=False)]
@@ -191,7 +191,7 @@ def test_a_gpu_in_doubt_is_tried_and_continues_if_it_decodes(world: Lowest) -> N
 
 
 def test_a_gpu_in_doubt_that_fails_its_trial_is_in_quarantine(world: Lowest) -> None:
-    """It stays there until its NVDEC works again, although its NVENC always did."""
+    """A GPU that fails its trial stays in quarantine until its NVDEC works, even if its NVENC always worked."""
     _fail(world, *"abc", is_doubtful=True)
     sick = _nvdec_fails(world, UUIDS[0])
     world.feed(Probed(sick))
@@ -207,7 +207,7 @@ def test_a_gpu_in_doubt_that_fails_its_trial_is_in_quarantine(world: Lowest) -> 
 
 
 def test_doubts_about_one_file_do_not_count(world: Lowest) -> None:
-    """However often the file occurs."""
+    """Doubts about one file do not count, however often the file occurs."""
     probes = len(world.probes)
     for _ in range(10):
         _fail(world, *"ab", is_doubtful=True)

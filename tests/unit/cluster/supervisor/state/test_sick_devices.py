@@ -33,7 +33,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
     assert reason in watched.device.state_reason
     assert reason in watched.text
     device.ecc_uncorrected = device.recovery_action = device.remapping_pending = device.lost_code = 0
-    watched.poll(3)  # it waits 30 s for its trial
+    watched.poll(3)  # the device waits 30 s for its trial
     assert watched.sessions() == 0
     assert watched.world.probes[-1] == Probe(watched.ray.node, again=True)
     watched.world.feed(Probed(watched.probed))
@@ -41,7 +41,7 @@ def test_a_sick_device_gets_no_work_until_a_probe_has_passed(watched: Watched, s
 
 
 def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched: Watched) -> None:
-    """A device that needs a reset gets no work until ``uncordon``, even if its polls look well."""
+    """A device that needs a reset gets no work until ``uncordon``, even if its polls look healthy."""
     before = watched.sessions()
     watched.nvml.raise_xid(watched.raw, 48)
     watched.poll()
@@ -60,7 +60,7 @@ def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched
     ("xids", "state"), [((68,), DeviceState.OPEN), ((45, 68, 48), DeviceState.QUARANTINED)], ids=["alone", "of several"]
 )
 def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched, xids: tuple[int, ...], state: DeviceState) -> None:
-    """The worker is replaced, not the device; that holds beside an error that takes the device, too."""
+    """The worker is replaced, not the device; this holds even beside an error that closes the device."""
     worker = _at_work(watched)
     for xid in xids:
         watched.nvml.raise_xid(watched.raw, xid)
@@ -71,7 +71,7 @@ def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched, xids: tuple[i
 
 
 def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None:
-    """The session's own error ends its work; the supervisor only notes it."""
+    """The error of a session ends the session's work; the supervisor only notes the Xid."""
     before = watched.sessions()
     watched.nvml.raise_xid(watched.raw, 45)
     watched.nvml.raise_xid(watched.raw, 63)
@@ -80,7 +80,7 @@ def test_an_xid_of_a_session_or_a_note_changes_nothing(watched: Watched) -> None
 
 
 def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
-    """Xid 79 usually needs a reboot: the node gets nothing new, and is not polled until a user uncordons it."""
+    """Xid 79 usually needs a reboot, so the node gets nothing new and is not polled until a user uncordons it."""
     watched.world.feed(NodesSeen((watched.ray, RayNode(node="other", name="other", cores=4, free_cores=4, gpus=0))))
     watched.nvml.raise_xid(watched.raw, 79)
     watched.poll()
@@ -94,7 +94,7 @@ def test_a_gpu_that_fell_off_the_bus_drains_its_node(watched: Watched) -> None:
 
 
 def test_the_only_node_stays_in_use(watched: Watched) -> None:
-    """A job on a single machine continues on its other GPUs and the CPU; only the lost GPU is out."""
+    """On a single machine, a job continues on the other GPUs and the CPU; only the lost GPU is closed."""
     watched.nvml.raise_xid(watched.raw, 79)
     watched.poll()
     book = watched.world.core.state.nodes.get(watched.ray.node)
@@ -104,7 +104,7 @@ def test_the_only_node_stays_in_use(watched: Watched) -> None:
 
 
 def test_a_repartitioned_gpu_is_probed_again(watched: Watched) -> None:
-    """A poll with other devices than the probe makes the node be probed once; the old device's load is dropped."""
+    """If a poll has other devices than the probe, the node is probed once, and the old device's load is dropped."""
     watched.nvml.device(watched.raw).decoder_percent = 80
     watched.poll()
     assert watched.device.busy

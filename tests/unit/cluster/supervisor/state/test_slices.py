@@ -45,7 +45,7 @@ MACHINES = {
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SimulatedNode]:
-    """Return a machine of every kind, by its name."""
+    """Return a machine of every kind, by name."""
     path = tmp_path_factory.mktemp("fleets") / "slices.toml"
     nodes = [
         f'[[nodes]]\nname = "{name}"\ncores = 256\nmemory_gib = 1024\ndriver = "580.126.20"\n'
@@ -58,7 +58,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SimulatedNod
 
 @dataclass(frozen=True)
 class Started:
-    """How Ray was started on a machine: its visible devices, what it counts, and what NVML shows there."""
+    """How Ray was started on a machine: visible devices, Ray's count, and what NVML shows to Ray."""
 
     machine: SimulatedNode
     gpus: int
@@ -73,7 +73,7 @@ class Started:
 
 
 def plain(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
-    """`ray start`: as many GPUs as NVML counts, or fewer where CUDA_VISIBLE_DEVICES has fewer entries."""
+    """`ray start`: as many GPUs as NVML counts, or fewer if CUDA_VISIBLE_DEVICES has fewer entries."""
     environment = environment or {}
     count = len(_gpus(machine))
     if CUDA_VARIABLE in environment:
@@ -90,14 +90,14 @@ def by_number(machine: SimulatedNode, environment: dict[str, str] | None = None)
 
 
 def kuberay(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
-    """A pod with all of a machine's devices: the device plugin names them, and the pod's limit is Ray's number."""
+    """A pod with all devices of a machine: the device plugin names them, and the limit of the pod is Ray's number."""
     shown = shown_gpus(opened(machine), {})
     names = [part.visible for gpu in shown.gpus for part in gpu.parts]
     return Started(machine, len(names), {CONTAINER_VARIABLE: ",".join(names), **(environment or {})})
 
 
 def private(machine: SimulatedNode, environment: dict[str, str] | None = None) -> Started:
-    """A private Ray: it counts slices, by CUDA_VISIBLE_DEVICES."""
+    """A private Ray, which counts slices by CUDA_VISIBLE_DEVICES."""
     for_ray = shown_gpus(opened(machine), environment or {}).for_ray
     if for_ray is None:
         return plain(machine, environment)
@@ -108,7 +108,7 @@ WAYS: list[Callable[..., Started]] = [plain, by_number, kuberay, private]
 
 
 def opened(machine: SimulatedNode) -> FakeNvml:
-    """Return a machine's NVML, initialised."""
+    """Return the initialised NVML of a machine."""
     nvml = FakeNvml(machine)
     nvml.nvmlInit()
     return nvml
@@ -119,9 +119,9 @@ def _gpus(machine: SimulatedNode) -> list[SimulatedDevice]:
 
 
 class RayWorld(World):
-    """A world whose workers find out which GPU Ray gave them, as real ones do.
+    """A world whose workers find out which GPU Ray assigned to them, as real workers do.
 
-    Ray chooses the GPU of a bundle; here it starts with the last ones.
+    Ray chooses the GPU of a bundle; here it begins with the last GPUs.
     """
 
     def __init__(self, started: Started) -> None:
@@ -181,7 +181,7 @@ class RayWorld(World):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", [name for name in MACHINES if name not in ("four", "one not cut")])
 def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str, way: Callable[..., Started]) -> None:
-    """All of a machine's devices are open, each has one worker, and the job has its slots, however Ray was started."""
+    """All devices of a machine are open, each has one worker, and the job has its slots, however Ray was started."""
     world = RayWorld(way(machines[kind]))
     slots = world.run_job()
     devices = world.devices()
@@ -196,7 +196,7 @@ def test_every_device_has_a_worker(machines: dict[str, SimulatedNode], kind: str
 def test_hidden_gpus_are_not_used(
     machines: dict[str, SimulatedNode], visible: str, way: Callable[..., Started]
 ) -> None:
-    """Only the GPU in Ray's CUDA_VISIBLE_DEVICES gets work; the others' reasons name what hides them."""
+    """Only the GPU in Ray's CUDA_VISIBLE_DEVICES gets work; the reasons for the other GPUs name what hides them."""
     uuids = [device.uuid for device in _gpus(machines["four"])]
     text = {"uuid": uuids[2], "prefix": uuids[2][:12]}.get(visible, visible)
     started = way(machines["four"], {CUDA_VARIABLE: text})
@@ -210,7 +210,7 @@ def test_hidden_gpus_are_not_used(
 
 
 def test_a_gpu_without_slices_blocks_no_other(machines: dict[str, SimulatedNode]) -> None:
-    """The worker that Ray gives it to holds it without work, and the next worker gets the other GPU."""
+    """A worker to which Ray assigns a GPU without slices holds it without work; the next worker gets the other GPU."""
     world = RayWorld(plain(machines["one not cut"]))
     slots = world.run_job()
     (whole,) = world.devices()
@@ -245,7 +245,7 @@ def wanted(**changes: object) -> JobReport:
 
 
 def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
-    """Its reason is given at once, and after a while that no GPU became available: here all are hidden from Ray."""
+    """The reason is given at once, and after a while that no GPU became available; here Ray sees no GPU."""
     world = RayWorld(Started(machines["four"], 1, {CUDA_VARIABLE: "9"}))
     first = world.say("one", wanted())
     assert "hidden from Ray by CUDA_VISIBLE_DEVICES" in first.waiting["j"]
@@ -258,7 +258,7 @@ def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[st
 
 
 def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
-    """Other Ray work has the GPU: the job learns that within seconds, and does not wait for ever."""
+    """If other work in Ray has the GPU, the job learns this within seconds, and does not wait for ever."""
     world = RayWorld(plain(machines["passed through"]))
     carry_out = world.carry_out
 
@@ -281,7 +281,7 @@ def test_a_job_whose_gpu_ray_never_gives_ends_with_the_reason(machines: dict[str
 
 
 def test_a_job_that_waits_for_other_jobs_is_not_given_up(machines: dict[str, SimulatedNode]) -> None:
-    """The job that holds the GPU's slots will release them."""
+    """A job waits for the job that has the GPU's slots, because that job will release them."""
     world = RayWorld(plain(machines["passed through"]))
     for _ in range(3):
         slots = world.say("one", wanted(workers_max=None)).slots["j"]
@@ -293,7 +293,7 @@ def test_a_job_that_waits_for_other_jobs_is_not_given_up(machines: dict[str, Sim
 
 
 def test_two_ray_nodes_of_one_host_serve_all_their_slices(machines: dict[str, SimulatedNode]) -> None:
-    """Both list both GPUs, but each was given one; what is hidden from the other node takes no station from it."""
+    """Both nodes list both GPUs, but each node has only one; the GPU of the other node gets no station."""
     world = World()
     report = simulated_report(machines["two cut alike"])
     cores = machines["two cut alike"].cores
@@ -313,7 +313,7 @@ def test_two_ray_nodes_of_one_host_serve_all_their_slices(machines: dict[str, Si
 
 
 def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machines: dict[str, SimulatedNode]) -> None:
-    """What a worker got outranks what Ray was thought to have, and damage outranks both."""
+    """The device that a worker got counts more than what Ray was thought to have, and damage counts more than both."""
     world = RayWorld(plain(machines["four"]))
     uuids = [device.uuid for device in _gpus(machines["four"])]
     world.feed(NodesSeen((replace(world.ray, gpus=2),)))

@@ -20,7 +20,7 @@ LIMIT_S = 60.0
 
 
 class Supervisors(RuleBasedStateMachine):
-    """Supervisors claim terms in one store, which some cannot reach; each looks before it gives an order."""
+    """Supervisors that claim terms in one store, which some cannot reach; each looks before it gives an order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Supervisors(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 60.0]))
     def time_passes(self, seconds: float) -> None:
-        """Time passes for all of them."""
+        """Time passes for all supervisors."""
         self.now_s += seconds
 
     @rule(data=st.data(), reaches=st.booleans())
@@ -75,7 +75,7 @@ test_only_the_newest_gives_orders = Supervisors.TestCase
 
 
 def test_a_lost_store_repeats_no_term() -> None:
-    """The epochs of live workers contain the claimed terms."""
+    """The epochs of live workers contain the claimed terms, so no term is repeated."""
     assert next_term([], []) == 1
     assert next_term([], [first_epoch(7) + 12, first_epoch(3)]) == 8
     assert next_term([9, 2], [first_epoch(7)]) == 10

@@ -1,4 +1,4 @@
-"""A supervisor's memory of its stations' work."""
+"""A supervisor's memory of the work of its stations."""
 
 from collections.abc import Iterable
 
@@ -34,13 +34,13 @@ def ended(run: str, began_s: float, ended_s: float, ending: str = "done") -> Rep
 def seen(
     history: WorkHistory, now_s: float, *, is_live: bool = True
 ) -> list[tuple[str, int, float, float | None, str]]:
-    """Return label, lane, begin, end and ending of a station's work."""
+    """Return label, lane, begin, end and ending of each piece of a station's work."""
     found = history.of((STATION,), lambda _: is_live, now_s).pieces.get(STATION, ())
     return [(each.label, each.lane, each.began_s, each.ended_s, each.ending) for each in found]
 
 
 def test_pieces_begin_run_and_end() -> None:
-    """A piece is kept once, with its worker's times on the supervisor's clock."""
+    """A piece is kept once, with the worker's times converted to the supervisor's clock."""
     history = WorkHistory(str)
     history.note(WORKER, [running("1", 3.0)], 10.0)
     assert seen(history, 11.0) == [("segment 1", 0, 4.0, None, "running")]
@@ -50,7 +50,7 @@ def test_pieces_begin_run_and_end() -> None:
 
 
 def test_missing_work_is_lost() -> None:
-    """Work is lost as of its process's last heartbeat if that process is gone, replaced, or no longer reports it."""
+    """Work is lost as of its process's last heartbeat if the process is gone, replaced, or silent about the work."""
     history = WorkHistory(str)
     history.note(WORKER, [running("1", 2.0), running("2", 2.0)], 10.0)
     history.note(WORKER, [running("2", 4.0)], 12.0)
@@ -77,7 +77,7 @@ def test_old_work_is_forgotten() -> None:
 
 
 def test_one_station_cannot_fill_the_memory() -> None:
-    """However many pieces end, only the newest are kept, each once, and dropped ones do not return."""
+    """However many pieces end, only the newest are kept, each once, and dropped pieces do not return."""
     history = WorkHistory(str)
     for turn in range(EACH_MAX):
         for later_s in (0.0, 0.5):
@@ -88,7 +88,7 @@ def test_one_station_cannot_fill_the_memory() -> None:
 
 
 def test_many_stations_share_what_is_kept() -> None:
-    """Of 9,000 stations each keeps its least, and a thousand stations share the whole."""
+    """Each of 9,000 stations keeps its least number of pieces, and a thousand stations share the whole."""
     history = WorkHistory(str)
     many = TOTAL_MAX // EACH_LEAST + 1
     pieces = [ended(str(n), 1.0 - n / 1000, 0.9 - n / 1000) for n in range(EACH_LEAST + 5)]
@@ -101,7 +101,7 @@ def test_many_stations_share_what_is_kept() -> None:
 
 
 def test_lost_workers_are_included_unasked() -> None:
-    """The latest busy ones, under the node name from their start, with their running work ended as lost."""
+    """The latest busy stations that are gone are included, under their old node names, with running work as lost."""
     titles = {"node": "alpha"}
     history = WorkHistory(lambda node: titles.get(node, node))
     history.note(WORKER, [running("1", 3.0)], 10.0)
@@ -130,7 +130,7 @@ def test_speeds_are_bounded() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=30))
 def test_lanes_never_overlap(work: Iterable[tuple[int, int]]) -> None:
-    """A lane never has two pieces at once, whatever work arrives."""
+    """A lane never has two pieces at the same time, whatever work arrives."""
     history = WorkHistory(str)
     spans = {f"{n}": (float(began), float(began + length)) for n, (began, length) in enumerate(work)}
     for now_s in range(0, 45, 2):

@@ -1,4 +1,4 @@
-"""What a supervisor keeps for its successor: little, rarely, and nothing harmful."""
+"""What a supervisor keeps for its successor: little, rarely written, and without secrets."""
 
 import math
 
@@ -24,7 +24,7 @@ OFFSET_S = 1e9
 
 
 class Store:
-    """Stores values and counts the calls; raises ``broken`` instead if it is set."""
+    """Stores values and counts the calls; raises ``broken`` instead if that is set."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -47,7 +47,7 @@ class Store:
 
 
 async def test_a_successor_on_another_clock_starts_with_events_and_speeds() -> None:
-    """Events keep their UTC time, speeds their age; the successor's own come after them."""
+    """Events keep their UTC time, and speeds their age; the successor's own follow."""
     store, history = Store(), WorkHistory(str)
     past = Past(history)
     past.note("node a joined", OFFSET_S + 9.0)
@@ -63,7 +63,7 @@ async def test_a_successor_on_another_clock_starts_with_events_and_speeds() -> N
 
 
 async def test_only_changes_are_kept_and_rarely() -> None:
-    """Each value is written at most once in ``EVERY_S``; an idle fleet causes one more write."""
+    """Each value is written at most once in ``EVERY_S``; an idle fleet causes only one more write."""
     store, history = Store(), WorkHistory(str)
     past = Past(history)
     await past.keep(store.put, 0.0, OFFSET_S, {})
@@ -82,7 +82,7 @@ async def test_only_changes_are_kept_and_rarely() -> None:
 
 
 async def test_a_failed_write_is_tried_again() -> None:
-    """At the next opportunity; successful writes are not repeated."""
+    """A failed write is repeated at the next opportunity; successful writes are not repeated."""
     store = Store()
     past = Past(WorkHistory(str))
     past.note("a client came", OFFSET_S)
@@ -96,7 +96,7 @@ async def test_a_failed_write_is_tried_again() -> None:
 
 
 async def test_what_is_kept_is_bounded_and_has_no_secret() -> None:
-    """Only the newest events of a day, each cut short, and the speeds of a quarter of an hour."""
+    """Only the newest events of a day are kept, each cut short, and the speeds of a quarter of an hour."""
     store, history = Store(), WorkHistory(str)
     past = Past(history)
     for number in range(2 * EVENTS_MAX):

@@ -1,4 +1,4 @@
-"""What ``codecfleet status`` shows of jobs and versions."""
+"""What ``codecfleet status`` shows about jobs and versions."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from ..core_worlds import World, node, wants
 
 
 def test_a_job_has_the_name_of_its_input_and_its_progress() -> None:
-    """It shows the finished part, and the remaining time at its share of its workers' speed."""
+    """A job shows the finished part, and the time left at its share of its workers' speed."""
     world = World(node("a"))
     said = wants("j", 4)
     left = sum(said.demand.segments)
@@ -26,7 +26,7 @@ def test_a_job_has_the_name_of_its_input_and_its_progress() -> None:
 
 
 def test_unknown_values_of_a_job_are_left_out() -> None:
-    """A job without an input's name, a length or a worker with a speed has no such values."""
+    """A job without an input's name, a length, or a worker with a known speed has no such values."""
     world = World(node("a"))
     world.say("one", wants("j", 4))
     (job,) = status_of(world.core.state, {}, (), world.now_s).jobs
@@ -34,7 +34,7 @@ def test_unknown_values_of_a_job_are_left_out() -> None:
 
 
 def test_supervisor_and_nodes_have_their_version() -> None:
-    """Nodes with another version can be found; a node's version is known once it was probed."""
+    """Nodes with another version can be found; the version of a node is known once the node was probed."""
     world = World(node("a"), node("b"))
     book = world.core.state.nodes.get("b")
     assert book is not None
