@@ -100,6 +100,6 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         return output
 
     def resolved(self) -> Self:
-        """Return the request with absolute local paths: workers may run in another folder."""
+        """Return the request with absolute local paths, because workers may run in another folder."""
         paths = {"source": self.source, "loadable": self.loadable, "output": self.output}
         return self.model_copy(update={name: absolute(path) for name, path in paths.items()})

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """The text of a cue, and when it is shown, in ticks."""
+    """A cue's text, and when it is shown, in ticks."""
 
     begin: int
     end: int
@@ -15,7 +15,10 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class CueRow:
-    """Takes cues in order of their beginnings and yields cues without overlap; merged cues keep that order of texts."""
+    """Takes cues in the order of their beginnings, and yields cues without overlap.
+
+    A merged cue has its texts in that order.
+    """
 
     crowded: int = 0  #: how many cues begin while others are shown, or have no length
     _at: int | None = None

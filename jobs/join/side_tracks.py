@@ -1,4 +1,4 @@
-"""The tracks other than the encoded video: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
+"""Handles the tracks other than the encoded video: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ _COVER_FILES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "imag
 
 
 class SideTracks:
-    """All tracks except the encoded one. A context manager for one thread: call ``add_to``, then ``packets``.
+    """All tracks except the encoded one. Use it as a context manager, in one thread; call ``add_to``, then ``packets``.
 
     Args:
         source_url: the source.
@@ -89,7 +89,7 @@ class SideTracks:
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:
-        """Warnings about repairs; complete once ``packets`` is exhausted."""
+        """Warnings about repairs, complete once ``packets`` is exhausted."""
         found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._silent, self._interval)
         if self._damaged:
             message = "the source is cut off: the tracks other than the video end there"
@@ -119,7 +119,7 @@ class SideTracks:
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
-        """Return the source, opened on first use: a film without further tracks needs no second pass."""
+        """Return the source, opened on first use, since a film without further tracks needs no second pass."""
         if not self._is_open:
             raise WorkError("SideTracks is not open", "Use it in a with statement.")
         if self._source is None:
@@ -348,7 +348,7 @@ def put_language(stream: "Stream", tag: str | None, container: Container) -> Non
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":
-    """Sort by decoding time within a window: containers interleave their tracks only roughly."""
+    """Sort packets by decoding time within a window, because containers interleave tracks only roughly."""
     heap: list[tuple[Fraction, int, Packet[Stream]]] = []
     newest_s = Fraction(0)
     numbers = count()
