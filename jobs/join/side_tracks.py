@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_WINDOW_S = 10  #: How far apart in time packets of different tracks may be in the source, so that sorting still works
+_WINDOW_S = 10  #: How far apart in time the packets of different tracks may be in the source for sorting to work
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840
@@ -168,7 +168,7 @@ class SideTracks:
         )
 
     def _stated_priming(self, plan: TrackPlan) -> int:
-        # A part begins at a whole packet in the middle of the track, so it has no priming.
+        # The part begins in the middle of the track, at a whole packet, so it has no priming.
         audio = plan.track.audio
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
@@ -249,7 +249,7 @@ class SideTracks:
 
     def _chapters(self) -> "list[OutputChapter]":
         interval, plan = self._interval, self._plan
-        # Matroska cannot hold a chapter before 0; a chapter between --start and the first picture would begin there.
+        # Matroska has no chapters before 0, where a chapter between --start and the first picture would begin.
         begin_s = interval.origin_s if interval.start_s is None else max(interval.start_s, interval.origin_s)
         chapters = chapters_of_part(plan.chapters, begin_s, interval.end_s)
         if plan.container.chapters_in_a_row:
@@ -309,7 +309,7 @@ class SideTracks:
         try:
             yield from (packet for packet in demux(container) if packet.stream_index in wanted)
         except av.error.FFmpegError:
-            self._damaged = True  # the tracks end where the container breaks; so does the video's index
+            self._damaged = True  # these tracks end where the container breaks, as does the video's index
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]

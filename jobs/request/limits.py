@@ -15,7 +15,7 @@ _Limit: TypeAlias = Annotated[int, Option("")]
 
 
 class LimitOptions(Part):
-    """The limits of ``InputLimits``. A source that states more is refused (docs/security.md)."""
+    """The limits for sources: one that states more is refused (docs/security.md)."""
 
     max_pixels: Annotated[
         _Limit, Field(ge=1, le=(1 << 31) - 1, description="Most pixels in one picture of a source: docs/security.md.")
@@ -46,6 +46,6 @@ class LimitOptions(Part):
 
 
 def limit_variables(options: LimitOptions) -> Mapping[str, tuple[str, str]]:
-    """Return, for each variable, the field that it sets and the field's value."""
+    """Return, for each environment variable, the field that it sets and the field's value."""
     names = [each.name for each in fields(InputLimits)]
     return {f"{VARIABLE}{name.upper()}": (name, str(getattr(options, name))) for name in names}

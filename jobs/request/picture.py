@@ -1,4 +1,4 @@
-"""The options for processing pictures: docs/filters.md."""
+"""The options for processing pictures (docs/filters.md)."""
 
 from fractions import Fraction
 from functools import partial

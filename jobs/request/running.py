@@ -1,4 +1,4 @@
-"""The options for running a job: segments, machines, deadlines, and the journal for resuming."""
+"""The options for running a job: segments, machines, deadlines, and the journal with which a job resumes."""
 
 from fractions import Fraction
 from typing import Annotated, Literal, Self

@@ -108,15 +108,15 @@ class _Looks(Part):
         return self
 
 
-# In the order of fields, those of a later base come first.
+# The fields of a later base class come first.
 class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
-    """Stills of one video track. docs/stills.md lists the fields.
+    """A request for stills of one video track. docs/stills.md lists the fields.
 
     Text is read as on the command line: ``every_s="0.5"``, ``scale="180p"``, ``sheet="10x10"``.
     """
 
     if TYPE_CHECKING:
-        # The types here are only those that a field holds; a field also accepts others.
+        # The types here are those that a field holds; a field accepts further types.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...
