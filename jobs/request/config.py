@@ -34,7 +34,8 @@ _BY_KUBERNETES: Final = re.compile(r"CODECFLEET_(\w+_)?(SERVICE_(HOST|PORT\w*)|P
 """Variables that Kubernetes sets in every pod for a service whose name starts with codecfleet."""
 _HELP: Final = "docs/config.md lists the keys of the configuration."
 _SCHEMA: Final = 1
-_DIGITS_MAX: Final = 40  #: No time may have this many digits in TOML
+#: The digits of a fractional time that is written as text: more than the parser accepts, so none is lost
+_DIGITS_MAX: Final = 40
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 
 

@@ -70,7 +70,7 @@ class SourceStamp:
             raise changed_meanwhile(self.source)
 
     def check_local(self) -> None:
-        """Run ``check`` for a source on this machine; of other sources, workers compare the version with each segment."""
+        """Run ``check`` for a local source; for other sources, workers compare the version with each segment."""
         if is_local(self.source):
             self.check()
 

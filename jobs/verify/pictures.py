@@ -262,7 +262,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in this size and format, with the output's range and, unless ``keeps_matrix``, the output's matrix."""
+    """Return the frame in this size and format, with the output's range and, unless ``keeps_matrix``, its matrix."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
