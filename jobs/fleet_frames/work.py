@@ -92,7 +92,7 @@ class MakeBatches(Work[MadeBatches | None]):
             InputError: the source cannot be read here, has changed, or a frame cannot be decoded (FrameDamaged).
             Unsupported: there is no formula for a frame's samples or matrix.
             UsageError: the crop exceeds a frame, or sizes differ.
-            DeviceError: the device is lost; software decodes what the device cannot.
+            DeviceError: the device is lost.
             Cancelled: the work was cancelled.
         """
         film = self._film(context.device)

@@ -17,7 +17,7 @@ from ...actors.settle.request import with_initial_fullness
 from ..plan.plan import Plan
 from ..report.report import Warning_
 
-#: The encoder takes the initial fullness in hundredths; rounding down never assumes too much
+#: The encoder takes the initial fullness in hundredths; it is rounded down, and so never too high
 STEPS = 100
 TRIES = 3  #: How often a segment is encoded again, each time with half the assumed fullness
 

@@ -43,7 +43,7 @@ class PictureLife:
     """The runs of a track, in demux order; none if its pictures never change."""
 
     runs: tuple[PictureRun, ...] = ()
-    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, where ``runs`` are only those of a part
+    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, if ``runs`` has only those of a part
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:

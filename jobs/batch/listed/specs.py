@@ -45,7 +45,7 @@ class EntrySpecs:
 
         Defaults are left out, so a new option in a later version changes no digest.
 
-        Raises UsageError: as in ``spec``; InputError: the overlay picture, or its font, cannot be read.
+        Raises UsageError: as in ``spec``; InputError: the overlay picture or the subtitle font cannot be read.
         """
         spec = self.spec(overrides, _NOTHING, _NOTHING)
         fields = spec.model_dump(mode="json", exclude_defaults=True)

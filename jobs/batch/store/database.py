@@ -241,7 +241,7 @@ class BatchDatabase:
                     self._check_owner(connection)
                     yield connection
                     connection.execute("COMMIT")
-                except BaseException:  # after any error, nothing is half-written
+                except BaseException:  # after an error of any kind, nothing is half-written
                     if connection.in_transaction:  # on a full disk SQLite has already ended the transaction
                         connection.execute("ROLLBACK")
                     raise

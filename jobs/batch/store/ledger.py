@@ -1,4 +1,4 @@
-"""Writes changes of entries into the database, with all changes that came during a transaction in the next one."""
+"""Writes changes of entries into the database. Changes that come during a transaction share the next one."""
 
 import asyncio
 from collections.abc import Callable
