@@ -81,7 +81,7 @@ class Figures:
     skipped: int  #: done by earlier runs
     failed: int
     frames: int
-    source_bytes: int  #: of all files done
+    source_bytes: int  #: the size of the inputs of all files done
     output_bytes: int
     paces: tuple[float, ...]  #: frames per second in equal parts of the run
     failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
@@ -188,7 +188,7 @@ def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
 
 
 def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
-    """Return the frames per second in ``bins`` equal parts of a run; a segment's frames count evenly over its time."""
+    """Return the frames per second in ``bins`` equal parts of a run; a segment's frames are spread evenly."""
     if wall_s <= 0:
         return ()
     width_s = wall_s / bins

@@ -64,7 +64,7 @@ class SampleFile:
 
     source_bytes: int
     output_bytes: float
-    busy_s: float  #: of one slot
+    busy_s: float  #: how long one slot would be busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class BatchProgress:
     frames: int  #: encoded in this run
     fps: float
     eta_s: float | None
-    source_bytes: int  #: of all files done
+    source_bytes: int  #: the size of the inputs of all files done
     output_bytes: int
     left_out: int  #: files found without a video extension
     failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
@@ -118,7 +118,7 @@ class BatchProgress:
 
     @property
     def saved_bytes(self) -> int:
-        """By which fraction the outputs are smaller than their inputs; negative if they are larger."""
+        """The fraction by which the outputs are smaller than their inputs; negative if they are larger."""
         return self.source_bytes - self.output_bytes
 
     def to_json(self) -> dict[str, Any]:

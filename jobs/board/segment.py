@@ -59,8 +59,8 @@ class BoardSegment:
     #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
     is_void: bool = False
     history: tuple[Attempt, ...] = ()  #: the failed attempts
-    constraints: Constraints = UNCONSTRAINED  #: of the next attempt
-    running_as: Constraints = UNCONSTRAINED  #: of the newest run
+    constraints: Constraints = UNCONSTRAINED  #: constraints of the next attempt
+    running_as: Constraints = UNCONSTRAINED  #: constraints of the newest run
     runs: int = 0  #: how many runs have started; also the number of the newest run
     in_flight: frozenset[int] = frozenset()  #: the runs that have not ended
     was_doubled: bool = False  #: whether the segment has had two runs at the same time

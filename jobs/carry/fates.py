@@ -31,7 +31,7 @@ class Fates:
     source: SourceDescription
     spec: TranscodeSpec
     container: Container
-    timecode: str | None  #: of the output
+    timecode: str | None  #: the timecode of the output
     burnt: Track | None  #: the subtitle track that is burnt into the pictures
 
     def of(self, track: Track) -> TrackPlan:

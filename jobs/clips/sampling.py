@@ -179,9 +179,9 @@ class _Timing:
     """The times of the frames of a film, and of the frames of a clip."""
 
     times: list[Fraction]
-    end: Fraction  #: of the last frame
+    end: Fraction  #: the end of the last frame
     step: Fraction  #: the time from one frame of a clip to the next
-    count: int  #: of a clip's times
+    count: int  #: how many times a clip has
 
     @classmethod
     def of(cls, times_s: Sequence[Seconds], end_s: Seconds | None, step_s: Seconds | None, count: int) -> Self:

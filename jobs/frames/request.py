@@ -79,7 +79,7 @@ class FrameRequest(SourceRange, CudaPlace):
 class FramesReport:
     """The progress of a stream of frames; damage is counted as in a transcode's report."""
 
-    frames_promised: int = 0  #: by the index
+    frames_promised: int = 0  #: the number of frames in the index
     frames: int = 0  #: frames handed out
     segments: int = 0  #: the segments handed out; for chosen frames, the groups decoded
     decoded: int = 0  #: the pictures decoded for chosen frames, in all tries

@@ -20,7 +20,7 @@ class CueRow:
     A merged cue has its texts in that order.
     """
 
-    crowded: int = 0  #: how many cues begin while others are shown, or have no length
+    crowded: int = 0  #: how many cues have no length, or begin while others are shown
     _at: int | None = None
     _shown: list[Shown] = field(default_factory=list)
 

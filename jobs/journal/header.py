@@ -36,7 +36,7 @@ _WORDS: Final = {
     "kind": ("the encoder was {} and is {}", "continue it on a machine with that encoder"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""By field: how the job differs from the unfinished one, and how to continue that one without starting over."""
+"""For each field: how the job differs from the unfinished one, and how to continue that one without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:

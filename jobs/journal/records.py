@@ -59,7 +59,7 @@ class Encoded:
     until: int  #: the last planned segment that the encoded one covers
     entry_moves: int
     attempt: int
-    facts: EncodedSegment  #: without the payload
+    facts: EncodedSegment  #: the segment without its payload
     payload_bytes: int
     payload_sha256: str
 
@@ -91,7 +91,7 @@ class RecordStream:
     """The readable part of a journal."""
 
     contents: tuple[bytes, ...] = ()
-    checksum: bytes = _FIRST  #: of the last record
+    checksum: bytes = _FIRST  #: the checksum of the last record
     rest_bytes: int = 0  #: the size of the unreadable end
     is_torn: bool = False  #: whether the unreadable end is one incomplete record
 

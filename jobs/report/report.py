@@ -123,7 +123,7 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     """The picture laid over every picture (the formula is in docs/filters.md)."""
 
     picture: ShownName
-    sha256: str  # of the picture's file
+    sha256: str  # the digest of the picture's file
     place: tuple[_Place, _Place]  # the picture's upper left corner, in samples of the output
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 

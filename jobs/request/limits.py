@@ -18,7 +18,8 @@ class LimitOptions(Part):
     """The limits for sources: one that states more is refused (docs/security.md)."""
 
     max_pixels: Annotated[
-        _Limit, Field(ge=1, le=(1 << 31) - 1, description="Most pixels in one picture of a source: docs/security.md.")
+        _Limit,
+        Field(ge=1, le=(1 << 31) - 1, description="The most pixels in one picture of a source: docs/security.md."),
     ] = _DEFAULTS.max_pixels
     max_frame_rate: Annotated[
         _Limit, Field(ge=1, le=1_000_000_000, description="Highest nominal frame rate of a source.")
@@ -26,11 +27,11 @@ class LimitOptions(Part):
     max_duration_s: Annotated[
         _Limit, Field(ge=1, le=1_000_000_000, description="Longest video track of a source, in seconds.")
     ] = _DEFAULTS.max_duration_s
-    max_tracks: Annotated[_Limit, Field(ge=1, le=100_000, description="Most tracks in a source.")] = (
+    max_tracks: Annotated[_Limit, Field(ge=1, le=100_000, description="The most tracks in a source.")] = (
         _DEFAULTS.max_tracks
     )
     max_packets: Annotated[
-        _Limit, Field(ge=1, le=10_000_000_000, description="Most packets in a source's video track.")
+        _Limit, Field(ge=1, le=10_000_000_000, description="The most packets in a source's video track.")
     ] = _DEFAULTS.max_packets
     max_attachment_bytes: Annotated[
         _Limit, Field(ge=1, le=(1 << 31) - 1, description="Largest file attached to a source, in bytes.")
@@ -40,7 +41,7 @@ class LimitOptions(Part):
         Field(
             ge=1,
             le=1_000_000_000_000,
-            description="Most pixels in a source's whole video track for each byte of the source.",
+            description="The most pixels in a source's whole video track for each byte of the source.",
         ),
     ] = _DEFAULTS.max_pixels_per_byte
 

@@ -234,9 +234,9 @@ class BatchRules(Part):
         str,
         Field(
             min_length=1,
-            description="Name of each output below --output. {dir} is the input's folder, relative to the one that you "
-            "named; {stem} its name without the extension; {ext} its extension if codecfleet can write that container, "
-            "otherwise mp4.",
+            description="Name of each output below --output. {dir} is the input's folder, relative to the folder that "
+            "you named. {stem} is the input's name without the extension. {ext} is the extension if "
+            "codecfleet can write that container, otherwise mp4.",
         ),
         Option("--output-template", BATCH, metavar="TEMPLATE"),
     ] = "{dir}/{stem}.{ext}"
@@ -245,7 +245,7 @@ class BatchRules(Part):
         Field(
             ge=1,
             le=10_000,
-            description="Most files to work on at the same time. Fewer run if they keep all workers busy.",
+            description="The most files to work on at the same time. Fewer run if they keep all workers busy.",
         ),
         Option("--files-at-once", BATCH, metavar="N"),
     ] = 64

@@ -146,7 +146,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # x264 has a speed of that name, which no number here matches: the error names the nearest ones
+        return True  # no number here matches this speed of x264: the error names the nearest ones
     try:
         _speed("", word)
     except UsageError:

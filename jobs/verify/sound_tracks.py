@@ -54,7 +54,7 @@ class SoundTrack:
     sums: list[int] = field(default_factory=list)  # checksums of packets
     begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0
-    digest: str = ""  # of the whole payload
+    digest: str = ""  # the digest of the whole payload
     first_sample_s: Fraction | None = None  # when the first sample is heard, without those to skip
 
 

@@ -125,7 +125,7 @@ class BatchEntry:
     output: str  #: relative to the root
     action: EntryAction
     overrides: str
-    tries: int  #: in this run
+    tries: int  #: the number of tries in this run
     was_in_flight: bool  #: whether a try was killed or stopped, and may have written the file under the output's name
     content: Content | None
     source_bytes: int | None

@@ -211,7 +211,7 @@ def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
         end_s = next_s if showing.end_s is None else min(showing.end_s, next_s)
         if showing.subtitle is None or showing.start_s >= end_s:
             continue
-        # DVB sends a page again and again.
+        # DVB repeats a page, which is then no new subtitle.
         is_again = found and (found[-1].end_s, found[-1].content) == (showing.start_s, showing.subtitle.content)
         start_s = found.pop().start_s if is_again else showing.start_s
         found.append(replace(showing.subtitle, start_s=start_s, end_s=end_s))

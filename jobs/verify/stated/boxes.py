@@ -17,7 +17,7 @@ _Ticks: TypeAlias = NDArray[np.int64]
 MOST_HEADER_BYTES: Final = 256 << 20  # the largest index: ten hours of a film with sound need about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-# by how many samples a header may differ: with reordering, FFmpeg's muxer counts one too many
+# the number of samples by which a header may differ: with reordering, FFmpeg's muxer counts one too many
 _NEAR_SAMPLES: Final = Fraction(3, 2)
 _NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; others may be damage
 _HEAD_BYTES: Final = 8

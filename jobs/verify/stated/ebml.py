@@ -31,7 +31,7 @@ _NANOSECOND: Final = Fraction(1, 10**9)
 
 class _Element(NamedTuple):
     number: int
-    begin: int  # of its payload
+    begin: int  # where the payload begins
     size: int | None  # None if unknown
 
     def end(self, parent: int) -> int:
