@@ -1,4 +1,4 @@
-"""What tracks are for: each container is written with each disposition and read back."""
+"""Dispositions of tracks: each is written into each container and read back."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +21,7 @@ FLAGS = [flag for flag in Disposition if int(flag) and flag.name not in NOT_FOR_
 
 
 def read_back(path: Path, container: Container, kind: str, flag: Disposition) -> int:
-    """Write a film whose track of a kind has a disposition; return what is read."""
+    """Write a film whose track of a kind has a disposition; return what is read back."""
     is_webm = container.muxer == "webm"
     options = container.options(Fraction(1, 25))
     with av.open(str(path), "w", format=container.muxer, container_options=options) as output:
@@ -46,7 +46,7 @@ def read_back(path: Path, container: Container, kind: str, flag: Disposition) ->
 @pytest.mark.parametrize("kind", ["video", "audio"])
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv", "a.webm", "a.ts"])
 def test_what_is_said_to_be_lost_is_lost_and_no_more(tmp_path: Path, name: str, kind: str) -> None:
-    """The table of what containers keep is that of FFmpeg's muxers."""
+    """The table of kept dispositions is that of FFmpeg's muxers."""
     container = container_for(name)
     for flag in FLAGS:
         kept = bool(read_back(tmp_path / name, container, kind, flag) & int(flag))

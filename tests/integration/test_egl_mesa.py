@@ -1,4 +1,4 @@
-"""EGL without a GPU: Mesa's display without a screen makes images of textures and syncs, as NVIDIA's does."""
+"""EGL without a GPU: Mesa's surfaceless display makes images of textures and syncs, as NVIDIA's does."""
 
 import ctypes.util
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""What the media table runs, as data: which file is encoded to what, and which refusals are right.
+"""The cases of the media table: which file is encoded to what, and which refusals are right.
 
-The assignment is a pure function of the sorted file names: every file gets two outputs that differ in codec and in
-container, one of the two is cut every second, and over all files every codec meets every container that holds it.
+The assignment is a pure function of the sorted file names. Every file gets two outputs that differ in codec and
+container, and one of them is cut every second. Over all files, every codec meets every container that holds it.
 """
 
 import random
@@ -53,7 +53,7 @@ _OUTPUTS: tuple[tuple[Codec, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal that is right: the error's class, and why nothing better can be done."""
+    """A right refusal: the class of the error, and why nothing better is possible."""
 
     error: str
     why: str
@@ -83,25 +83,25 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is called in the table, and its output on disk."""
+        """The case's name in the table, and the name of its output."""
         length = "" if self.segment_s is None else f" {self.segment_s}s"
         audio = "" if self.audio == "copy" else f" audio-{self.audio}"
         return f"{self.codec.value} {self.container}{length}{audio}{' forced' if self.force else ''}"
 
     @property
     def output_name(self) -> str:
-        """A file name of its own."""
+        """A distinct file name."""
         extension = "mp4" if self.container == FRAGMENTED else self.container
         return f"{self.source}.{self.name.replace(' ', '-')}.{extension}"
 
     @property
     def refusal(self) -> Refusal | None:
-        """The refusal to expect; None where an output must come."""
+        """The expected refusal; None if an output is expected."""
         expected = None if self.force else REFUSALS.get(self.source)
         return expected if expected is not None and self.codec in expected.codecs else None
 
     def spec(self, folder: str, output: str) -> TranscodeSpec:
-        """Return what to ask for, with the source in ``folder``."""
+        """The request, with the source in ``folder``."""
         return TranscodeSpec(
             source=f"{folder}/{self.source}",
             output=output,
@@ -116,13 +116,13 @@ class Case:
 
 
 def assigned(names: Iterable[str]) -> list[Case]:
-    """Return the cases of the long form: two per file, and a forced one where a force makes an output."""
+    """Return the cases of the long form: two for each file, and one with ``--force`` if that gives an output."""
     cases = [case for place, name in enumerate(sorted(names)) for case in _pair(place, name)]
     return [*cases, Case(source="hevc_dovi_p5_1080p.mp4", codec=HEVC, container="mp4", force=True)]
 
 
 def sample(names: Sequence[str], count: int, seed: int) -> list[Case]:
-    """Return ``count`` cases drawn from all files, codecs, containers and what is asked for their sound."""
+    """Return ``count`` cases drawn from all files, codecs, containers and sound options."""
     drawn = random.Random(seed)  # noqa: S311 - no secret
     found = []
     for name in drawn.sample(sorted(names), min(count, len(names))):
@@ -153,7 +153,7 @@ def _pair(place: int, name: str) -> tuple[Case, Case]:
 
 
 def _fitting(container: str, mode: AudioMode) -> AudioMode:
-    """Return what to ask of the sound, which the container must hold."""
+    """Return the sound option, which the container must be able to hold."""
     return _ONE_SOUND.get(container, mode) if mode in ("aac", "opus") else mode
 
 
