@@ -23,11 +23,11 @@ import pytest
 __all__ = ["GROUP", "AutoscaledCluster", "NodeLog", "autoscaled_cluster"]
 
 GROUP = "group"
-"""The label with a node's group."""
+"""The label that states a node's group."""
 PROGRAM = (sys.executable, "-m", "codecfleet")
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 HEAD_ID = "f" * 51 + "00000"
-"""The provider's name for the head, which Ray's node must have as its id."""
+"""The provider's name for the head, which must be the id of Ray's node."""
 STORE_BYTES = 80_000_000
 LIMIT_S = 240
 NODES = """

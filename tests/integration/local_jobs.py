@@ -28,7 +28,7 @@ from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 LIMIT_S = 20
-"""How long a command, or what a test waits for, may take."""
+"""A limit for commands, and for what a test waits for."""
 LOSSLESS: dict[str, object] = {"codec": "h264", "quality": 0, "preset": 1}
 
 

@@ -32,11 +32,11 @@ SWIFT = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-"""A node's death is noticed within seconds, where Ray's defaults take 15."""
+"""Nodes' deaths are noticed within seconds; Ray's defaults take 15."""
 ANY_PORT = ("--min-worker-port", "0", "--max-worker-port", "0", "--object-store-memory", "100000000")
 JOIN_S = 60
 WITHOUT_FOLDER = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
-"""Runs a command that sees an empty folder in the place of one."""
+"""Runs a command that sees an empty folder in the place of a given one."""
 NODE = """
 import sys
 import ray
@@ -56,7 +56,7 @@ class RayCluster:
     prefix: tuple[str, ...] = ()
     """The first words of a command that must reach the cluster."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held for one order at a time."""
+    """Held during one order at a time."""
     frozen: list[psutil.Process] = field(default_factory=list)
     """Processes that were stopped and may still exist."""
 

@@ -44,7 +44,7 @@ class Request:
     method: str
     path: str
     sent_bytes: int
-    """How much of an object's content was sent in answer."""
+    """How many bytes of an object's content were sent."""
 
 
 class S3Proxy(ThreadingHTTPServer):

@@ -40,7 +40,7 @@ MOVED = {
     "/mapped": "http://[::ffff:169.254.169.254]/latest/meta-data",
     "/twice": "/inside",
 }
-"""Addresses that lead on."""
+"""Addresses that redirect."""
 
 
 class Server(http.server.SimpleHTTPRequestHandler):

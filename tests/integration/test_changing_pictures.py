@@ -27,7 +27,7 @@ X264 = "bframes=0:scenecut=0:qp=1"
 FULL, LIMITED = "fullrange=on", "fullrange=off"
 BT709, BT601 = "colormatrix=bt709", "colormatrix=smpte170m"
 WEIGHTS = {1: (0.2126, 0.0722), 6: (0.299, 0.114)}
-"""Of red and blue in luma, by H.273's number of the matrix."""
+"""Weights of red and blue in luma, by H.273's number of the matrix."""
 
 
 def film(folder: Path, parts: Sequence[str], *, pix_fmts: Sequence[str] = ("yuv420p",)) -> Path:

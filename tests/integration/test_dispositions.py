@@ -16,7 +16,7 @@ from codecfleet.jobs.carry.tags import lost_dispositions
 from codecfleet.jobs.source.tracks import Track, TrackKind
 
 NOT_FOR_USERS = ("attached_pic", "timed_thumbnails", "still_image", "dependent", "metadata", "multilayer", "default")
-"""About how a track is stored; and the first track of mp4 is always the default."""
+"""Dispositions about storage; and ``default``, because mp4's first track always has it."""
 FLAGS = [flag for flag in Disposition if int(flag) and flag.name not in NOT_FOR_USERS]
 
 

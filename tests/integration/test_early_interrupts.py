@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Interrupting())
 sys.argv = ["codecfleet", *sys.argv[3:]]
 sys.exit(main())
 """
-"""The program, which gets a signal in the middle of its n-th import."""
+"""Runs the program, which gets a signal in the middle of its n-th import."""
 COMMANDS = {"probe": ["probe"], "verify": ["verify"], "transcode": ["transcode"], "batch": ["batch", "--output", "out"]}
 
 

@@ -66,7 +66,7 @@ def tell(**facts):
 PUBLICLY = """
 os.environ["_CODECFLEET_RAY_PRIVATE"] = "off"
 """
-"""Before a script: what Ray has beyond its public interface is unknown."""
+"""Runs before a script, and makes Ray look like an unknown version."""
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
@@ -265,7 +265,7 @@ async def main():
             tell(kind=type(error).__name__, message=error.message, next_step=error.next_step)
 asyncio.run(main())
 """
-"""Prints a line for each address at which no Ray answers."""
+"""Prints a line for each address where no Ray answers."""
 
 
 def refused(

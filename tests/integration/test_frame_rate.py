@@ -128,7 +128,7 @@ def test_verify_notices_another_rate(tmp_path: Path) -> None:
 SOLID = replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),))
 """Closed groups of six pictures."""
 LENGTH_BYTES, HEAD_BYTES = 4, 5
-"""The length field of a NAL unit in mp4, and that with the unit's type, which makes it an access point."""
+"""The length field of a NAL unit in mp4, without and with the unit's type, which makes it an access point."""
 
 
 def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:

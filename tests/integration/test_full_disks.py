@@ -21,7 +21,7 @@ from codecfleet.testing import LocalPool
 from codecfleet.jobs.source.source import read_source
 sys.exit(run(sys.argv[1:], Services(open_fleet=lambda _address, _workers: Fleet(pool=LocalPool(slots=2)))))
 """
-"""The program on threads of its own process."""
+"""Runs the program on threads of its own process."""
 
 
 def can_mount() -> bool:

@@ -21,7 +21,7 @@ from .local_jobs import remuxed, spec_of, transcode
 
 FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 OUTPUTS = {"h264": "ts", "hevc": "ts", "av1": "ivf", "vp9": "ivf"}
-"""Containers without keyframe flags of their own: FFmpeg's parsers find keyframes in the bitstream."""
+"""Containers without keyframe flags: FFmpeg's parsers find keyframes in the bitstream."""
 INTERVAL_S = Fraction(13, 10)
 
 

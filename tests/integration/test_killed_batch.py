@@ -31,7 +31,7 @@ if len(sys.argv) > 3:
 print("holds", flush=True)
 sys.stdin.read()
 """
-"""A killed worker's process, which still holds the output's work folder, and may have published."""
+"""A killed worker's process that still holds the output's work folder, and may have published the output."""
 
 
 class OrphanedPool(LocalPool):

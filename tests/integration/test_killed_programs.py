@@ -24,7 +24,7 @@ __all__ = ["film", "places"]
 pytestmark = pytest.mark.ray
 
 HOST = "codecfleet.cluster.fleet.host"
-"""In the command line of the process that holds Ray."""
+"""Part of the command line of the process that holds Ray."""
 OWN_WORKER = "cluster.worker.program"
 FLEET = """
 import logging, sys, threading

@@ -14,7 +14,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 CGROUP = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 900 << 20
 END_S = 20
-"""A worker that was starting ends only after its start: within a second here."""
+"""A worker that is starting ends only after its start, which takes less than a second here."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ OUTPUTS = {
     "web-h264": "film.mp4",
     "web-vp9": "film.webm",
 }
-"""An output for each preset."""
+"""The output's name for each preset."""
 LIBRARIES = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9"}
 START_S = Fraction(5, 8)
 

@@ -33,7 +33,7 @@ def film_report(film: Path) -> ProbeReport:
 
 
 GROWING = {"hevc_multi_stsd_reschange_128.mp4": (128, 256), "reschange_av1_up.ivf": (1280, 720)}
-"""The largest size of files whose first pictures are smaller."""
+"""The largest size in files whose first pictures are smaller."""
 
 
 def test_the_bundled_film_is_described(film_report: ProbeReport) -> None:

@@ -20,9 +20,9 @@ from .local_jobs import moved, published, remuxed
 pytestmark = pytest.mark.timeout(60)
 
 ADTS, AC3 = b"\xff\xf1", b"\x0b\x77"
-"""How a frame of AAC in a transport stream begins, and one of AC-3."""
+"""The first bytes of a frame of AAC in a transport stream, and of AC-3."""
 CLUSTER = b"\x1f\x43\xb6\x75"
-"""The name of Matroska's clusters."""
+"""The element id of Matroska's clusters."""
 SECOND = Clip(times=constant_times(25), options=(("preset", "ultrafast"),))
 
 

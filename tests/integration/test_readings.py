@@ -60,7 +60,7 @@ IN_PARTS = {
 }
 FAST = {"plain.mp4", "fragmented.mp4", "negative-offsets.mp4", "timeless.mp4", "no-cues.mkv", "broadcast.ts"}
 TIMELESS = "timeless"
-"""Its fragments do not say when they begin: what is shown in part would begin at 0."""
+"""A film whose fragments do not state their start, so a part of it would begin at 0."""
 GOP = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:b-pyramid=normal:open-gop=1"
 CLIP = Clip(times=constant_times(120), options=(("x264-params", GOP), ("crf", "4")), width=160, height=120)
 VP9 = Clip(times=CLIP.times, encoder="libvpx-vp9", options=(("deadline", "realtime"), ("g", "12")))

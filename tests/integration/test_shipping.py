@@ -165,7 +165,7 @@ else:
     with RemoteFile(sys.argv[1], WantedBytes()) as stream:
         print(hashlib.sha256(b"".join(iter(lambda: stream.read(1 << 20), b""))).hexdigest())
 """
-"""A driver that has files read for others, and a process beside a worker, in which there is no Ray yet."""
+"""Runs a driver that has files read for other nodes, or a process beside a worker, still without Ray."""
 
 
 def killed_reader(cluster: RayCluster) -> bool:

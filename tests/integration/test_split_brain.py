@@ -39,7 +39,7 @@ for _ in range(10):
     time.sleep(1)
 print(pid)
 """
-"""Makes the cluster's supervisor on a node; a soft choice, so that its successor may be anywhere."""
+"""Starts the cluster's supervisor on a node, if possible, so that its successor may start anywhere."""
 
 
 def test_an_old_supervisor_that_wakes_touches_nothing(film: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from .local_jobs import lossless, planned, remuxed, verified
 RATE, FRAME = 8_000, 160
 SECONDS = 3
 GAP = range(50, 75)
-"""Packets of 20 ms: from 1.0 to 1.5 s."""
+"""Packets of 20 ms, from 1.0 to 1.5 s."""
 Span = tuple[int, int, str | None]
 
 

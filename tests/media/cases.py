@@ -19,7 +19,7 @@ H264, HEVC, AV1, VP9 = Codec.H264, Codec.HEVC, Codec.AV1, Codec.VP9
 AudioMode: TypeAlias = Literal["copy", "aac", "opus", "none"]
 _AUDIO_MODES: tuple[AudioMode, ...] = ("aac", "copy", "opus", "none")
 _ONE_SOUND: dict[str, AudioMode] = {"webm": "opus", "mov": "aac"}
-"""Containers that hold only one of the two that sound is encoded to."""
+"""Containers that hold only one of the two codecs to which sound is encoded."""
 FRAGMENTED = "fragmented"
 SHORT_SEGMENT_S = Fraction(1)
 
@@ -48,7 +48,7 @@ _OUTPUTS: tuple[tuple[Codec, str], ...] = (
     (HEVC, "mp4"),
     (VP9, FRAGMENTED),
 )
-"""Every codec in every container that holds it; neighbours, around the end too, differ in both."""
+"""Every codec in every container that holds it; neighbours, also last and first, differ in both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ REFUSALS = {
     "encrypted_cenc_tenc_only.mp4": Refusal("InputUnreadable", "its pictures are encrypted, and there is no key"),
     "hevc_dovi_p5_1080p.mp4": Refusal("Unsupported", "Dolby Vision profile 5: without its metadata colours are wrong"),
 }
-"""Files that no output can be made of."""
+"""Files from which no output can be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,4 +187,4 @@ SHORT: dict[str, Case] = {
     "no timestamps at all": Case(source="reschange_h264_848_to_424.h264", codec=HEVC, container="hevc"),
     "sound alone": Case(source="audio_only_opus_frag.mp4", codec=H264, container="mp4"),
 }
-"""The short form: a small file for each subject."""
+"""The short form, with a small file for each subject."""

@@ -39,14 +39,14 @@ NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 
 WORKERS: Final = (1, 2, 5)
 FILLINGS: Final = ("85", "170")
-"""``MALLOC_PERTURB_`` of the two processes: what glibc fills new and freed memory with."""
+"""``MALLOC_PERTURB_`` of the two processes: the bytes with which glibc fills new and freed memory."""
 PLACES: Final = 10
 SEGMENT_S: Final = Fraction(1, 2)
 SMALL_HEIGHT: Final = 180
-"""Outputs are no higher: nothing that a decoder left out is so small that it vanishes, at this quality."""
+"""Largest height of outputs: small enough to be fast, large enough to show everything a decoder left out."""
 QUALITY: Final = 1
 LONG_S, SHORT_S, LARGE_PIXELS = 4, 2, 640 * 480
-"""Seconds of film that are encoded, and damaged: fewer of a large picture."""
+"""Seconds of film that are damaged and encoded; fewer for large pictures."""
 BURST_BYTES: Final = 256
 BROKEN_BITS: Final = (1, 8, 64)
 

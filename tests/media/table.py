@@ -44,7 +44,7 @@ DOCUMENT = REPOSITORY / "tests" / "media" / "README.md"
 RESULTS = "## Results\n"
 NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 CASE_LIMIT_S = 900
-"""No case takes this long on two busy cores; one that does hangs."""
+"""Longer than any case takes on two busy cores; a case that takes longer hangs."""
 
 
 class Outcome(StrEnum):
@@ -52,13 +52,13 @@ class Outcome(StrEnum):
 
     EXACT = "exact"
     REFUSED = "refused"
-    """With the error that was expected."""
+    """The expected error came."""
     DIFFERENT = "DIFFERENT"
-    """An output came, and ``verify`` says no."""
+    """There is an output, but ``verify`` fails it."""
     WRONG = "WRONG"
-    """A refusal that is not right, or an output where none can be right."""
+    """A wrong refusal, or an output although none can be right."""
     CRASHED = "CRASHED"
-    """An error that is not codecfleet's came out."""
+    """An error that is not one of codecfleet's was raised."""
     HUNG = "HUNG"
 
     @property

@@ -25,7 +25,7 @@ CASES = (
     Case(source="nasa_2video_2audio.mp4", codec=VP9, container="webm", segment_s=Fraction(3)),
     Case(source="derived_hevc10_opengop_cra_rasl_360p.mp4", codec=H264, container="ts"),
 )
-"""Open GOPs, a pyramid, a gap, sound that is encoded, and leading pictures: each in several segments."""
+"""Open GOPs, a pyramid, a gap, encoded sound and leading pictures, each in several segments."""
 
 
 async def digest(pool: Pool | None, case: Case, footage: Path, output: Path, *, workers: int) -> str:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.media, pytest.mark.slow, pytest.mark.timeout(300)]
 SEED = 20
 CASES = 16
 FIRST = slice(CASES // 2)
-"""What CI tries."""
+"""The files that CI tests."""
 LARGEST_BYTES = 600_000
 CASES_AT_ONCE = 2
 

@@ -24,7 +24,7 @@ from tests.unit.jobs.stills.conftest import decoded, on_screen
 
 Rgb = NDArray[np.uint8]
 TURNS = list(product((False, True), repeat=3))
-"""Rows and columns change places, left and right, top and bottom."""
+"""Exchanges rows and columns, left and right, top and bottom."""
 
 
 async def _stills(source: Path, output: Path, **options: Any) -> StillsReport:

@@ -24,7 +24,7 @@ from codecfleet.testing.clips import picture
 WIDTH, HEIGHT = 128, 96
 BOX = Region(96, 60, 16, 14)
 Shown = tuple[Region | None, int]
-"""Where a picture is lit, None for nowhere; and how many frames long."""
+"""Where the picture is not black (None: nowhere), and for how many frames."""
 
 
 def make(path: Path, shown: Sequence[Shown], *, gop: int = 10) -> str:

@@ -28,9 +28,8 @@ from codecfleet.jobs.request.spellings import (
 )
 
 FLAGS = {flag for option in options_of(TranscodeSpec).values() for flag in (option.flag, *option.aliases)}
-OTHER_FLAGS = {"--quiet", "--json"}  # of the command alone
+OTHER_FLAGS = {"--quiet", "--json"}  # options that only the command line has
 JOB = partial(transcode, "a.mkv", "b.mp4")
-"""Of the command alone."""
 
 
 @pytest.mark.parametrize(
