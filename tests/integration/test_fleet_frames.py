@@ -89,7 +89,7 @@ async def process(pool: Pool) -> int:
 
 
 async def test_the_batches_are_those_of_this_process(pool: Pool, clip: Path) -> None:
-    """In any order, with repeats and a short last batch; the arrays are writable."""
+    """Batches in any order, with repeats and a short last one, equal this process's, and their arrays are writable."""
     async with Kept(pool=pool) as fleet:
         film = fleet.frames(clip)
         assert await film.count() == FRAMES
@@ -125,7 +125,7 @@ async def test_a_worker_that_dies_half_way_changes_nothing(pool: Pool, clip: Pat
 
 
 async def test_leaving_half_way_frees_the_workers(pool: Pool, clip: Path) -> None:
-    """Other work then runs at once."""
+    """After a program leaves the frames half way, other work runs at once."""
     async with Kept(pool=pool) as fleet, aclosing(fleet.frames(clip).batches(2, SMALL)) as batches:
         assert (await anext(batches)).indices == (0, 1)
     assert await asyncio.gather(*(pool.submit(works.Count(job="j", label=f"{n}")) for n in range(2))) == [1, 1]

@@ -170,7 +170,7 @@ def differing_opened_again(bench: Bench) -> list[int | None]:
 def test_of_threads_that_open_a_source_at_once_one_decodes(
     name: str, undecoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others wait for its result, and then each opens the source for itself."""
+    """Threads that open a source at once wait for the first one's result, and then each opens it for itself."""
     bench = Bench(monkeypatch, str(make_clip(tmp_path / name, (CLIPS | OPENED_EACH_TIME)[name])))
     together, track = threading.Barrier(8), bench.index.stream_index
 

@@ -74,7 +74,7 @@ BITRATE = {"bitrate_bps": 100_000}
 def test_keyframes_lie_on_the_grid_and_nowhere_else(
     film: Path, tmp_path: Path, codec: str, rate: dict[str, int]
 ) -> None:
-    """This holds across segments and scene changes; outputs are exact, and the same for any number of workers."""
+    """Keyframes are on the grid across segments and scene changes; outputs are exact, with the same bytes always."""
     one, three = (tmp_path / f"{workers}.{OUTPUTS[codec]}" for workers in (1, 3))
     made(film, one, 1, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
     report = made(film, three, 3, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)

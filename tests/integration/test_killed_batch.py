@@ -109,7 +109,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("publishes", [False, True])
 def test_a_file_waits_for_the_orphan_that_holds_its_output(film: Path, *, publishes: bool) -> None:
-    """It is done as soon as the killed process is gone, even if that had published it; nothing else is left."""
+    """The file is done as soon as the killed process is gone, even if that had published it; nothing else is left."""
     assert run_batch(spec_of(film, "alone"), LocalPool(1)).error is None
     alone = film.parents[1] / "alone"
     pool = OrphanedPool(shutil.copy(alone / "0.mkv", film.parents[1] / "published") if publishes else None)
@@ -135,7 +135,7 @@ def failed_in_use(spec: BatchSpec) -> None:
 
 @pytest.mark.parametrize("left", ["nothing", "work", "output", "work and output"])
 def test_the_same_command_heals_what_failed_because_it_was_in_use(film: Path, left: str) -> None:
-    """Whatever the killed worker left: its work folder, its output, both or neither."""
+    """The same command succeeds whatever the killed worker left: its work folder, its output, both or neither."""
     spec = spec_of(film)
     assert run_batch(spec, LocalPool(1)).error is None
     whole = bytes_of(Path(spec.output))

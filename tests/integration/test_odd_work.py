@@ -88,7 +88,7 @@ def test_files_of_others_stay(work: str | None, film: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may read everything")
 @pytest.mark.parametrize("hidden", ["", "journal"])
 def test_another_users_work_hides_nothing_else(hidden: str, tmp_path: Path) -> None:
-    """It is listed as unreadable, and ``clean`` continues with this user's work."""
+    """Another user's work is listed as unreadable, and ``clean`` continues with this user's work."""
     others, own = tmp_path / ".a.mp4.codecfleet", tmp_path / ".b.mp4.codecfleet"
     for folder in (others, own):
         folder.mkdir()

@@ -76,7 +76,7 @@ def test_workers_need_not_see_the_file(tmp_path: Path) -> None:
 
 
 def test_no_more_travels_than_the_file(tmp_path: Path) -> None:
-    """Without PNG's own compression its samples could take many times as much."""
+    """The overlay is sent compressed as PNG; its plain samples could take many times as much."""
     grey = np.random.default_rng(7).integers(0, 256, (80, 100, 1), np.uint8)
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "grey.png", grey)
     sent = planned(source, overlay=overlay).filters.overlay

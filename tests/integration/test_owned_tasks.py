@@ -78,7 +78,7 @@ async def test_no_task_outlives_a_fleet_that_is_closed_over_running_work(begin: 
 
 @pytest.mark.parametrize("begin", [transcode, take_stills])
 async def test_a_task_beside_the_work_that_dies_ends_the_job_with_its_name(begin: Begin, film: Path) -> None:
-    """Without its watcher, work that hangs would run for ever."""
+    """A watcher's failure ends the job: without its watcher, work that hangs would run for ever."""
     async with Fleet(pool=Busy(breaks=True)) as fleet:
         with pytest.raises(ZeroDivisionError) as raised:
             await begin(fleet, film)

@@ -34,7 +34,7 @@ def _plan(clip: Path, **options: object) -> Plan:
 
 
 def test_a_plans_demand_is_what_it_would_do(clip: Path) -> None:
-    """It has the plan's segments, sizes, codecs and preset; options of FFmpeg's encoders require software."""
+    """The demand has the plan's segments, sizes, codecs and preset; options of FFmpeg's encoders require software."""
     plan = _plan(clip, codec="hevc", preset=2, workers=3)
     demand = demand_of(plan)
     assert sum(demand.segments) == plan.frames

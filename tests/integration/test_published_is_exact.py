@@ -214,7 +214,7 @@ def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path)
 
 
 def test_a_picture_shown_again_behind_a_reset_clock(tmp_path: Path) -> None:
-    """It is shown at its own packet's time on the repaired clock, not at the time of the packet with its data."""
+    """The picture is shown at its own packet's time on the repaired clock, not at that of the packet with its data."""
     clip = Clip(
         times=constant_times(10, step=1, start=50),
         time_base=Fraction(1, 25),

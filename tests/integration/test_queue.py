@@ -154,7 +154,7 @@ def own_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_a_submitted_command_needs_no_more_attention(
     own_queue: Path, film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It prints its id at once, a driver starts, and every subcommand about jobs finds it."""
+    """The command prints its id at once, a driver starts, and every subcommand about jobs finds it."""
     submitted = ["submit", "--id", "small", "transcode", str(film), "small.mp4", "--preset", "1", "--end", "1"]
     code, out, err = command(capsys, *submitted)
     assert (code, out) == (0, "small\n")
@@ -208,7 +208,7 @@ def test_a_queue_that_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.Captur
 
 
 async def test_a_full_queue_refuses_its_tenant(tmp_path: Path) -> None:
-    """Another tenant's job is accepted."""
+    """A full queue refuses its tenant's jobs, but accepts another tenant's."""
     async with Queue(tmp_path / "queue.sqlite", starts_driver=False) as queue:
         for number in range(3):
             await queue.submit(["verify", "a", "b"], job_id=str(number), queued_max=3)

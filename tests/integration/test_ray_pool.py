@@ -92,7 +92,7 @@ async def test_a_crash_loop_ends(private_ray: Connection) -> None:
 
 
 async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> None:
-    """Other work on that worker fails with WorkerBroken."""
+    """If a device fails, other work on its worker fails with WorkerBroken."""
     beside = pool.submit(works.Dwell(job="j", label="a", seconds=60))
     with pytest.raises(DeviceLost):
         await pool.submit(works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus")))

@@ -133,7 +133,7 @@ def pictures_of(range_: DecodeRange) -> list[object]:
 def test_a_segment_from_a_store_has_the_packets_and_pictures_of_one_from_here(
     name: str, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds in any container, whether a worker gets the whole file or a part."""
+    """A segment is the same in any container, whether a worker gets the whole file or a part."""
     path = film(clips, tmp_path / name)
     url = in_memory(path)
     here, there = read_source(str(path)), read_source(url)
@@ -148,7 +148,7 @@ def test_a_segment_from_a_store_has_the_packets_and_pictures_of_one_from_here(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_footage_gives_the_same_packets_and_pictures(shared_media: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file whose container is read differently from a store; pictures only where reading differs."""
+    """All files give equal packets here and from a store; pictures are compared where reading differs."""
     tried: Counter[str] = Counter()
     for path in sorted(shared_media.iterdir()):
         if path.suffix not in (".mp4", ".mov", ".mkv", ".webm", ".ts"):

@@ -87,7 +87,7 @@ def test_troubles_that_pass_change_nothing(tmp_path: Path, s3: S3Proxy) -> None:
 def test_a_large_output_is_visible_only_when_it_is_whole(
     tmp_path: Path, s3: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is uploaded in parts; if a part fails for good, the upload is aborted, and nothing is left."""
+    """A large output is uploaded in parts; if a part fails for good, the upload is aborted, and nothing is left."""
     from codecfleet.jobs.join.publish import publish
 
     monkeypatch.setattr("s3fs.S3FileSystem.default_block_size", 5 << 20)

@@ -92,7 +92,7 @@ def test_a_question_shows_no_secret(command: list[str], address: str, tmp_path: 
 def test_a_failure_shows_no_secret(
     name: str, view: list[str], address: str, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the error line, whatever its origin, nor a requested traceback shows one."""
+    """An error line, whatever its origin, and a requested traceback show no secret."""
     monkeypatch.setattr("codecfleet.actors.media.storage_retry.PAUSES", Backoff(0, 0))
     monkeypatch.setenv("CODECFLEET_DEBUG", "1")
     source = address.replace("/clip.mp4", f"/{name}")
@@ -104,7 +104,7 @@ def test_a_failure_shows_no_secret(
 
 
 def test_unfinished_work_shows_no_secret(address: str, clip: Path, film: Path, tmp_path: Path, said: Said) -> None:
-    """Neither a list of jobs nor its hint to resume shows one; the journal has the address, for its owner only."""
+    """A list of jobs and its hint to resume show no secret; the journal has the address, for its owner only."""
     shutil.copyfile(film, clip.with_name("film.mp4"))
     source = address.replace("/clip.mp4", "/film.mp4")
     spec = spec_of(source, tmp_path / "out" / "o.mp4", segment_s=Fraction(1), scale=(160, 120), preset=1)

@@ -81,7 +81,7 @@ def left_in(folder: Path) -> list[str]:
 
 
 async def test_a_job_is_watched_until_it_ends(example: ModuleType, media: Path) -> None:
-    """Its events are numbered and end with its state; a client that reconnects gets the events it has not seen."""
+    """A job's events are numbered and end with its state; a client that reconnects gets the events it has not seen."""
     async with client(example, media) as service:
         job = await submitted(service, "short.mp4", codec="h264")
         stream = await service.get(f"{job}/events")
@@ -114,7 +114,7 @@ async def test_a_cancelled_job_leaves_nothing(example: ModuleType, media: Path) 
 
 
 async def test_a_job_that_fails_says_why(example: ModuleType, media: Path) -> None:
-    """Its state has the error's line and the advice."""
+    """The state of a failed job has the error's line and the advice."""
     async with client(example, media) as service:
         job = await submitted(service, "broken.mp4")
         *_, (_, kind, state) = events_of((await service.get(f"{job}/events")).text)

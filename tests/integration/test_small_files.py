@@ -86,7 +86,7 @@ def a_work(films: Path, **options: object) -> WholeFile:
 
 
 def test_small_files_go_whole_and_have_the_bytes_of_jobs_of_their_own(films: Path) -> None:
-    """On this machine each file is one piece of work; elsewhere it is a job. The outputs are the same."""
+    """On this machine each file is one piece of work; elsewhere it is a job. Both give the same outputs."""
     here, elsewhere = OwnMachine(), LocalPool(2)
     results = run_batch(films, "whole", here)
     run_batch(films, "jobs", elsewhere)

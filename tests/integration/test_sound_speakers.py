@@ -51,7 +51,7 @@ def run(source: Path, output: Path, **asked: Any) -> list[str]:
     ),
 )
 def test_each_speaker_is_kept_or_named(tmp_path: Path, layout: str, codec: str, name: str) -> None:
-    """Its tone is within half a decibel, and alone in its channel; a speaker without a channel is reported."""
+    """Each speaker's tone is within half a decibel, and alone in its channel; one without a channel is reported."""
     source = film(tmp_path / "in.mkv", "flac", (layout, 48_000))
     codes = run(source, tmp_path / name, audio=codec)
 
@@ -86,7 +86,7 @@ CHANGES: dict[str, tuple[str, list[tuple[str, int]]]] = {
     ),
 )
 def test_sound_that_changes_is_one_continuous_encode(tmp_path: Path, name: str, codec: str) -> None:
-    """It has one layout and one rate, and each second has the tones of its own speakers."""
+    """Sound that changes is encoded with one layout and one rate, and each second has the tones of its own speakers."""
     coded, parts = CHANGES[name]
     source = film(tmp_path / name, coded, *parts)
     output = tmp_path / ("out.mkv" if codec == "aac" else "out.webm")
@@ -139,7 +139,7 @@ def test_a_copy_of_changing_sound_decodes_to_the_end(
 
 
 def test_probe_says_when_sound_changes(tmp_path: Path) -> None:
-    """It gives the time after the first picture, the layouts and the rates; a job's index has the same."""
+    """Probe gives the time after the first picture, the layouts and the rates; a job's index has the same."""
     source = film(tmp_path / "in.ts", "ac3", ("stereo", 48_000), ("5.1(side)", 48_000))
     oddity = probe(source).oddity("audio-format-changes")
 
@@ -182,7 +182,7 @@ def test_sixteen_channels_are_mixed_to_stereo(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("codec", "name"), [("aac", "out.mp4"), ("opus", "out.mkv")])
 def test_low_frequency_effects_alone_keep_their_speaker(tmp_path: Path, codec: str, name: str) -> None:
-    """As in a film with six tracks of one speaker each; the other speakers of the layout are silent."""
+    """A track with low-frequency effects only keeps their speaker; the layout's other speakers are silent."""
     source = film(tmp_path / "in.mkv", "flac", ("LFE", 48_000))
 
     assert run(source, tmp_path / name, audio=codec) == []

@@ -155,7 +155,7 @@ def test_what_is_asked_of_traces_and_not_done_is_said(
     said: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There is a line for other exporters, for another protocol, and for a named exporter that is not installed."""
+    """The user is told about other exporters, another protocol, and a named exporter that is not installed."""
 
     def version(package: str) -> str:
         if missing:

@@ -202,7 +202,7 @@ def test_a_part_is_compared_with_that_part_of_the_source(source: str, tmp_path: 
 
 
 def test_a_raw_bitstream_is_held_to_its_pictures(source: str, tmp_path: Path) -> None:
-    """Without times, it is checked by count, order, likeness, and decoding from each keyframe."""
+    """A raw bitstream has no times: its count, order, likeness, and decoding from each keyframe are checked."""
     verdict = verify(source, raw_copy(write(tmp_path / "a.mp4", Clip()), tmp_path / "raw.h264"))
     by_name = {one.name: one.passed for one in verdict.checks}
     assert failures(verdict) == set()

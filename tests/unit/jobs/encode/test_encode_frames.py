@@ -245,7 +245,7 @@ def test_a_buffer_may_be_used_again_for_the_next_frame(tmp_path: Path) -> None:
     "rate", [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fraction(60), Fraction(1)]
 )
 def test_times_alone_give_the_whole_duration(tmp_path: Path, rate: Fraction) -> None:
-    """Without a rate, the last picture is shown as long as the first."""
+    """Without a frame rate, the last picture lasts as long as the first."""
     pictures = [np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)] * 4
     report = encode([(each, number / rate) for number, each in enumerate(pictures)], tmp_path / "out.mp4")
     assert report.duration_s == 4 / rate

@@ -94,7 +94,7 @@ def test_what_was_decoded_before_its_left_neighbour_ended_is_compared_too() -> N
 
 
 def test_no_segment_beyond_the_window_begins() -> None:
-    """As many segments are in memory as may run, the earliest first, until all of the first one is taken."""
+    """As many segments are in memory as may run, the earliest first, until the first one is delivered."""
     board, runs = start_next(Board.of([1, 5, 9], streams=True), 2)
     assert [run.segment for run in runs] == [0, 1]
     board, _ = taken(board, end(0, (0,), (1,)), end(1, (1,), (2,)))

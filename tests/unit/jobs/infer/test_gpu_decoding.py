@@ -65,7 +65,7 @@ def test_pictures_of_nvdec_give_software_s_tensors(bench: Bench) -> None:
 
 
 def test_standalone_mode_opens_no_gpu(bench: Bench) -> None:
-    """Without CUDA software decodes."""
+    """Without CUDA, software decodes."""
 
     def never() -> Gpu:
         raise AssertionError("a GPU was asked for")

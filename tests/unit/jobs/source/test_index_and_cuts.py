@@ -172,7 +172,7 @@ def test_overtaken_packets_are_counted(times: list[int], most: int) -> None:
 
 
 def test_more_pictures_are_held_where_packets_are_out_of_order() -> None:
-    """As many more pictures are held as overtake one, up to a limit, beyond which a picture is too late."""
+    """The number of held pictures grows with how many overtake one, up to a limit; beyond, a picture counts as late."""
     film = [n * 40 for n in range(100)]
     found = {late: index_of([*film[1 : late + 1], film[0], *film[late + 1 :]], {0}) for late in (0, 1, 20, 32, 33)}
     assert {late: index.held_frames - REORDER_FRAMES for late, index in found.items()} == {

@@ -235,7 +235,7 @@ def test_crop_alpha_and_durations_of_a_matroska_are_read() -> None:
 
 @pytest.mark.parametrize(("header_ms", "agrees"), [(40.0, True), (65.0, False)])
 def test_what_is_not_heard_does_not_count(header_ms: float, *, agrees: bool) -> None:
-    """Neither an encoder's delay before the first sample nor the padding after the last one counts."""
+    """An encoder's delay before the first sample and the padding after the last one do not count."""
     delay = element(0x56AA, 21_333_333)
     padding = element(0x75A2, (3_000_000).to_bytes(4))
     blocks = simple(0) + simple(21) + group(43, element(0x9B, 21), padding)
