@@ -138,7 +138,7 @@ def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
     rows, columns = shape if len(shape) == ROWS_AND_COLUMNS else (0, 0)
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
     if height.denominator != 1 or not min(rows, columns) or not (format_ and format_.holds(columns, int(height))):
-        raise UsageError(f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit", ADVICE)
+        raise UsageError(f"an array of {shape} is not a picture in {pix_fmt}: its sides do not fit", ADVICE)
     return columns, int(height)
 
 
@@ -189,7 +189,7 @@ def _of_planes(
         each.shape[0] == count for each, count in zip(planes[1:], (rows, rows), strict=False)
     )
     if not is_of or not format_.holds(width, height):
-        message = f"planes of {[each.shape for each in planes]} are not a {pix_fmt} picture: their sides do not fit"
+        message = f"planes of {[each.shape for each in planes]} are not a picture in {pix_fmt}: their sides do not fit"
         raise UsageError(message, ADVICE)
     luma, *chroma = (StridedChannel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:

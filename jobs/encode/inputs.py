@@ -176,7 +176,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     wanted = sum(plane.nbytes for plane in planes)
     if data.size != wanted:
-        message = f"{data.size} bytes are not a {name} picture of {size[0]}x{size[1]}: such a picture has {wanted}"
+        message = f"{data.size} bytes are not a picture of {size[0]}x{size[1]} in {name}: such a picture has {wanted}"
         raise UsageError(message, "Give one whole picture at a time, without padding.")
     at = 0
     for plane in planes:
@@ -189,7 +189,7 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
     try:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
-        message = f"an array of {array.shape} {array.dtype} is not a {name} picture: {error}"
+        message = f"an array of {array.shape} {array.dtype} is not a picture in {name}: {error}"
         raise UsageError(message, f"Name its layout with input_pix_fmt. {ADVICE}") from None
 
 
