@@ -20,7 +20,7 @@ CODECS: Final[Mapping[str, Codec]] = {
 PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }
-"""x264's preset of each of our numbers."""
+"""x264's preset names, and our number for each."""
 BETWEEN: Final = {
     "superfast": "ultrafast (1) or veryfast (2)",
     "faster": "veryfast (2) or fast (3)",

@@ -83,7 +83,7 @@ def test_changing_sound_is_copied_where_each_packet_says_what_it_is(
 def test_only_the_formats_of_the_part_count(
     start_s: Fraction | None, end_s: Fraction | None, action: Action, later: Any
 ) -> None:
-    """A part before the change has none; a part after it differs from the track's header."""
+    """A part before the change has one format; a part after it has another one than the track's header."""
     carried = plan(sound("aac", *TO_SURROUND), "a.mp4", start_s=start_s, end_s=end_s)
 
     assert [each.action for each in carried.tracks] == [action]
