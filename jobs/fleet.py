@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .stills.job import StillsReport
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
-JOBS_AT_ONCE = 4  #: Further jobs wait, so that open files and memory stay bounded
+JOBS_AT_ONCE = 4  #: Further jobs wait, which limits open files and memory
 SPANS_LIMIT_S = 2.0  #: How long closing a fleet may wait for a collector of traces
 
 
@@ -45,9 +45,9 @@ class Fleet:
 
     Args:
         address: a Ray cluster's address.
-        workers: the most segments in flight; None is as many as the machines can run.
+        workers: the most segments in flight; None means as many as the machines can run.
         jobs_at_once: how many jobs may run at the same time.
-        pool: the pool to use instead of these workers, such as ``codecfleet.testing.LocalPool``.
+        pool: the pool to use instead of these workers, for example ``codecfleet.testing.LocalPool``.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Fleet:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Cancel running jobs and release the workers; after an error, finished segments are kept."""
+        """Cancel running jobs and release the workers. After an error, finished segments are kept."""
         await self._aclose(keep=kind is not None)
 
     async def aclose(self) -> None:
@@ -94,7 +94,7 @@ class Fleet:
     async def _aclose(self, *, keep: bool) -> None:
         self._open = False
         if os.getpid() != self._process:
-            return  # in a fork; the process that opened the fleet owns the jobs and workers
+            return  # in a forked process: the process that opened the fleet owns the jobs and workers
         for batch in list(self._batches):
             await batch.cancel()
         for job in list(self._jobs):
@@ -110,7 +110,7 @@ class Fleet:
         return self._submit(spec, self._jobs_at_once)
 
     def batch(self, spec: BatchSpec) -> "Batch":
-        """Start a batch and return at once: ``async for result in fleet.batch(spec)``. See docs/batch.md.
+        """Start a batch, and return it at once: ``async for result in fleet.batch(spec)``. See docs/batch.md.
 
         A batch itself limits its files in flight; ``jobs_at_once`` does not apply to them.
 
@@ -128,7 +128,7 @@ class Fleet:
         return batch
 
     async def preview_batch(self, spec: BatchSpec, show: "Callable[[Intended], object]") -> "Preview":
-        """Show what a batch would do with each file, and estimate its time and size from a few samples; write nothing.
+        """Show what a batch would do with each file, and estimate its time and size from a few samples. Write nothing.
 
         Raises:
             UsageError: the fleet is not open, or an input, a list or the template is invalid.
@@ -162,8 +162,7 @@ class Fleet:
 
         Args:
             source: path or fsspec URL, which every worker must be able to open.
-            **options: ``start_s``, ``end_s``, ``video_track``, ``every``, ``decoder`` and ``strict``, with the meanings
-                that they have in ``frames``.
+            **options: ``start_s``, ``end_s``, ``video_track``, ``every``, ``decoder`` and ``strict``, as in ``frames``.
 
         Raises UsageError: the fleet is not open, or the source or an option is invalid. Nothing is read yet.
         """

@@ -1,4 +1,4 @@
-"""The caller's view of a submitted job; ``job_run`` runs it."""
+"""The caller's view of a submitted job, which ``job_run`` runs."""
 
 import asyncio
 import time
@@ -49,7 +49,7 @@ class Job:
             log(LogAction.JOB_FAILED, f"{type(error).__name__}: {error}", LogIds(job=self.id))
             await self._fail(error)
             raise
-        except Exception as error:  # a defect is logged, reported as the job's end, and raised
+        except Exception as error:  # a defect is logged, reported as the job's end, and raised again
             log(LogAction.DEFECT, f"{self.spec.source}: {type(error).__name__}: {error}", LogIds(job=self.id), error)
             await self._fail(error)
             raise
@@ -60,29 +60,29 @@ class Job:
         return Cancelled(f"job {self.id} was cancelled")
 
     async def _fail(self, error: BaseException) -> None:
-        """Send, only once, the event that ends a job without an output."""
+        """Send the event that ends a job without an output, once."""
         if not self._channel.is_over:
             at_s = round(time.monotonic() - self._began_s, 3)
             await self._channel.send(Failed.of(self.id, at_s, error))
 
     def on_end(self, call: "Callable[[Job], None]") -> None:
-        """Have ``call`` called with this job once the job has ended."""
+        """Call ``call`` with this job once the job has ended."""
         self._held.on_end(lambda: call(self))
 
     def events(self) -> AsyncIterator[Event]:
-        """Yield all events from the start; the last event is ``Done`` or ``Failed``."""
+        """Yield all events from the beginning. The last event is ``Done`` or ``Failed``."""
         return self._channel.listen()
 
     async def cancel(self, *, keep: bool = False) -> None:
         """Stop the job, remove its files, and return when that is done. Idempotent.
 
-        With ``keep``, finished segments stay in the work folder, and the same job continues from them when submitted
+        With ``keep``, finished segments stay in the work folder, from which the same job continues when submitted
         again.
         """
         if not self._cancelling:
             self._cancelling, self._keeps = True, keep
         await self._held.cancel()
-        # A task that is cancelled before its first step runs none of its code.
+        # If a task is cancelled before its first step, none of its code runs.
         await self._fail(self._was_cancelled())
         await self._channel.close()
 
@@ -92,5 +92,5 @@ class Job:
         return self._held.task.done()
 
     def __await__(self) -> Generator[Any, None, Report]:
-        """Wait for the report. Raises CodecfleetError: the job failed; ``Cancelled`` if it was cancelled."""
+        """Wait for the report. Raises CodecfleetError: the job failed; Cancelled: it was cancelled."""
         return self._held.result(self._was_cancelled()).__await__()

@@ -38,7 +38,7 @@ _GO_ON: Final = "Finished files are kept; the same batch continues from there."
 
 
 class Batch:
-    """A running batch: iterate over it to get the results of its files; it tells its progress, and can be cancelled.
+    """A running batch. Iterate over it to get the results of its files.
 
     The result of a failed file holds its error. While 1,000 results wait to be taken, no further file starts.
     """
@@ -68,7 +68,7 @@ class Batch:
         self._held.task.add_done_callback(consume_exception)
 
     async def __aiter__(self) -> AsyncIterator[BatchResult]:
-        """Yield the result of each file that ends in this run, and of each that failed in an earlier run.
+        """Yield the results of the files that end in this run, and of those that failed in an earlier run.
 
         Files done by earlier runs are only counted.
 
@@ -91,7 +91,7 @@ class Batch:
         return replace(found, warm_fleet=self._pool.state.warm_fleet)
 
     def on_end(self, call: "Callable[[Batch], None]") -> None:
-        """Have ``call`` called with this batch once the batch has ended."""
+        """Call ``call`` with this batch once the batch has ended."""
         self._held.on_end(lambda: call(self))
 
     async def cancel(self) -> None:
@@ -109,7 +109,7 @@ class Batch:
             try:
                 await asyncio.shield(in_thread(self._close))
             finally:
-                self._end_results()  # without this, a loop over the results would never end
+                self._end_results()  # without the marker, a loop over the results would never end
 
     def _open(self) -> None:
         self._database.open()
@@ -186,7 +186,7 @@ class Batch:
             self._wake()
 
     async def _compare_all(self) -> None:
-        """Compare earlier runs' results with the files as they are now, while other files run."""
+        """Check that the results of earlier runs still hold, while other files run."""
         for state in (EntryState.DONE_BEFORE, EntryState.FAILED_BEFORE):
             while entries := await in_thread(self._database.entries, state, _COMPARED_AT_ONCE):
                 found = await in_thread(compare_all, entries, state, self.spec)

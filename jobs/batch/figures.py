@@ -1,6 +1,7 @@
-"""The figures of a batch's last run, for a page. They are read from its database, also while the batch runs.
+"""The figures of a batch's last run, for a page.
 
-Addresses are redacted here, before the page shortens them: a shortened address might show nothing but a signature.
+They are read from the batch's database, even while the batch runs. Addresses are redacted here because the page
+shortens them, and a shortened address might show nothing but a signature.
 """
 
 import sqlite3
@@ -17,7 +18,7 @@ from .store.states import EntryState
 
 _BINS: Final = 60
 _LARGEST: Final = 20
-_MOST_SPANS: Final = 2000  #: If a timeline has more segments than this, sums in ``_BINS`` bins are shown
+_MOST_SPANS: Final = 2000  #: A timeline with more segments than this shows sums in ``_BINS`` bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Figures:
     skipped: int  #: done by earlier runs
     failed: int
     frames: int
-    source_bytes: int  #: of all files done
+    source_bytes: int  #: the size of the inputs of all files done
     output_bytes: int
     paces: tuple[float, ...]  #: frames per second in equal parts of the run
     failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
@@ -187,10 +188,7 @@ def _largest(connection: sqlite3.Connection, run: int) -> tuple[SizedFile, ...]:
 
 
 def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
-    """Return the frames per second in ``bins`` equal parts of a run.
-
-    The frames of a segment are spread evenly over its time.
-    """
+    """Return the frames per second in ``bins`` equal parts of a run; a segment's frames are spread evenly."""
     if wall_s <= 0:
         return ()
     width_s = wall_s / bins
@@ -198,7 +196,7 @@ def paces(spans: Iterable[Span], wall_s: float, bins: int) -> tuple[float, ...]:
 
 
 def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -> list[float]:
-    """Return the sum of the weights in each bin; the weight of a span is spread evenly over its time."""
+    """Return the sum of the weights in each bin; a span's weight is spread evenly over its time."""
     sums = [0.0] * bins
     for span, weight in weighted:
         for index, part in _parts(span.began_s, span.ended_s, width_s, bins):
@@ -207,10 +205,7 @@ def _binned(weighted: Iterable[tuple[Span, float]], width_s: float, bins: int) -
 
 
 def _parts(began_s: float, ended_s: float, width_s: float, bins: int) -> Iterable[tuple[int, float]]:
-    """Yield (bin, part of the interval in it) for each bin that an interval touches.
-
-    The last bin also takes what lies beyond it.
-    """
+    """Yield (bin, part of the interval in it) for each bin that an interval touches; the last bin has no end."""
     first, last = (min(bins - 1, int(at_s / width_s)) for at_s in (began_s, ended_s))
     length_s = ended_s - began_s
     if first == last or length_s <= 0:

@@ -90,7 +90,7 @@ Submit = Callable[[TranscodeSpec], Awaitable[SubmittedJob]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The parts of a batch that all its files share."""
+    """What all files of a batch share."""
 
     batch: BatchSpec
     specs: EntrySpecs
@@ -114,7 +114,7 @@ class FileRun:
     _began_s: float = 0.0
     _is_started: bool = False  #: whether this try may have written the file under the output's name
     _seen: SeenInput | None = None
-    _found: tuple[str | None, int | None] = (None, None)  #: name and size of the file that existed before
+    _found: tuple[str | None, int | None] = (None, None)  #: name and size of the file that had the output's name before
     _spans: dict[int, SegmentSpan] = field(default_factory=dict)
 
     @property
@@ -185,12 +185,12 @@ class FileRun:
         return _Published(output, result, size, None)
 
     async def _note_copy(self, output: str, found: tuple[str | None, int | None]) -> None:
-        """Record that this try writes a file under a copy's name; ``_started`` records the name of the output."""
+        """Record that this try writes a copy, and which file has the copy's name now."""
         if output != self.entry.output:
             await self.around.ledger.write(CopyNoted(entry=self.entry.entry, found=found))
 
     async def _started(self, output: str) -> None:
-        """Record once that this try may now write under the output's name, and which file has that name now."""
+        """Record, once, that this try may now write the output, and which file has the output's name now."""
         if self._is_started:
             return
         entry, found = self.entry, None
@@ -223,8 +223,8 @@ class FileRun:
     async def _found_done(self, spec: TranscodeSpec, taken: OutputExists) -> Report:
         """Return the report of an output that an earlier try may have published before that try was killed.
 
-        The output's bytes decide: a job gives the same bytes in every run. Raises ``taken``: the bytes differ, so
-        another program wrote the file.
+        The bytes show whether it did, since a job gives the same bytes in every run. Raises ``taken``: the bytes
+        differ, so another program wrote the file.
         """
         if not is_local(spec.output):
             raise taken

@@ -1,4 +1,7 @@
-"""File operations around an entry's job: detects a changed input, makes room for the output, copies files. Blocking."""
+"""File operations around an entry's job: noticing a changed input, making room for the output, copying.
+
+All calls block.
+"""
 
 import errno
 import hashlib
@@ -36,7 +39,7 @@ from .store.states import EntryEvent, EntryState
 ResultT = TypeVar("ResultT")
 
 DATABASE_NAME: Final = "codecfleet-batch.sqlite"
-#: How many entries are compared at once; many, because a store takes tens of milliseconds to answer
+#: How many entries are compared at once: many, because a store takes tens of milliseconds to answer
 COMPARED_IN_THREADS: Final = 16
 
 _COPY_SUFFIX: Final = ".codecfleet-copy"
@@ -44,9 +47,10 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def database_path(batch: BatchSpec) -> Path:
-    """Return the path of a batch's database: as requested, otherwise in the folder of the outputs.
+    """Return the path of a batch's database.
 
-    If the outputs are remote, the database is in the current folder.
+    Without a requested path, the database is in the folder of the outputs, or in the current folder if the outputs are
+    remote.
     """
     if batch.database is not None:
         return Path(batch.database).absolute()
@@ -55,14 +59,14 @@ def database_path(batch: BatchSpec) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SeenInput:
-    """An input as it is now."""
+    """The current version and size of an input."""
 
     content: Content
     size_bytes: int | None
 
 
 def look_at(source: str, *, hashed: bool) -> SeenInput:
-    """Return an input's version and size. The version of a local file is its size and time of change.
+    """Return an input's version and size. The version of a local file is made from its size and its time of change.
 
     Raises:
         InputNotFound: the input does not exist.
@@ -76,17 +80,17 @@ def look_at(source: str, *, hashed: bool) -> SeenInput:
         version, size = json.dumps([found.st_size, found.st_mtime_ns]), found.st_size
     else:
         stated, size = remote_state(source)
-        # if the store states no version, the input counts as unchanged
+        # an input without a version counts as unchanged
         version = json.dumps(stated) if stated is not None else ""
     return SeenInput(Content(version=version, sha256=_sha256(source) if hashed else None), size)
 
 
 def compare(entry: BatchEntry, state: EntryState, root: str, *, hashed: bool) -> EntryEvent:
-    """Return whether an earlier run's result still holds: the input is unchanged, and its output exists."""
+    """Return whether an earlier run's result still holds, because the input is unchanged and the output exists."""
     try:
         now = look_at(entry.source, hashed=hashed).content
     except CodecfleetError:
-        # An entry that failed for lack of an input would fail again.
+        # An entry that failed because its input was missing fails again.
         still_failed = state is EntryState.FAILED_BEFORE and entry.content is None
         return EntryEvent.FOUND_SAME if still_failed else EntryEvent.FOUND_CHANGED
     if entry.content is None or not now.is_that_of(entry.content):
@@ -107,9 +111,9 @@ def compare_all(
 
 
 def make_place(entry: BatchEntry, root: str, output: str, *, overwrite: bool) -> bool:
-    """Create the folder of an entry's output, and return whether a file with the output's name may be replaced.
+    """Create the folder of an entry's output; return whether an existing file with the output's name may be replaced.
 
-    A file that the batch itself wrote may be replaced: a killed run wrote it, or its input has changed since.
+    A file that the batch itself wrote may be replaced: it comes from a killed run, or its input has changed.
 
     Raises:
         OutputExists: another file has the name, and ``overwrite`` is not given.
@@ -142,7 +146,7 @@ def _make_folder(root: Path, output: str) -> None:
             message = f"{folder} is a link that leads out of {root}"
             raise OutputUnwritable(message, "Remove the link, or choose another --output.")
         resolved.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # a link that leads to itself is a RuntimeError until Python 3.13
+    except (OSError, RuntimeError) as error:  # for a link to itself, Python before 3.13 raises RuntimeError
         message = f"the folder {folder} cannot be created: {getattr(error, 'strerror', None) or error}"
         raise OutputUnwritable(message, "Choose another --output or change its permissions.") from None
 
@@ -161,7 +165,7 @@ def output_bytes(root: str, output: str) -> int | None:
         return int(store.info(path_there)["size"])
     except FileNotFoundError:
         return None
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         raise StorageFailed(f"{place} cannot be examined: {error}", "Check the connection.") from error
 
 
@@ -174,7 +178,10 @@ def is_file_of(output: str, sha256: str) -> bool:
 
 
 def remove_dead_work(output: str) -> None:
-    """Remove a killed try's work folder, unless its job can continue. Raises OutputInUse: a process owns the folder."""
+    """Remove a killed try's work folder, unless the job can continue from it.
+
+    Raises OutputInUse: a process owns the folder.
+    """
     spool = Spool(work_folder(output), output)
     with suppress(JournalRefused, OutputUnwritable, StorageFailed):
         spool.open()
@@ -187,7 +194,7 @@ def joined(root: str, output: str) -> str:
 
 
 def with_suffix_of(source: str, output: str) -> str:
-    """Return an output's name with the extension of the input, which a copy keeps."""
+    """Return the name of an input's copy: the output's name with the input's extension."""
     suffix = posixpath.splitext(without_query(source))[1]
     stem, own = posixpath.splitext(output)
     return output if own.lower() == suffix.lower() else f"{stem}{suffix}"
@@ -201,12 +208,11 @@ def copy_whole(source: str, output: str, *, overwrite: bool) -> int:
         StorageFailed: the file's store does not answer, or there is no room for the copy.
         OutputExists, OutputUnwritable: as in ``publish``.
     """
-    # Every try uses the same name, and so removes the leftovers of earlier tries.
+    # Every try uses the same name, so it removes what earlier tries left.
     part = work_folder(output).with_suffix(_COPY_SUFFIX)
     try:
         part.unlink(missing_ok=True)
-        # This creates a new file, so that it follows no link that another user left in the temporary folder. Only this
-        # user can read the file.
+        # A new file, so that no link of another user in the temporary folder is followed; only this user can read it.
         part.touch(mode=0o666 if is_local(output) else 0o600, exist_ok=False)
         _fetch(source, part)
         size_bytes = part.stat().st_size
@@ -252,7 +258,7 @@ def _reading(source: str) -> Iterator[None]:
 
 
 def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
-    """Call ``read`` with the store and path of a remote source, retry transient errors, and return the result.
+    """Call ``read`` with a remote source's store and path, retrying transient errors, and return the result.
 
     Raises:
         InputNotFound, InputUnreadable: the source is missing or unreadable.
@@ -267,7 +273,7 @@ def _from_store(source: str, read: Callable[[Any, str], ResultT]) -> ResultT:
         return try_again(tried)
     except FileNotFoundError:
         raise InputNotFound(f"there is nothing at {source}", "Check the address.") from None
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise
         message = f"{source} could not be read: {reason(error)}"

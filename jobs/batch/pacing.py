@@ -7,14 +7,14 @@ from typing import Final
 
 from ...cluster.autoscale.later import LaterDemand
 
-_SEGMENTS_PER_SLOT: Final = 2  #: One segment is encoded while another file is planned, joined or proven
+_SEGMENTS_PER_SLOT: Final = 2  #: Room for one segment of a file while another file is planned, joined or proven
 _AT_LEAST: Final = 4
 
 
 def wants_file(segments_left: Iterable[int | None], *, slots: int, most: int) -> bool:
     """Return whether another file should start; at most ``most`` files may be in flight.
 
-    A long film keeps all workers busy and ends soonest if no other file runs; small files run many at a time.
+    A long film keeps all workers busy, and ends soonest if no other file runs; many small files run at a time.
     ``segments_left`` has the number of unencoded segments of each file in flight, None for an unplanned file.
     """
     left = [1 if each is None else each for each in segments_left]
@@ -34,9 +34,9 @@ class PlannedFiles:
         self.files, self.segments, self.frames = self.files + 1, self.segments + segments, self.frames + frames
 
     def later(self, like: str, waiting: int, room: int) -> LaterDemand | None:
-        """Return the demand of ``waiting`` files of the mean size planned so far, or None if no file was planned yet.
+        """Return the demand of ``waiting`` files of mean size, from the files planned so far; None if there are none.
 
-        At most ``room`` waiting files can run beside the files in flight, so demand beyond that would add idle nodes.
+        At most ``room`` more files can run beside those in flight; demand for more of them would start idle nodes.
         """
         files = min(waiting, room)
         if files <= 0 or not self.frames:

@@ -1,6 +1,6 @@
 """A dry run: shows what a batch would do with each file, and estimates time and size from a few samples.
 
-A dry run executes the code of a real run on a copy of the batch's database, and writes nothing else.
+The code of a real run is executed on a copy of the batch's database, and nothing else is written.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Intent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """A file, and what would be done with it."""
+    """A file, and what a run would do with it."""
 
     intent: Intent
     source: str
@@ -64,7 +64,7 @@ class SampleFile:
 
     source_bytes: int
     output_bytes: float
-    busy_s: float  #: of one slot
+    busy_s: float  #: how long one slot would be busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ class Preview:
 
     counts: dict[Intent, int]
     left_out: int  #: files found without a video extension
-    estimate: Estimate | None  #: None if nothing is to be encoded, or no sample could be encoded
-    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would also fail in a run
+    estimate: Estimate | None  #: None if there is nothing to encode, or no sample could be encoded
+    failed_samples: tuple[tuple[str, CodecfleetError], ...] = ()  #: inputs that would fail in a run too
     exit_code: int = 0  #: the exit code that a run would have, given the known failures
 
 
 def estimated(samples: Sequence[SampleFile], source_bytes: int, slots: int) -> Estimate | None:
-    """Return the cost of inputs with ``source_bytes`` while all ``slots`` are busy, if the samples are typical."""
+    """Return the cost of inputs of ``source_bytes`` in all, if they are like the samples and all ``slots`` are busy."""
     sampled_bytes = sum(each.source_bytes for each in samples)
     if not sampled_bytes:
         return None
@@ -194,7 +194,7 @@ class _DryRun:
         return None
 
     def _misfit_of(self, overrides: str, suffix: str) -> CodecfleetError | None:
-        """Return why options do not fit the container of an extension."""
+        """Return why options do not fit the container that an extension stands for."""
         try:
             asked_of(self._specs.spec(overrides, "-", f"-{suffix}"))
         except CodecfleetError as error:
@@ -222,7 +222,7 @@ class _DryRun:
     async def sample(
         self, entry: BatchEntry, folder: Path, transcode: Callable[[TranscodeSpec], Awaitable[Report]]
     ) -> SampleFile | None:
-        """Encode two seconds from the middle of an input; if that fails, note the error and return None."""
+        """Encode two seconds from the middle of an input, or note the error and return None."""
         try:
             await in_thread(folder.mkdir)
             spec = self._specs.spec(entry.overrides, entry.source, str(folder / Path(entry.output).name))
@@ -241,7 +241,7 @@ class _DryRun:
         )
 
     def _note_failed(self, source: str, error: CodecfleetError) -> None:
-        """Note a failure that a run would have too; a worker's death or a full disk does not count."""
+        """Note a failure that a run would also have; a worker's death or a full disk is none."""
         is_copied = isinstance(error, NoVideoTrack) and self._batch.mirror
         if isinstance(error, InputError | RequestError) and not is_copied:
             self.failed_samples.append((source, error))
@@ -249,7 +249,7 @@ class _DryRun:
 
 
 def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
-    """Return a job for the middle two seconds of what a spec encodes, or for all of it if it is up to four seconds."""
+    """Return a job for the middle two seconds of what a spec encodes; for all of it if that is up to four seconds."""
     fields: dict[str, object] = {"no_journal": True, "if_smaller": False}
     if duration_s > 2 * _SAMPLE_S:
         begin_s = (spec.start_s or 0) + (duration_s - _SAMPLE_S) / 2
@@ -258,12 +258,15 @@ def part_of(spec: TranscodeSpec, duration_s: Fraction) -> TranscodeSpec:
 
 
 def _copy(real: Path, copy: Path) -> None:
-    """Copy a batch's database, if it exists, and mark the last run as ended, so that the copy can be opened."""
+    """Copy a batch's database, if it exists.
+
+    In the copy, the last run is marked as ended, so that the copy can be opened.
+    """
     if not real.exists():
         return
     try:
         if application_of(real) is None:
-            return  # the database is empty, as after a run on a full disk
+            return  # the database is empty, as a run on a full disk leaves it
         with closing(open_to_read(real)) as source, closing(sqlite3.connect(copy)) as new:
             source.backup(new)
             new.execute("UPDATE runs SET ended_s = began_s WHERE ended_s IS NULL")

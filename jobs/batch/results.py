@@ -15,10 +15,10 @@ class BatchResult:
     """The result of one file of a batch."""
 
     source: str
-    output: str  #: path or URL of the output, which exists only without an error
+    output: str  #: path or URL of the output; the file exists only if there is no error
     result: FileResult | None
-    error: BaseException | None  #: None if the file has an output
-    report: Report | None  #: None if no job ran, because the file failed before that or was copied
+    error: BaseException | None  #: None if the output was written
+    report: Report | None  #: None if no job ran: the file failed before, or was copied
     source_bytes: int | None
     output_bytes: int | None
     tries: int  #: 0 if the file failed in an earlier run
@@ -74,7 +74,7 @@ def earlier_failure(entry: BatchEntry, root: str) -> BatchResult:
 
 
 def error_of(fault: FileFault | None) -> CodecfleetError | None:
-    """Return the error of a stored fault; for a defect, the message begins with the class."""
+    """Return the error that a stored fault describes; for a defect, the message begins with the exception's class."""
     if fault is None:
         return None
     kind = getattr(errors, fault.error, None)
@@ -85,7 +85,7 @@ def error_of(fault: FileFault | None) -> CodecfleetError | None:
 
 @dataclass(frozen=True, slots=True)
 class FileProgress:
-    """A file in flight; ``frames_total`` is 0 before it is planned."""
+    """A file in flight; ``frames_total`` is 0 until the file is planned."""
 
     source: str
     frames_done: int
@@ -99,26 +99,26 @@ class BatchProgress:
     elapsed_s: float
     files: int
     done: int  #: including those ``skipped``
-    skipped: int  #: files that an earlier run has done
+    skipped: int  #: files done by an earlier run
     failed: int
     waiting: int
     running: tuple[FileProgress, ...]
     frames: int  #: encoded in this run
     fps: float
     eta_s: float | None
-    source_bytes: int  #: of all files done
+    source_bytes: int  #: the size of the inputs of all files done
     output_bytes: int
     left_out: int  #: files found without a video extension
     failures: tuple[tuple[str, int], ...]  #: (class of the error, number of files), the most frequent first
-    #: (input, fault) of a few failed files, also of earlier runs; set at the end
+    #: (input, fault) of a few failed files, including those of earlier runs; set at the end
     failed_files: tuple[tuple[str, FileFault], ...]
     exit_code: int  #: the command's exit code, given the failures so far
-    #: process id of the warm fleet; None if the batch runs on its own workers or a cluster
+    #: process id of the warm fleet; None if the batch has its own workers or uses a cluster
     warm_fleet: int | None = None
 
     @property
     def saved_bytes(self) -> int:
-        """How much smaller the outputs are than their inputs; negative if they are larger."""
+        """The fraction by which the outputs are smaller than their inputs; negative if they are larger."""
         return self.source_bytes - self.output_bytes
 
     def to_json(self) -> dict[str, Any]:

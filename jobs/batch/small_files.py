@@ -1,7 +1,7 @@
-"""Small files of a batch: a worker does each as a whole (``whole_file``), and the pool sees all of them as one job.
+"""Small files of a batch: a worker processes each whole file (``whole_file``), and the pool sees all files as one job.
 
-A file then costs the batch's own process, the bottleneck, only one message in each direction. A failed file is repeated
-as a separate job, with its own retries, demand and error, unless the file is at fault.
+For each file, the batch's own process, which is the bottleneck, then handles only one message in each direction. A
+failed file is repeated as a separate job, with its own retries, demand and error, unless the file is at fault.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from ..request.spec import BatchSpec, TranscodeSpec
 from .store.schema import BatchEntry, EntryAction
 from .whole_file import WholeFile, WholeFileDone
 
-MOST_BYTES: Final = 4 << 20  #: Larger files may have several segments, and for them the overhead of a job hardly counts
+#: Larger files may have several segments, and gain little, because a job's overhead hardly counts for them
+MOST_BYTES: Final = 4 << 20
 MANY: Final = 32
 """With this many waiting files, some run in separate processes, since half of a small file's time is spent holding the
 GIL. Starting such a process takes as long as that many files; it is kept for the next ones."""
@@ -35,9 +36,9 @@ _SHARED: Final = ("priority", "weight", "deadline_s", "deadline_factor")
 
 
 def may_be_whole(entry: BatchEntry, spec: TranscodeSpec, batch: BatchSpec, size_bytes: int | None) -> bool:
-    """Return whether a worker may do a file as a whole, as far as that is known without reading the file.
+    """Return whether a worker may process a whole file, as far as that is known without reading the file.
 
-    A file that was tried before may have a journal, from which only a job continues.
+    A file that was tried before may have a journal, and only a job can continue from one.
     """
     is_fresh = entry.action is EntryAction.TRANSCODE and not entry.tries and not entry.was_in_flight
     is_here = is_local(spec.source) and is_local(spec.output)
@@ -56,10 +57,9 @@ def goes_alone(alone: int, waiting: int) -> bool:
 
 
 class SmallFiles:
-    """The small files in flight; ``waiting`` returns how many files of the batch follow. Used from one event loop.
+    """The small files in flight, for one event loop; ``waiting`` returns how many files of the batch follow.
 
-    Used only with pools that run all work in software in child processes: such processes see the same files with the
-    same rights, and no GPU is left unused.
+    For pools that do all work in software in child processes: these have the same files and rights, and no GPU idles.
     """
 
     def __init__(self, batch: BatchSpec, pool: Pool, waiting: Callable[[], int]) -> None:
@@ -110,7 +110,10 @@ class SmallFiles:
         return self._pool.state.warm_fleet is None
 
     def _count(self, change: int) -> None:
-        """Change the number of files in flight; demand a slot for each file at the peak, and none without files."""
+        """Change the number of files in flight.
+
+        The demand is a slot for each of the most files so far in flight; without files there is no demand.
+        """
         self._running += change
         if not self._running:
             self._most = 0

@@ -1,4 +1,4 @@
-"""Counts a batch's files by state, and their pace, so that progress needs no disk access."""
+"""Counts a batch's files by state and measures its pace in memory, so that showing progress needs no disk access."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from .store.database import BatchDatabase
 from .store.schema import BatchEntry, FileFault
 from .store.states import EntryEvent, EntryState, exit_code_of
 
-FAILED_FILES: Final = 10  #: The most failed files that a summary names
+FAILED_FILES: Final = 10  #: How many failed files a summary names
 
 
 class Tally:
@@ -49,7 +49,7 @@ class Tally:
         self._move(EntryState.WAITING, EntryState.RUNNING)
 
     def ended(self, entry: BatchEntry, result: BatchResult | None) -> None:
-        """Count the end of a try; the file waits again if there is no result."""
+        """Count the end of a try; without a result, the file waits again."""
         if result is None:
             self._move(EntryState.RUNNING, EntryState.WAITING)
             return
@@ -67,7 +67,7 @@ class Tally:
             self._frames += sum(each.frames_out for each in result.report.segments if not each.restored)
 
     def compared(self, entry: BatchEntry, state: EntryState, found: EntryEvent) -> None:
-        """Count an entry of an earlier run that was compared."""
+        """Count an entry whose earlier result was compared."""
         if found is EntryEvent.FOUND_CHANGED:
             self._move(state, EntryState.WAITING)
             self._left_bytes += entry.source_bytes or 0

@@ -1,7 +1,7 @@
 """A small file as one work item: a worker plans, encodes, joins, proves and publishes it in one thread.
 
-It is an ordinary job without a journal: only the request and the report pass between processes, and an interrupted file
-starts over.
+The worker runs an ordinary job without a journal. Only the request and the report pass between processes, and an
+interrupted file starts over.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ MOST_PIXELS: Final = 1920 * 1088  #: The picture size for which a slot's memory 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFileDone:
-    """A published file: its job's report, and when its segment ran."""
+    """A published file: the report of its job, and when its segment ran."""
 
     report: Report
     span: SegmentSpan
@@ -50,8 +50,8 @@ class WholeFile(Work[WholeFileDone]):
         """Run in the calling thread; afterwards the output's name has the complete file, or is unchanged.
 
         Raises:
-            WorkError: the file has more than one segment, its pictures are too large, or its job raised this error.
-            CodecfleetError: its job raised another error.
+            WorkError: the file has more than one segment, its pictures are too large, or its job raised WorkError.
+            CodecfleetError: its job raised this error.
             Cancelled: the work was cancelled.
         """
         pool = _OneThread(context)
@@ -86,7 +86,7 @@ class _OneThread(Pool):
         """Do nothing."""
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
-        """Refuse jobs of more than one small segment."""
+        """Refuse a job with several segments or with large pictures."""
         if not isinstance(demand, Demand):
             return
         made = [each.width * each.height for each in demand.renditions]

@@ -7,7 +7,7 @@
        └─────────────────────────────────────────────┘ many moves: MERGED into its left neighbour, again WAITING
 
 Every run has a number, its *attempt*. A late segment may run twice at once (DOUBLED): the first result counts and
-withdraws the other run, so a late result from a worker that was cut off or frozen changes nothing.
+withdraws the other run, so the late result of a frozen or disconnected worker changes nothing.
 
 Pictures prove a seam: each segment also decodes the first frames past its end, and they must equal the first frames of
 the next segment. A segment whose source is damaged must also have been decoded from a sound entry, because a decoder's
@@ -16,9 +16,9 @@ output's frame rate requires pictures there. Such a segment merges into its left
 neighbour if it is the first segment. Segments are joined in order and only once both their seams agree, so nothing
 joined is ever undone.
 
-``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts; the
-first suspect runs before the rest, since a stream that breaks its decoder may do so in any segment. Once a segment has
-broken a device while alone, the rest of the job is decoded in software.
+``ladder.py`` decides how a failed segment is retried. While suspects have to run alone, no other segment starts. The
+first suspect runs first, since a stream that breaks its decoder may do so in any segment. Once a segment has broken a
+device while alone, the rest of the job is decoded in software.
 
 A *streaming* board hands segments over while they run. A segment opens once its first pictures equal the pictures past
 the end of the previous segment, and ends when the reader has taken all of it (``Delivered``). If the seam differs, the
@@ -38,10 +38,11 @@ from .events import Began, Delivered, Drop, Effect, Event, Fail, Finished, Join,
 from .ladder import Attempt, FaultKind, given_up, next_step, reason
 from .segment import BoardSegment, SegmentState
 
-# Both values count for each concurrent run, and are the fastest pair of those tried (docs/speed.md).
-WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
+# The two values below count for each concurrent run. No other pair that was tried is faster (docs/speed.md).
+WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment other segments may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The fraction of the cores that may stay idle, unless rounding up uses them
+#: The fraction of the cores that may idle; if more would idle, each segment gets one core more
+_IDLE_PART: Final = Fraction(1, 10)
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -53,7 +54,7 @@ class Board:
     streams: bool = False  #: whether segments are handed over while they run
     may_fall_back: bool = True  #: whether software may decode when a device fails
     software: str = ""  #: why software decodes the rest of the job; "" if devices may still decode it
-    #: whether a suspect has run alone without breaking its device, while other suspects are left
+    #: whether one suspect has run alone without breaking its device, and other suspects are left
     is_cleared: bool = False
 
     @classmethod
@@ -115,7 +116,7 @@ class Board:
 def start_next(board: Board, at_once: int) -> tuple[Board, list[Run]]:
     """Start segments until ``at_once`` run, but only within a window after the oldest unfinished segment.
 
-    ``in_starting_order`` gives their order. A streaming board starts the earliest segments first, with at most
+    ``in_starting_order`` decides the order. A streaming board starts the earliest segments first, with at most
     ``at_once`` in memory.
     """
     live = [segment for segment in board.segments if not segment.state.is_final]
@@ -201,10 +202,9 @@ def _settle(board: Board, encoded: BoardSegment, event: Finished) -> tuple[Board
 
 
 def seams_agree(after: Sequence[PictureHash], before: Sequence[PictureHash]) -> bool:
-    """Return whether the pictures that the left side decoded past a cut equal those that the right side begins with.
+    """Return whether the pictures that the left side decoded past a cut are those with which the right side begins.
 
-    One side may have fewer pictures, since a packet may hold no picture; but if one side has pictures, so has the
-    other.
+    A packet may hold no picture, so one side may have fewer pictures; but if one side has any, so must the other.
     """
     common = min(len(after), len(before))
     if common == 0:
@@ -228,13 +228,13 @@ def _lost(board: Board, segment: BoardSegment, event: Lost) -> tuple[Board, list
     if step is None and waiting.state is SegmentState.WAITING:
         return board, [Fail(given_up(segment.number, history, event.error))]
     if attempt.fault is FaultKind.GUILTY and waiting.constraints.software:
-        # The rest of the file may also break the device, and so kill the workers of other jobs.
+        # The rest of the film may also break devices, and so kill the workers of other jobs.
         board = _acquitted(replace(board, software=board.software or reason(attempt)), waiting)
     return board, []
 
 
 def _acquitted(board: Board, culprit: BoardSegment) -> Board:
-    """Decode the other suspects in software, beside other work, since the culprit is known."""
+    """Decode the other suspects in software, beside other work, now that the culprit is known."""
     for each in board.segments:
         if _is_suspect(each) and each.number != culprit.number and each.state is SegmentState.WAITING:
             board = board.put(replace(each, constraints=Constraints(software=board.software)))
@@ -249,7 +249,7 @@ def _cleared(board: Board, ended: BoardSegment) -> Board:
 
 
 def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | None) -> Board:
-    """Compare both sides of a cut once both are encoded; if they differ, move the right side's entry back."""
+    """Compare both sides of a cut once both are encoded; if they differ, decode the right side from further back."""
     if left is None or right is None or {left.state, right.state} != {SegmentState.ENCODED}:
         return board
     if right.is_void or (left.is_void and board.left_of(left) is None):
@@ -260,20 +260,20 @@ def _check_seam(board: Board, left: BoardSegment | None, right: BoardSegment | N
 
 
 def _move_entry(board: Board, segment: BoardSegment, *, give_up: bool) -> Board:
-    """Decode a segment again from further back; with ``give_up``, merge it into its left neighbour instead."""
+    """Decode a segment again from further back; with ``give_up``, merge it into its left neighbour."""
     left = board.left_of(segment)
-    # Nothing merges into a joined neighbour: the entry keeps moving, to the track's start if necessary.
+    # A joined neighbour cannot take the segment in, so the entry moves on, to the track's start if necessary.
     if not give_up or left is None or left.state is SegmentState.JOINED:
         return board.put(replace(segment.to(SegmentState.WAITING), entry_moves=segment.entry_moves + 1))
     grown = replace(left, until=segment.until, frames=left.frames + segment.frames)
-    # If the left neighbour is running, that run will not count, because it ends too early.
+    # If the left neighbour is running, its run will not count, because that run ends too early.
     if left.state is SegmentState.ENCODED:
         grown = grown.to(SegmentState.WAITING)
     return board.put(segment.to(SegmentState.MERGED), grown)
 
 
 def _join(board: Board) -> tuple[Board, list[Effect]]:
-    """Join the frontmost segments whose seams agree on both sides."""
+    """Join the segments next in order whose seams agree on both sides."""
     effects: list[Effect] = []
     for segment in (each for each in board.segments if not each.state.is_final):
         right = board.right_of(segment)
@@ -285,7 +285,7 @@ def _join(board: Board) -> tuple[Board, list[Effect]]:
 
 
 def _streamed(segment: BoardSegment, event: Event) -> BoardSegment:
-    """Return a streaming board's segment after an event."""
+    """Return a streaming board's segment as an event leaves it."""
     if isinstance(event, Delivered):
         return segment.to(SegmentState.JOINED)
     if segment.is_stale:
@@ -320,7 +320,7 @@ def _hand_over(board: Board) -> tuple[Board, list[Effect]]:
 
 
 def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Board, list[int]]:
-    """Return a fresh board with an earlier run's results applied as if they came now; also return the segments to join.
+    """Return a new board with the results of an earlier run applied, and the segments to join.
 
     Of two results for one part of the track, the one whose segment begins first counts.
     """
@@ -335,7 +335,7 @@ def restored(board: Board, results: Iterable[tuple[Run, Finished]]) -> tuple[Boa
 
 
 def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board:
-    """Return the board as it was before the run ended."""
+    """Return the board with ``run`` in flight over the segments ``part``."""
     frames = sum(each.frames for each in part)
     first = replace(
         part[0],
@@ -349,7 +349,7 @@ def _as_running(board: Board, run: Run, part: tuple[BoardSegment, ...]) -> Board
 
 
 def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[BoardSegment]:
-    """Return waiting segments, given in film order, in the order in which they start.
+    """Return waiting segments, given in film order, in the order in which they should start.
 
     Film order lets few segments wait to be joined; near the end the longest start first, so that all end together.
     """
@@ -361,8 +361,8 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    That is an equal share, or a share in proportion to the segment's frames, if that is larger; ``frames_left``
-    includes the segment's frames.
+    The share is equal for all, or in proportion to the segment's frames if that is larger. ``frames_left`` includes the
+    segment's frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
     return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))

@@ -1,9 +1,9 @@
 """Finds running work that hangs or is late, from samples taken a few times a second. Pure.
 
-Only time in which this process was awake counts: a late sample counts as a few seconds, so that no work is ended
-because a laptop was suspended or a machine was loaded. The *deadline* of work is a multiple of the time it should take,
-at least half a minute (``WaitOptions``). The deadline restarts after each twentieth of the frames, so slow work
-continues; only work without progress counts as hung.
+Only time in which this process was awake counts: a late sample counts as a few seconds, so no work is ended because a
+laptop was suspended or a machine was busy. The *deadline* of work is a multiple of the time it should take, at least
+half a minute (``WaitOptions``). The deadline restarts after each twentieth of the frames, so slow work continues; only
+work without progress counts as hung.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ from ..request.running import WaitOptions
 
 LOOK_S = 0.5  #: How often running work is sampled
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
-STEPS = 20  #: Work makes progress in steps: this many equal parts of its frames
+STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results
-GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long to end
-SETTLED = 0.5  #: After this part of the usual time, a run's own speed counts; until then the run opens and seeks
+GAIN = 1.5  #: A second run is worthwhile if the first run needs at least this many times as long
+SETTLED = 0.5  #: A run's own speed counts after this part of the usual time; before that, the run opens and seeks
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A sample of running work: the station, and the frames done there when the worker last answered."""
+    """A sample of running work: the station, and the frames done there when the worker last reported."""
 
     station: StationId
     frames: int
@@ -50,7 +50,7 @@ class WorkPace:
 
     @property
     def left_s(self) -> float:
-        """How much longer the work will take at its own speed; infinite while it has done nothing."""
+        """How much longer the work will take at its own speed; infinite before its first frame."""
         return (self.total - self.frames) * self.awake_s / self.frames if self.frames else inf
 
     def seen(self, seen: Seen | None, passed_s: float) -> "WorkPace":
@@ -75,9 +75,10 @@ class Paces:
     """The running work of one job, and the speeds of its stations."""
 
     patience: WaitOptions
-    #: the speed of one session that placement expects, used until the first result; 0 if unknown
+    #: the speed that placement expects of one session, used until the first result; 0 if unknown
     start_fps: float = 0.0
-    running: Mapping[int, WorkPace] = field(default_factory=dict)  #: the running work, by numbers that are never reused
+    #: the running work by numbers, which are never reused
+    running: Mapping[int, WorkPace] = field(default_factory=dict)
     fps_at: Mapping[StationId, tuple[float, ...]] = field(default_factory=dict)  #: speeds of the newest results
     lagging: frozenset[StationId] = frozenset()  #: stations whose last work was late and overtaken by a second run
 
@@ -93,7 +94,7 @@ class Paces:
             return replace(rest, lagging=self.lagging | {pace.station})
         if not delivered or not pace.total or not pace.station:
             return rest
-        # Work with no awake time began and ended between two samples.
+        # Work that was never awake in a sample began and ended between two samples.
         rates = (*self.fps_at.get(pace.station, ()), pace.total / (pace.awake_s or LOOK_S))[-RATES_KEPT:]
         return replace(rest, fps_at={**self.fps_at, pace.station: rates}, lagging=self.lagging - {pace.station})
 
@@ -115,19 +116,19 @@ class Paces:
         return [pace for pace in self.running.values() if pace.silent_s >= self.deadline_s(pace)]
 
     def late(self) -> list[str]:
-        """Return the labels of work that a second run elsewhere would overtake, the latest first."""
+        """Return the labels of work that a second run elsewhere would overtake, the latest work first."""
         gains = [(self._gain(pace), pace.label) for pace in self.running.values()]
         return [label for gain, label in sorted(gains, reverse=True) if gain > GAIN]
 
     def _gain(self, pace: WorkPace) -> float:
-        """Return how many times longer work will take than a second run elsewhere."""
+        """Return how many times as long work will take as a second run elsewhere."""
         elsewhere = [median(rates) for station, rates in self.fps_at.items() if station != pace.station]
         if not elsewhere or not pace.total:
             return 0.0
         usual_s = pace.total / median(elsewhere)
         if pace.awake_s < max(SETTLED * usual_s, 2 * LOOK_S):
             return 0.0
-        # Fast work that has stopped is late after as long a silence as the whole work should take.
+        # Fast work that has stopped is late once it has been silent for as long as all of it should take.
         return inf if pace.silent_s > usual_s else pace.left_s / usual_s
 
     def _usual_fps(self, station: StationId) -> float:

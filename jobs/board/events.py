@@ -19,7 +19,7 @@ class Finished:
     seam_after: tuple[PictureHash, ...]  #: the first pictures past the end of the segment
     at_start: bool  #: whether the segment was decoded from the track's first packet
     sound: bool = True  #: whether a decoder from the track's start would have decoded any damage to the same pictures
-    is_void: bool = False  #: whether no source picture of it could be decoded, so that a neighbour must supply pictures
+    is_void: bool = False  #: whether no source picture of the segment could be decoded, and a neighbour supplies them
     attempt: int = field(kw_only=True)
 
 
@@ -51,7 +51,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Have a worker encode a segment."""
+    """Encode a segment on a worker."""
 
     segment: int
     until: int  #: the last planned segment that the run covers
@@ -64,12 +64,12 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The name of its work, unique among the runs in flight."""
+        """The name of the run's work, unique among the runs in flight."""
         return f"segment {self.segment}" + " again" * self.is_second
 
     @property
     def apart_from(self) -> str:
-        """The label of the work whose station a second run must avoid; "" for a first run."""
+        """The label of the late run whose station a second run must avoid; "" for a first run."""
         return f"segment {self.segment}" * self.is_second
 
 

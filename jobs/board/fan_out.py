@@ -28,7 +28,7 @@ async def fan_out(
     progress: Callable[[int], None],
     may_fall_back: bool = True,
 ) -> list[str]:
-    """Do the work of all segments of ``demand``, and return which runs were repeated, and why.
+    """Do the work of all segments of ``demand``, and return notes on repeated runs.
 
     Args:
         reach: the pool and the source; the source must not change.

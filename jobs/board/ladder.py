@@ -5,10 +5,10 @@
             └──▶ alone in a process, on the same kind of device ──▶ in software, alone in a process
                  (errors that broke its process, or may have)
 
-When a device fails, all work in its process fails, and the work that reports the failure first need not be its cause.
-So all of that work is suspect, and only work that ran alone is blamed. A worker's silent death may have an outside
-cause: the first death is ignored, and after the second the work runs alone too. A fault in the input or the request is
-the same everywhere: it ends the job at once, and no device is blamed.
+When a device fails, all work in the process fails, and the work that reports it first need not be the cause. So all of
+that work is suspect, and only work that ran alone is blamed. A worker's silent death may have an outside cause: the
+first death is ignored, and after the second the work runs alone too. A fault in the input or the request is the same
+everywhere: it ends the job at once, and no device is blamed.
 """
 
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ from ...errors import (
     WorkerLost,
 )
 
-#: How often work may fail in the same way; after failures of a device, software is one more attempt
+#: How often work may fail in the same way; after device failures, software is one more attempt
 ATTEMPTS: Final = 3
 FAILURES_ALONE: Final = 2  #: How often work may fail alone if software can decode it
-#: How often the workers of one piece of work may die silently; a supervisor closes a failing station before that
+#: How often the workers of one segment may die silently; a supervisor closes a failing station before that
 LOSSES: Final = 8
 SHARED_LOSSES: Final = 2  #: From this silent death on, the work runs alone, because it may be killing its workers
 
 
 class FaultKind(Enum):
-    """The meaning of a failed attempt for the work."""
+    """What a failed attempt means for the work."""
 
     REFUSED = "refused"  #: the input or the request is at fault, so the work fails everywhere in the same way
     FAILED = "failed"  #: the work's process is sound; another attempt may succeed
@@ -54,7 +54,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A failed attempt: its number, how and where it ran, and why it failed."""
+    """A failed attempt: its number, how and where it ran, and the reason for the failure."""
 
     attempt: int
     constraints: Constraints
@@ -77,13 +77,13 @@ class Attempt:
 
 
 def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
-    """Return the meaning of an error for the work that it ended."""
+    """Return what an error means for the work that it ended."""
     if error.retry is Retry.NEVER:
         return FaultKind.REFUSED
     if isinstance(error, DeviceError) and error.retry is Retry.ELSEWHERE:
         return FaultKind.GUILTY if constraints.alone else FaultKind.SUSPECT
     if isinstance(error, WorkerBroken) and constraints.alone:
-        return FaultKind.LOST  # work that ran alone did not break the worker beside it
+        return FaultKind.LOST  # work that ran alone cannot have broken the worker beside it
     return next((fault for kind, fault in _FAULTS.items() if isinstance(error, kind)), FaultKind.FAILED)
 
 
@@ -95,11 +95,11 @@ _FAULTS: Final = {
     EngineUnfit: FaultKind.UNFIT,
     DeviceError: FaultKind.FULL,
 }
-"""The fault of each class of errors; a class comes before its base."""
+"""The kind of fault of each error class; a class comes before its base."""
 
 
 def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
-    """Return how to run work again after these attempts, or None; ``software`` says that software may decode it."""
+    """Return how to run work again after these attempts, or None; with ``software``, software may decode the work."""
     last = history[-1]
     match last.fault:
         case FaultKind.REFUSED:
@@ -139,7 +139,7 @@ def _after_a_failure(history: Sequence[Attempt], *, software: bool) -> Constrain
     last = history[-1]
     failures = [attempt for attempt in history if attempt.fault in _SOUND]
     if len(failures) < ATTEMPTS:
-        # First a fresh session on the same device; then, or immediately if that device is unfit, another device.
+        # First a fresh session on the same device, unless that device is unfit; then another device.
         is_elsewhere = len(failures) > 1 or last.fault in (FaultKind.UNFIT, FaultKind.HUNG)
         return _elsewhere(history) if is_elsewhere else last.constraints
     if last.fault in (FaultKind.FULL, FaultKind.UNFIT) and software and not last.constraints.software:
@@ -166,6 +166,6 @@ _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, Fa
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints, avoiding stations of failed attempts; silent deaths do not count."""
+    """Return the last attempt's constraints without the stations where attempts failed, except by a silent death."""
     failed = (attempt.where.station for attempt in history if attempt.fault is not FaultKind.LOST)
     return replace(history[-1].constraints, avoid=frozenset(failed))

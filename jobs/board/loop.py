@@ -1,4 +1,4 @@
-"""The loop that carries out a board's effects: it starts runs, feeds back their results, and joins segments."""
+"""Carries out the effects of a board: starts runs, reports their results to the board, and joins segments."""
 
 import asyncio
 from collections import deque
@@ -20,18 +20,18 @@ from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25
-WAITING_S = 5.0  #: How long a job without a worker waits before each report of the reason
+WAITING_S = 5.0  #: How often a job without a worker reports the reason
 ResultT = TypeVar("ResultT")
 
 
 class Capacity:
-    """How many runs there may be at the same time: here, a fixed number."""
+    """A limit on the number of concurrent runs: here, a fixed number."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
 
     def at_once(self, board: Board) -> int:
-        """Return how many runs of ``board`` there may be now."""
+        """Return how many runs ``board`` may have at the same time now."""
         del board
         return self._at_once
 
@@ -44,27 +44,27 @@ class Capacity:
         return self._at_once
 
     async def more(self) -> None:
-        """Wait until ``at_once`` may return a larger number; wait forever if it never does.
+        """Wait until ``at_once`` may return a larger number, forever if it never will.
 
         Raises CodecfleetError: there will never be a worker.
         """
         await asyncio.Event().wait()
 
     async def waiting(self) -> None:
-        """Called when nothing has run for another ``WAITING_S``.
+        """Take note that nothing has run for another ``WAITING_S``.
 
         Raises CodecfleetError: nothing has run for too long.
         """
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Called when a worker ran out of memory while ``running`` runs were in flight."""
+        """Take note that a worker ran out of memory while ``running`` runs were in flight."""
 
     def release(self) -> None:
-        """Called when the board is done."""
+        """Take note that the board is done."""
 
 
 class WorkerWait:
-    """Counts how long a job has had no worker while this process was awake; ``on_waiting`` receives the reason."""
+    """Measures how long a job has had no worker while this process was awake; ``on_waiting`` receives the reason."""
 
     def __init__(
         self, pool: Pool, job: str, options: WaitOptions, on_waiting: Callable[[str], Awaitable[None]] | None = None
@@ -98,7 +98,7 @@ class WorkerWait:
 
 
 class PoolCapacity(Capacity):
-    """The slots that a pool gives a job for the rest of its ``demand``: at most ``workers``."""
+    """The slots, at most ``workers``, that a pool gives a job for the unfinished part of ``demand``."""
 
     def __init__(self, pool: Pool, demand: Demand, workers: int | None, wait: WorkerWait) -> None:
         super().__init__(0)
@@ -121,7 +121,10 @@ class PoolCapacity(Capacity):
         return min(self._at_once, self._workers or self._at_once)
 
     def has_room(self, board: Board) -> bool:
-        """Return whether another run may start; if no segment waits, a second run may ask the pool for a slot."""
+        """Return whether another run may start.
+
+        If no segment waits, a second run of a late segment may ask for a slot.
+        """
         is_bounded = self._workers is not None and board.running >= self._workers
         return super().has_room(board) or not (board.waits or is_bounded)
 
@@ -138,7 +141,7 @@ class PoolCapacity(Capacity):
         await self._wait.goes_on(WAITING_S)
 
     def relieve(self, error: WorkerOutOfMemory, running: int) -> None:
-        """Halve the number of runs, once for each dead worker, whose runs all report the same message."""
+        """Halve the number of runs, but only once for each dead worker, all of whose runs report the same message."""
         if error.message not in self._relieved:
             self._relieved.add(error.message)
             self._workers = max(1, min(running, self._workers or running) // 2)
@@ -149,7 +152,7 @@ class PoolCapacity(Capacity):
 
 
 class BoardLoop(Generic[ResultT]):
-    """Runs the segments of one job until all are joined. Used once.
+    """Runs the segments of one job until all are joined; for one use.
 
     ``work`` runs a segment, ``accept`` returns the board's event for the result of a run, ``join`` receives the joined
     segments in order, and ``drop`` discards a run's output. With ``watch``, late segments get a second run when slots
@@ -194,7 +197,7 @@ class BoardLoop(Generic[ResultT]):
         return f"{late} ran a second time elsewhere; {counted(self.wasted_frames, 'frame')} wasted"
 
     def post(self, event: Event) -> None:
-        """Give the board an event other than the end of a run; in the event loop's thread."""
+        """Give the board an event other than the end of a run. Call in the event loop's thread."""
         self._posted.append(event)
         self._changed.set()
 
@@ -218,7 +221,7 @@ class BoardLoop(Generic[ResultT]):
                     await self._take_posted()
             finally:
                 if self._watch is not None:
-                    # After the end, a sample would report the demand of a finished job.
+                    # After this point a sample would report the demand of a finished job.
                     self._watch.on_look = lambda: None
                 self._capacity.release()
 
@@ -321,7 +324,7 @@ class BoardLoop(Generic[ResultT]):
 
 
 def finished(run: Run, tally: SegmentTally, entry: AccessPoint | None, index: TrackIndex) -> Finished:
-    """Return the event of a run with this ``tally``, decoded from ``entry``; None is the track's start."""
+    """Return the event for a run with this ``tally``, decoded from ``entry`` (None for the track's start)."""
     return Finished(
         run.segment,
         run.until,

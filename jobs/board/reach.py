@@ -1,4 +1,4 @@
-"""Binds work to its source, so that every node reads the same version; ships the source to nodes that lack it."""
+"""Binds work to its source, so that every node reads the same version, and ships the source to nodes that lack it."""
 
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -17,14 +17,17 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class SourceReach:
-    """How a pool's workers read a source; with ``ship``, nodes that cannot see it read it through this machine."""
+    """How a pool's workers read a source.
+
+    With ``ship``, nodes that cannot see the source read it through this machine.
+    """
 
     pool: Pool
     stamp: SourceStamp
     ship: bool = False
 
     async def bind(self, work: Work[ResultT]) -> Work[ResultT]:
-        """Return ``work`` bound to this version of the source. Raises InputUnreadable: the source is gone."""
+        """Return ``work`` bound to this version of the source. Raises InputUnreadable: the source no longer exists."""
         reading: Any = work
         decode = getattr(work, "decode", None)
         if not isinstance(work, EncodeAudio) and not isinstance(decode, DecodeRange):

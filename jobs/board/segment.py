@@ -9,7 +9,7 @@ from .ladder import Attempt
 
 
 class SegmentState(Enum):
-    """The state of a segment; ``EDGES`` has the transitions."""
+    """The state of a segment. ``EDGES`` lists the transitions."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -28,40 +28,42 @@ class SegmentState(Enum):
 EDGES: dict[SegmentState, frozenset[SegmentState]] = {
     # A run starts, or the segment is merged into its left neighbour.
     SegmentState.WAITING: frozenset({SegmentState.RUNNING, SegmentState.MERGED}),
-    # The run delivered, was lost, or ended too early because the right neighbour was merged into the segment; or a
-    # second run starts because the first is late.
+    # The run delivered or was lost; or its end came too early, because the right neighbour was merged into the segment;
+    # or a second run starts because the first is late.
     SegmentState.RUNNING: frozenset(
         {SegmentState.ENCODED, SegmentState.WAITING, SegmentState.FAILED, SegmentState.DOUBLED}
     ),
     # One of the two runs delivered the segment, or was lost.
     SegmentState.DOUBLED: frozenset({SegmentState.ENCODED, SegmentState.RUNNING}),
-    # Both seams agree; or a seam differs or has a void side, and the segment is decoded again or merged.
+    # Both seams agree; or a seam differs, or its other side is void, and the segment is decoded again or merged.
     SegmentState.ENCODED: frozenset({SegmentState.JOINED, SegmentState.WAITING, SegmentState.MERGED}),
-    # On a streaming board: the pictures given before the failure differ from the end of the previous segment.
+    # On a streaming board: the pictures handed over before a failure differ from the end of the previous segment.
     SegmentState.FAILED: frozenset({SegmentState.WAITING}),
     SegmentState.JOINED: frozenset(),  # written to the output
-    SegmentState.MERGED: frozenset(),  # the segment's frames belong to the segment on its left
+    SegmentState.MERGED: frozenset(),  # the segment's frames belong to its left neighbour
 }
 
 
 @dataclass(frozen=True, slots=True)
 class BoardSegment:
-    """A planned segment, with the right neighbours merged into it."""
+    """A planned segment, including the right neighbours that were merged into it."""
 
     number: int
-    until: int  #: the last planned segment that this one covers; ``number`` unless neighbours were merged into it
+    #: the last planned segment that this one covers: ``number`` itself, unless neighbours were merged into it
+    until: int
     frames: int
     state: SegmentState = SegmentState.WAITING
     entry_moves: int = 0  #: how often the segment's access point moved back
     #: whether the segment was decoded from the track's start, so that no access point lies further back
     at_start: bool = False
-    is_void: bool = False  #: whether no source picture of it could be decoded, so that a neighbour must supply pictures
+    #: whether no source picture of the segment could be decoded, so that a neighbour must supply pictures
+    is_void: bool = False
     history: tuple[Attempt, ...] = ()  #: the failed attempts
-    constraints: Constraints = UNCONSTRAINED  #: of the next attempt
-    running_as: Constraints = UNCONSTRAINED  #: of the newest run
-    runs: int = 0  #: how many runs have started; the newest run's number
+    constraints: Constraints = UNCONSTRAINED  #: constraints of the next attempt
+    running_as: Constraints = UNCONSTRAINED  #: constraints of the newest run
+    runs: int = 0  #: how many runs have started; also the number of the newest run
     in_flight: frozenset[int] = frozenset()  #: the runs that have not ended
-    was_doubled: bool = False  #: whether the segment has had a second run at the same time
+    was_doubled: bool = False  #: whether the segment has had two runs at the same time
     seam_before: tuple[PictureHash, ...] = ()  #: its first pictures
     seam_after: tuple[PictureHash, ...] = ()  #: the first pictures past the end of the segment
     is_open: bool = False  #: on a streaming board: handed over while the run continues
@@ -79,6 +81,6 @@ class BoardSegment:
         return replace(started, in_flight=self.in_flight | {self.runs + 1})
 
     def without(self, attempt: int) -> "BoardSegment":
-        """Return the segment without a run: it waits, or its other run continues."""
+        """Return the segment with one run fewer: it waits, unless another run continues."""
         left = self.in_flight - {attempt}
         return replace(self.to(SegmentState.RUNNING if left else SegmentState.WAITING), in_flight=left)

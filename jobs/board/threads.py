@@ -16,9 +16,9 @@ _IN_PLACE: Final = ContextVar("_IN_PLACE", default=False)
 
 @contextmanager
 def in_place() -> Iterator[None]:
-    """Run the calls of this module in the caller's thread, if the event loop has nothing else to do.
+    """Run the calls of this module in the caller's thread, for an event loop that has nothing else to do.
 
-    A thread for each call would cost more than most calls do. No call is cancelled while it runs.
+    For most calls, a thread would take longer than the call itself. No call is cancelled while it runs.
     """
     token = _IN_PLACE.set(True)
     try:
@@ -35,7 +35,7 @@ def in_place_context() -> Context:
 
 
 def is_in_loop() -> bool:
-    """Return whether an event loop runs in this thread; a blocking call would stop the loop."""
+    """Return whether an event loop runs in this thread, which a blocking call would stop."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is not None
     return False
@@ -49,7 +49,7 @@ async def in_thread(call: Callable[..., ResultT], *args: Any, **options: Any) ->
 
 
 async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call in a thread; if cancelled, wait until it ends, because its files are removed next."""
+    """Run a blocking call in a thread; if cancelled, wait until it ends, because the caller then removes its files."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))
@@ -61,7 +61,7 @@ async def shielded(call: Callable[..., ResultT], *args: Any, **options: Any) -> 
 
 
 async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
-    """Run a blocking call that cannot be undone; a cancellation meanwhile is ignored."""
+    """Run a blocking call that cannot be undone; cancellations during the call are ignored."""
     if _IN_PLACE.get():
         return call(*args, **options)
     running = _begun(partial(call, *args, **options))
@@ -75,7 +75,7 @@ async def uncancellable(call: Callable[..., ResultT], *args: Any, **options: Any
 
 
 def _begun(call: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
-    """Begin a call in a thread; its error is consumed, since the caller may be cancelled before it sees the error."""
+    """Start a call in a thread. Its error is consumed, because the caller may be cancelled before seeing it."""
     running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
     running.add_done_callback(consume_exception)
     return running

@@ -1,4 +1,4 @@
-"""Watches a job's running work: hung work is ended, and late work is found."""
+"""Watches a job's running work: ends hung work, and finds late work."""
 
 import asyncio
 import itertools
@@ -25,8 +25,8 @@ class WorkWatch:
 
     Args:
         pool: where the work runs.
-        patience: when work counts as hung.
-        start_fps: the expected speed of one session, used until the first result; 0 if unknown.
+        patience: after how long work counts as hung.
+        start_fps: the speed expected of one session, used until the first result; 0 if unknown.
         on_hang: called with a message when work hangs.
         on_loss: called with the label of work whose worker died, and the error.
         bind: called for each submission; returns the work to submit.
@@ -134,7 +134,7 @@ class WorkWatch:
 async def with_retries(
     submit: Callable[[Work[ResultT]], Awaitable[ResultT]], work: Work[ResultT], *, may_fall_back: bool = True
 ) -> ResultT:
-    """Submit work until it succeeds or its retry ladder ends; then raise the last error.
+    """Submit work until it succeeds; raise the last error if the retry ladder ends.
 
     With ``may_fall_back``, software may decode when a device fails.
     """

@@ -1,4 +1,4 @@
-"""Plans whether everything except the encoded video track is copied, converted, encoded or lost, and why. Pure."""
+"""Decides whether everything except the encoded video track is copied, converted, encoded or lost, and why. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class CarryPlan:
             for plan in self.tracks
             if plan.asked
         ]
-        # Mixing loses sound that only the low-frequency channel has, and may cancel sound that is out of phase.
+        # Mixing loses sound that only the low-frequency channel has, and may cancel sound of opposite phase.
         mixed = [
             Warning_(
                 code="audio-mixed",
@@ -131,7 +131,7 @@ class CarryPlan:
 
     @property
     def free_keys(self) -> bool:
-        """Whether tags are written under free keys (``mdta``), which FFmpeg cannot write together with a cover."""
+        """Whether tags are written under free keys (``mdta``). FFmpeg cannot write such keys in a file with a cover."""
         has_cover = any(t.track.kind is TrackKind.COVER and t.action is Action.COPY for t in self.tracks)
         return needs_free_keys(self.tags, self.container) and not has_cover
 
@@ -144,7 +144,7 @@ def plan_carry(
     encoded_index: int | None = None,
     pictures: PictureTimes | None = None,
 ) -> CarryPlan:
-    """Plan everything except the video track with stream index ``encoded_index``, which is by default that of the spec.
+    """Plan everything except the video track ``encoded_index`` (a stream index), by default that of the spec.
 
     Raises Unsupported: the requested audio does not fit the container, or a selected track does not exist.
     """

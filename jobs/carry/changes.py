@@ -1,4 +1,7 @@
-"""Pictures whose format changes in mid-stream: converts them to the output's format, and states losses. Pure."""
+"""Plans for pictures whose format changes in mid-stream: their conversion to the output's format, and the losses.
+
+Pure.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +25,7 @@ _NAMED_SPANS: Final = 3
 
 
 def hdr_picture(source: VideoFormat, life: PictureLife) -> VideoFormat:
-    """Return the format for which tone mapping is chosen: that of the source, or of the first run in HDR."""
+    """Return the format for which tone mapping is chosen: the source's, or the format of the first run in HDR."""
     if source.colour.transfer in TRANSFERS:
         return source
     found = next((run for run in life.runs if run.colour.transfer in TRANSFERS), None)
@@ -44,7 +47,7 @@ def conversions(life: PictureLife, source: VideoFormat, index: TrackIndex) -> tu
         return ()
     message = f"pictures are converted to one format: {'; '.join(found)}"
     first = life.runs[0]
-    # The track's header may state the first picture's values.
+    # The track's header may state the values of the first picture.
     differing = [name for name in _ALIKE if not _is_alike(name, first.colour, source.colour)]
     differing += ["range"] if _is_full(first) != (source.colour.range == FULL_RANGE) else []
     differing += ["pixel-format"] if _layout(first.picture.pix_fmt) != _layout(source.pix_fmt) else []
@@ -75,7 +78,7 @@ def _colours_lost(
     target = source.colour if tone is None else replace(source.colour, primaries=_BT709, transfer=_BT709, matrix=_BT709)
 
     def is_kept(run: PictureRun) -> bool:
-        """Return whether tone mapping leaves a run as it is."""
+        """Return whether tone mapping leaves a run unchanged."""
         return tone is None or TRANSFERS.get(run.colour.transfer) is not tone.transfer
 
     def differs(name: str, run: PictureRun) -> bool:
@@ -110,7 +113,7 @@ def _is_stuck(run: PictureRun, source: VideoFormat, target: Colour) -> bool:
 def _shapes_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...]]:
     if not life.runs:
         return
-    # if only a part is encoded, its size is that of the whole track
+    # if a part is encoded, its size is that of the whole track
     wanted = _shape(base_run(life.whole or life.runs, index))
     if when := _when(life, index, lambda run: abs(_shape(run) / wanted - 1) > _KEEPS_SHAPE):
         message = f"pictures of another shape are stretched {when}: the output's are {float(wanted):.3f}:1"
@@ -131,7 +134,7 @@ def _scans_lost(life: PictureLife, index: TrackIndex) -> Iterator[tuple[str, ...
 
 
 def _when(life: PictureLife, index: TrackIndex, differs: Callable[[PictureRun], bool]) -> str:
-    """Return when differing runs are shown, in seconds after the first picture; "" if none differs."""
+    """Return when the runs that differ are shown, in seconds after the first picture; "" if none differs."""
     spans: list[tuple[int, int]] = []
     ends = [*(run.ticks for run in life.runs[1:]), index.end_ticks]
     for run, end in zip(life.runs, ends, strict=bool(life.runs)):

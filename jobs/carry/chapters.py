@@ -1,4 +1,4 @@
-"""The output's chapters. Pure.
+"""Plans the output's chapters. Pure.
 
 In mp4 and mov, chapters are a text track without holes, so gaps become untitled chapters.
 """
@@ -13,13 +13,13 @@ from ..report.report import Warning_
 from ..source.tracks import Chapter
 from .containers import Container
 
-_SAME_S = Fraction(1, 1000)  #: Times this close are equal, because containers round times
+_SAME_S = Fraction(1, 1000)  #: Times that differ by no more than this count as equal, because containers round times
 
 
 def chapters_of_part(
     chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction | None
 ) -> tuple[Chapter, ...]:
-    """Return the chapters of a part of the film, clipped to it; without limits, the part is the whole film."""
+    """Return the chapters of a part of the film, clipped to that part; without limits, of the whole film."""
     return tuple(_cut(chapters, begin_s, end_s))
 
 
@@ -32,7 +32,7 @@ def _cut(chapters: Sequence[Chapter], begin_s: Fraction | None, end_s: Fraction 
 
 
 def chapters_in_a_row(chapters: Sequence[Chapter], begin_s: Fraction, end_s: Fraction | None) -> tuple[Chapter, ...]:
-    """Return chapters end to end from ``begin_s`` to at most ``end_s``, the film's end.
+    """Return chapters without gaps from ``begin_s`` to ``end_s`` at most, the end of the film.
 
     A chapter that overlaps the next one, or has no length, ends where the next one begins.
     """

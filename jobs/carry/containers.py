@@ -1,4 +1,4 @@
-"""The contents that each output container can hold, and how it is written: one frozen value per file extension.
+"""What each output container can hold, and how it is written: one frozen value for each file extension.
 
 The tables list only what players can be expected to read; FFmpeg's muxers accept more. In tests, every entry is written
 and read. docs/containers.md shows the same table.
@@ -23,23 +23,23 @@ _MOV_LANGUAGES = (
     "mon nep nor nya ori orm per pol por pus que ron run rus san sin slk slv smi snd som spa sve swa tam tat tel tgk "
     "tgl tha tib tir tuk tur uig ukr urd uzb vie wel yid"
 )
-"""FFmpeg's names of the languages that have a number in QuickTime, measured."""
+"""FFmpeg's names of the languages that QuickTime numbers, measured."""
 _OTHER_NAMES = (
     "fre:fra deu:ger nld:dut swe:sve ell:gre isl:ice zho:chi cze:ces rum:ron slo:slk kat:geo fas:per eus:baq cym:wel "
     "mya:bur bod:tib hye:arm sqi:alb mkd:mac msa:may"
 )
-#: FFmpeg's code for a language, by the other ISO 639-2 code of that language
+#: FFmpeg's code of a language, by the other ISO 639-2 code of the same language
 _MOV_SPELLINGS = dict(pair.split(":") for pair in _OTHER_NAMES.split())
 
 
 def _in_quicktime(language: str) -> str | None:
-    """Return FFmpeg's name of a language that has a number in QuickTime, or None."""
+    """Return FFmpeg's name of a language that QuickTime numbers, otherwise None."""
     spelt = _MOV_SPELLINGS.get(language, language)
     return spelt if spelt in _MOV_LANGUAGES.split() else None
 
 
 def _iso_code(language: str) -> str | None:
-    """Return a language that is a code of three letters, otherwise None."""
+    """Return a language if it is a code of three letters, otherwise None."""
     is_code = len(language) == len("eng") and language.isascii() and language.isalpha() and language.islower()
     return language if is_code else None
 
@@ -49,7 +49,7 @@ def _nameless(_language: str) -> None:
 
 
 class SampleShape(Enum):
-    """How exactly a container states the shape of samples."""
+    """How exactly a container states the shape of samples (their aspect ratio)."""
 
     EXACT = "two numbers of 32 bits, or a display matrix that stretches"
     PIXELS = "whole pixels of the picture as it is shown"
@@ -66,7 +66,10 @@ class SoundChanges(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One way to write an output file; no other module asks which container it is. Codecs are named as in FFmpeg."""
+    """One way to write an output file. Other modules ask for these fields, never for the container's name.
+
+    Codecs have FFmpeg's names.
+    """
 
     name: str  #: the file's extension, without the dot
     muxer: str  #: FFmpeg's name
@@ -79,7 +82,7 @@ class Container:
     default_codec: Codec
     video_codecs: frozenset[Codec]
     carries_times: bool = True  #: False for raw bitstreams: pictures only, in order
-    #: the tick of all times; None if the source's tick is used, or if each track has its own
+    #: the tick of all times; None if the container takes the source's tick, or if each track has its own
     tick_s: Fraction | None = None
     least_timescale: int = 0  #: the smallest timescale of a track; 0 if tracks have none
     clock_s: Fraction | None = None  #: the time after which the container's clock wraps
@@ -95,22 +98,23 @@ class Container:
     #: codecs whose packets get no times: samples are counted, and gaps become silence
     counted_audio: frozenset[str] = frozenset()
     edit_lists: bool = False  #: whether an edit list hides a track's beginning, and a short last packet hides the end
-    codec_delay: bool = False  #: whether the container states priming as a delay that all times include
+    codec_delay: bool = False  #: whether the container states priming as a delay, which all times include
     stated_ends: bool = False  #: whether the container states when each track ends
     empty_tracks: bool = True  #: whether the container can hold a track without packets
-    describes_ac3: bool = False  #: whether the header repeats values of AC-3's packets
+    describes_ac3: bool = False  #: whether the header repeats values from AC-3 packets
     sound_changes: SoundChanges = SoundChanges.NEVER
     #: for each codec, the layouts that are read back wrongly
     unread_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unnamed_refused: frozenset[str] = frozenset()  #: codecs whose decoders refuse channels without names
-    pcm_needs_names: bool = False  #: whether PCM channels must have names
+    pcm_needs_names: bool = False  #: whether PCM channels must be named
     channels_alone: frozenset[str] = frozenset()  #: codecs whose channels the container counts without naming speakers
 
     # Everything else
     subtitle_codecs: frozenset[str] = frozenset()
-    text_subtitles: str | None = None  #: the codec for text subtitles that do not fit
+    text_subtitles: str | None = None  #: the codec to which text subtitles that do not fit are converted
     one_cue_at_a_time: bool = False  #: whether text subtitles cannot overlap
-    extra_video_codecs: frozenset[str] = frozenset()  #: the codecs of further video tracks, which are copied
+    #: the codecs that a further video track, which is copied, may have
+    extra_video_codecs: frozenset[str] = frozenset()
     attachments: bool = False
     cover_codecs: frozenset[str] = frozenset()
     cover_as_attachment: bool = False
@@ -125,7 +129,7 @@ class Container:
     dispositions: bool = False
     held_dispositions: Mapping[TrackKind | None, Disposition] = field(default_factory=dict)
     """The dispositions it states besides the default one: for all tracks (key None), and for each kind."""
-    holds_more: str = ".mkv"  #: the container that holds what this container refuses; "" for none
+    holds_more: str = ".mkv"  #: the container that holds what this one cannot; "" for none
 
     @property
     def holds_tracks(self) -> bool:
@@ -135,7 +139,7 @@ class Container:
     def video_tick(self, source_time_base: Fraction) -> Fraction:
         """Return the tick, in seconds, in which this container stores video times.
 
-        In mp4 and mov, multiples of ``source_time_base`` stay whole; small timescales are doubled, as FFmpeg does.
+        In mp4 and mov, multiples of ``source_time_base`` are whole ticks. Small timescales are doubled, as in FFmpeg.
         Raises ValueError: the time base is not positive.
         """
         if source_time_base <= 0:
@@ -148,16 +152,16 @@ class Container:
         return Fraction(1, timescale)
 
     def options(self, video_tick: Fraction) -> dict[str, str]:
-        """Return the muxer's options: no date, no random id, index in front, times exact to ``video_tick``."""
+        """Return the muxer's options: no date, no random id, the index first, and times in ``video_tick``."""
         options = {"fflags": "+bitexact", **self.own_options}
         if self.least_timescale:
-            # Start offsets use the movie's timescale, and its default of 1000 would round them.
+            # Start offsets are in the movie's timescale; the default, 1000, would round them.
             timescale = str(video_tick.denominator)
             options |= {"movie_timescale": timescale, "video_track_timescale": timescale}
         return options | ({"movflags": self.fragment_flags} if self.fragmented else {})
 
     def check_video_codec(self, codec: Codec) -> None:
-        """Check that ``codec`` fits. Raises Unsupported: it does not fit; the next step names codecs that fit."""
+        """Check that the container holds ``codec``. Raises Unsupported with the codecs that it holds."""
         if codec not in self.video_codecs:
             message = f".{self.name} cannot hold {codec.value} video"
             fitting = ", ".join(sorted(c.value for c in self.video_codecs))
@@ -165,9 +169,9 @@ class Container:
 
 
 def container_for(output: str, *, fragmented: bool = False) -> Container:
-    """Return the container for a path's or address's extension.
+    """Return the container for the extension of a path or address.
 
-    Raises Unsupported: the extension is unknown, or the container is never fragmented.
+    Raises Unsupported: the extension is unknown, or the container has no fragmented form.
     """
     path = output.split("://", 1)[-1].split("?", 1)[0] if "://" in output else output
     extension = PurePosixPath(path).suffix.lower().removeprefix(".")
@@ -203,7 +207,8 @@ _MP4 = Container(
     name="mp4",
     muxer="mp4",
     own_options={"strict": "unofficial", "movflags": "+faststart"},
-    # With delay_moov, the header waits for the first packets; without it, edit lists are off by the reorder delay.
+    # With delay_moov the header is written after the first packets; without it, edit lists are off by the reorder
+    # delay.
     fragment_flags="+frag_keyframe+empty_moov+delay_moov+default_base_moof",
     default_codec=Codec.H264,
     video_codecs=frozenset(Codec),
@@ -212,7 +217,7 @@ _MP4 = Container(
     has_header=True,
     sample_shape=SampleShape.EXACT,
     dolby_vision=True,
-    hevc_tag="hvc1",  # parameter sets in the header only; Apple's players accept no other
+    hevc_tag="hvc1",  # parameter sets are only in the header, since Apple's players accept nothing else
     audio_codecs=_SAMPLED | _PCM_ISO,
     audio_fallback="aac",
     counted_audio=_PCM_ISO,
@@ -230,7 +235,7 @@ _MP4 = Container(
     chapters=True,
     chapters_in_a_row=True,
     tags=True,
-    tag_boxes=COMMON_TAGS,  # found by writing and reading each tag, as for QuickTime
+    tag_boxes=COMMON_TAGS,  # found by writing each tag and reading it back, as for QuickTime
     language=_iso_code,
     language_tags=LanguageForm.MP4,
     dispositions=True,
@@ -242,7 +247,7 @@ _MOV = replace(
     muxer="mov",
     video_codecs=frozenset({Codec.H264, Codec.HEVC}),
     dolby_vision=False,
-    # Only FFmpeg reads Opus and FLAC in QuickTime, and even its muxer refuses to write them.
+    # Opus and FLAC in QuickTime are read only by FFmpeg, whose muxer refuses to write them.
     audio_codecs=(_SAMPLED - {"opus", "flac"}) | _PCM_ISO | _PCM_MOV,
     counted_audio=_PCM_ISO | _PCM_MOV,
     pcm_needs_names=False,
@@ -317,7 +322,7 @@ _TS = Container(
     audio_codecs=frozenset({"aac", "mp1", "mp2", "mp3", "ac3", "eac3", "dts", "truehd", "opus"}),
     audio_fallback="aac",
     sound_changes=SoundChanges.PACKETS,
-    unread_layouts={"opus": ("6.1",)},  # FFmpeg reads the wrong number of streams
+    unread_layouts={"opus": ("6.1",)},  # FFmpeg reads back a wrong number of streams
     unnamed_refused=frozenset({"opus"}),  # RFC 7845, family 255
     subtitle_codecs=frozenset({"dvb_subtitle", "dvb_teletext"}),
     extra_video_codecs=frozenset({"h264", "hevc", "mpeg2video", "mpeg1video"}),
@@ -346,4 +351,4 @@ _BY_EXTENSION = {
     "ivf": Container(name="ivf", muxer="ivf", default_codec=Codec.AV1, video_codecs=frozenset({Codec.AV1, Codec.VP9})),
 }
 
-EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without a dot, that name a container
+EXTENSIONS = frozenset(_BY_EXTENSION)  #: The extensions, without the dot, that stand for a container

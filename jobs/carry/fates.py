@@ -26,12 +26,12 @@ def _drop(track: Track, why: str, loss: str) -> TrackPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """Plans the tracks of ``source`` except the encoded one."""
+    """Plans all tracks of ``source`` except the encoded one."""
 
     source: SourceDescription
     spec: TranscodeSpec
     container: Container
-    timecode: str | None  #: of the output
+    timecode: str | None  #: the timecode of the output
     burnt: Track | None  #: the subtitle track that is burnt into the pictures
 
     def of(self, track: Track) -> TrackPlan:
@@ -126,7 +126,7 @@ class Fates:
             if self.container.chapters:
                 return TrackPlan(track, Action.CONVERT, "chapters", "it names the chapters, which are written again")
             return TrackPlan(track, Action.DROP, None, "it names the chapters, which this container cannot hold")
-        # Even mov loses timed metadata: FFmpeg's muxer writes it with an empty sample description.
+        # Not even mov keeps timed metadata: FFmpeg's muxer writes an empty sample description for it.
         return _drop(track, self._refused(track), "data-track-dropped")
 
 

@@ -1,7 +1,7 @@
-"""Finds out what a container's header can state about the pictures, by writing one into memory and reading it back.
+"""Finds out what a container's header can state about the pictures: a header is written into memory and read back.
 
-Muxers have too many special cases for a table: Matroska states a turn but no stretch, QuickTime states no cube map, and
-WebM refuses some stereo arrangements. The trial takes well under a millisecond.
+Muxers have too many special cases for a table: Matroska states a rotation but no stretch, QuickTime states no cube map,
+and WebM refuses some stereo arrangements. The trial takes well under a millisecond.
 """
 
 import io
@@ -35,7 +35,7 @@ _TICK = Fraction(1, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The statements of the container's header about the pictures, and the losses."""
+    """What the container's header states about the pictures, and what is lost."""
 
     picture: VideoFormat
     extras: StreamExtras  #: properties of the pictures that are not part of their format
@@ -45,7 +45,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of side data: its name, and the name of the check in ``verify``."""
+    """One kind of side data: its name, and the check of ``verify`` that covers it."""
 
     code: str
     name: str
@@ -74,8 +74,9 @@ def settle_orientation(
 ) -> tuple[VideoFormat, StreamExtras]:
     """Return the output's format and extras with a display matrix that the output's container can state.
 
-    FFmpeg also reads a stretching matrix as the samples' shape. In mp4 and mov the matrix stays and no shape is stated.
-    Elsewhere, or if the source's shape and matrix differ, the shape is stated and the matrix only turns and flips.
+    FFmpeg reads a matrix that stretches as the samples' shape too. In mp4 and mov the matrix stays, and no shape is
+    stated. Elsewhere, or if the source's shape and matrix differ, the shape is stated, and the matrix only rotates and
+    flips.
     """
     matrix = extras.display_matrix
     if matrix is None or not stretches(matrix):
@@ -86,7 +87,7 @@ def settle_orientation(
 
 
 def states_shape(matrix: tuple[int, ...], sample_aspect_ratio: Fraction) -> bool:
-    """Return whether a display matrix stretches samples into that shape, so that the shape is stated."""
+    """Return whether a display matrix stretches samples into the stated shape."""
     across, down = axis_scales(matrix)
     return stretches(matrix) and abs(float(sample_aspect_ratio) * down / across - 1) < _SHAPE
 
@@ -124,7 +125,7 @@ def _losses(
 
 
 def _meaning(kind: str, data: bytes | None) -> object:
-    """Return side data as a player understands it: equal for different encodings of the same value."""
+    """Return side data as a player understands it, so that different encodings of one value are equal."""
     if data is None:
         return None
     if kind == "mastering_display_metadata":
@@ -145,7 +146,7 @@ def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, byt
     options |= {"movflags": "+empty_moov"} if container.fragment_flags else {}
     try:
         with av.open(file, "w", format=container.muxer, container_options=options) as output:
-            # These two codecs need no parameter sets, and the result does not depend on the codec.
+            # Either codec is written without parameter sets, and the result does not depend on the codec.
             codec = "mpeg4" if "mpeg4" in container.extra_video_codecs else "vp8"
             stream = output.add_mux_stream(codec, width=160, height=96)
             for kind, data in side.items():
@@ -161,7 +162,7 @@ def _read_back(side: Mapping[str, bytes], container: Container) -> dict[str, byt
 
 
 def _turn_alone(matrix: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return a matrix without its stretch, or None for the identity. A skew matrix is returned unchanged."""
+    """Return a matrix without its stretch, or None for the identity. A matrix that skews is returned unchanged."""
     across, down = axis_scales(matrix)
     a, b, _, c, d, *rest = matrix
     if abs(a * b + c * d) > _SKEW * across * down:

@@ -1,4 +1,7 @@
-"""Which speakers and rates sound keeps: which tracks are copied or mixed, and the layout of encoded sound. Pure."""
+"""Decides which speakers and rates sound keeps: which tracks are copied or mixed, and the layout of encoded sound.
+
+Pure.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,11 +16,11 @@ from .track_plan import Action, TrackPlan, content_checks
 
 #: Codecs whose packets state the channels
 _SELF_DESCRIBING = frozenset({"ac3", "eac3", "mp1", "mp2", "mp3", "dts", "flac"})
-#: Formats that can change the configuration of AAC, because they hold it beside the packets
+#: Formats that can change AAC's configuration in mid-stream, because they hold it beside the packets
 _GIVES_DESCRIPTIONS = ("mov", "flv")
 _FLAC_ALONE = {2: "stereo", 3: "3.0", 4: "quad", 5: "5.0(side)", 6: "5.1(side)", 7: "6.1", 8: "7.1"}
-"""FLAC's layouts by number of channels, if nothing else states one (RFC 9639, 9.1.3)."""
-SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail if the speakers differ
+"""FLAC's layouts by number of channels, where no other is stated (RFC 9639, 9.1.3)."""
+SPEAKER_CHECKS = ("sound", "layout", "speakers")  #: The checks of ``verify`` that fail if speakers differ
 _NAMELESS_IN_MP4 = frozenset({"DL", "DR", "BIL", "BIR"})
 _MOST_NAMED_SILENTLY = 8
 
@@ -49,7 +52,7 @@ def stated_layouts(codec: str, container: Container) -> tuple[str, ...]:
 def output_layout(track: Track, codec: str, channels: int | None, container: Container) -> str:
     """Return the layout in which a track is encoded, mixed to ``channels``; None keeps as many channels as possible.
 
-    Raises Unsupported: some of its channels are not speakers in a room, so these cannot be mixed.
+    Raises Unsupported: some channels of the track are not speakers in a room, and cannot be mixed.
     """
     stated = stated_layouts(codec, container)
     target = encoded_layout(layouts(track), stated) if channels is None else MIXED[channels]
@@ -80,7 +83,7 @@ def _holds_changes(track: Track, container: Container, source_format: str) -> bo
     if track.codec in _SELF_DESCRIBING:
         return changes is SoundChanges.PACKETS or len({found.sample_rate for found in track.formats}) == 1
     is_given = source_format.startswith(_GIVES_DESCRIPTIONS)
-    # FFmpeg writes a second sample description, or headers in packets, only if the source has them.
+    # FFmpeg writes a further sample description, or headers in packets, only if the source has them.
     return track.codec == "aac" and changes is (SoundChanges.DESCRIPTIONS if is_given else SoundChanges.PACKETS)
 
 
@@ -113,18 +116,18 @@ def sound_changes(plan: TrackPlan, container: Container) -> Iterator[tuple[str, 
 
 
 def remixed(name: str, codec: str, layout: str, target: str, mixed: tuple[str, ...]) -> str:
-    """Return the message that a layout is mixed to a layout without the speakers ``mixed``."""
+    """Return the message that one layout is mixed to another, which lacks the speakers ``mixed``."""
     which = "" if is_unnamed(usual_layout(layout)) else f", which has no separate speaker for {', '.join(mixed)}"
     return f"{codec} cannot state {layout}, the layout of {name}: it is mixed to {target}{which}"
 
 
 def changed_checks(tracks: Sequence[TrackPlan], plan: TrackPlan) -> tuple[str, ...]:
-    """Return the checks that may fail for a copy whose format changes, since its container states only one."""
+    """Return the checks that may fail for a copy whose format changes, because the container states one format."""
     return content_checks(tracks, plan.track.index, "layout", "rate") if plan.action is Action.COPY else ()
 
 
 def sound_losses(plan: TrackPlan, container: Container) -> Iterator[tuple[str, str]]:
-    """Yield the code and message of each loss of speakers that was not requested."""
+    """Yield the code and message for each loss of speakers that was not requested."""
     track = plan.track
     if track.audio is None or not plan.kept:
         return
@@ -152,7 +155,7 @@ def _label_losses(track: Track, container: Container) -> Iterator[tuple[str, str
 
 
 def _taken_for(track: Track, container: Container) -> str | None:
-    """Return the layout that players assume for a copy if the container states none."""
+    """Return the layout that players assume for a copy whose layout the container does not state."""
     count = 0 if track.audio is None else track.audio.channels
     if track.codec == "flac" and "flac" in container.channels_alone:
         return _FLAC_ALONE.get(count)

@@ -1,4 +1,4 @@
-"""Which tags and dispositions are carried, and which containers hold them.
+"""Decides which tags and dispositions are carried, and which containers hold them.
 
 Tags about the old file (brand, muxer, statistics) would be false in the new one and are dropped silently.
 """
@@ -26,7 +26,7 @@ def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track
     kept = {key: value for key, value in tags if not _ABOUT_THE_FILE.fullmatch(key)}
     if of_track:
         kept = _track_tags(kept, container)
-    # Keys in Matroska are in capitals; muxers look for the common keys in lower case.
+    # Matroska's keys are in capitals; muxers look for the common keys in lower case.
     common = (*COMMON_TAGS, "handler_name", "language")
     return {
         key.lower() if key.lower() in common else key: value for key, value in kept.items() if not _repeats(key, kept)
@@ -34,7 +34,7 @@ def kept_tags(tags: Iterable[tuple[str, str]], container: Container, *, of_track
 
 
 def needs_free_keys(tags: Iterable[tuple[str, str]], container: Container) -> bool:
-    """Return whether an mp4 or mov can hold ``tags`` only under free keys, outside the well-known boxes."""
+    """Return whether an mp4 or mov can hold ``tags`` only under free keys, since some of them have no box."""
     boxes = container.tag_boxes
     return boxes is not None and any(key.lower() not in boxes for key, _ in tags)
 
@@ -50,7 +50,7 @@ def unheld_tags(tags: Iterable[tuple[str, str]], container: Container, *, free_k
 
 
 def _track_tags(tags: dict[str, str], container: Container) -> dict[str, str]:
-    # FFmpeg's mp4 demuxer calls the title of a track "name"; only containers with boxes have handlers.
+    # FFmpeg's mp4 demuxer calls a track's title "name"; only containers with boxes have handlers.
     named = {("title" if key.lower() == "name" else key): value for key, value in tags.items()}
     unwanted = {"handler_name"} if container.tag_boxes is None else set()
     kept = {key: value for key, value in named.items() if key.lower() not in {"language", *unwanted}}

@@ -1,7 +1,7 @@
 """SMPTE timecode: hours, minutes, seconds and pictures.
 
-Drop-frame timecode (SMPTE ST 12-1, 5.2.2) keeps up with the clock at 29.97 pictures a second: in each minute it skips
-the first two numbers, or four at twice the rate, except in every tenth minute.
+Drop-frame timecode (SMPTE ST 12-1, 5.2.2) keeps up with the clock at 29.97 pictures a second: it skips the first two
+numbers of each minute (four at twice the rate), except in every tenth minute.
 """
 
 import re
@@ -14,7 +14,8 @@ from ..request.spec import TranscodeSpec
 from ..source.tracks import SourceDescription
 from .containers import Container
 
-_COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)  #: Whole frame rates of timecodes in mp4 and mov
+#: The frame rates of timecodes in mp4 and mov, as whole numbers
+_COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)
 _WRITTEN: Final = re.compile(r"(\d{2}):([0-5]\d):([0-5]\d)([:;.,])(\d{2,3})")
 _DROPPED_AT_30: Final = 2
 _BASE: Final = 30  #: Drop-frame timecode counts 30 pictures a second, or a multiple
@@ -51,7 +52,7 @@ class Timecode:
         return replace(self, picture=(self.picture + pictures) % self._of_a_day)
 
     def counted_at(self, rate: Fraction) -> Self | None:
-        """Return the timecode of the same picture at a multiple of the rate; None for other rates."""
+        """Return the timecode of the same picture at ``rate``, a multiple of this rate; None for other rates."""
         per_second = floor(rate + _HALF)
         if per_second < self.per_second or per_second % self.per_second:
             return None
@@ -71,7 +72,7 @@ class Timecode:
             dropped = _left_out(self.per_second)
             of_ten = 10 * minute - 9 * dropped
             tens, rest = divmod(self.picture, of_ten)
-            # The first minute of ten is complete; each of the others begins two numbers late.
+            # The first of ten minutes skips nothing; each of the others begins two numbers late.
             named += dropped * (9 * tens + max(0, rest - dropped) // (minute - dropped))
         seconds, pictures = divmod(named, self.per_second)
         minutes, seconds = divmod(seconds, _SECONDS)
@@ -86,7 +87,7 @@ def _left_out(per_second: int) -> int:
 def output_timecode(
     source: SourceDescription, spec: TranscodeSpec, container: Container, rate: Fraction | None, skipped_s: Fraction
 ) -> str | None:
-    """Return the timecode of the output's first picture; None if it has none, or cannot count it.
+    """Return the timecode of the output's first picture; None if there is none, or the output's rate cannot count it.
 
     ``rate`` is in pictures per second; ``skipped_s`` is the time from the source's first picture to the output's first
     picture.

@@ -46,8 +46,8 @@ class TrackPlan:
     action: Action
     codec: str | None  #: the output's codec; None if the track is dropped
     reason: str
-    loss: str | None = None  #: a stable code for an unrequested loss, if any
-    asked: bool = False  #: whether the request drops the track
+    loss: str | None = None  #: a stable code for an unrequested loss; "" if there is none
+    asked: bool = False  #: whether the track is dropped at the user's request
     bit_rate_bps: int | None = None  #: the bit rate of encoded sound; None for the default
     channels: int | None = None  #: the number of channels to which encoded sound is mixed; None to keep all
     loudness_lufs: Fraction | None = None  #: the loudness of encoded sound; None to keep that of the source
@@ -59,7 +59,7 @@ class TrackPlan:
 
     @property
     def report(self) -> TrackReport:
-        """The plan as part of the job's report."""
+        """The plan as it appears in the job's report."""
         action: Literal["encoded", "copied", "converted", "dropped"] = self.action.value
         return TrackReport(
             kind=self.track.kind.value,
@@ -72,11 +72,12 @@ class TrackPlan:
         )
 
 
-_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}  #: Kinds for which ``verify`` has checks
+#: The kinds of tracks for which ``verify`` has checks
+_LABELS = {TrackKind.AUDIO: "audio", TrackKind.SUBTITLE: "subtitles"}
 
 
 def content_checks(tracks: Sequence[TrackPlan], index: int, *words: str) -> tuple[str, ...]:
-    """Return the names of a track's content checks: the checks in ``words``, or all; ``index`` is the stream index."""
+    """Return the names of a track's content checks, by default all of them; ``index`` is the stream index."""
     if (found := _numbered(tracks, index)) is None:
         return ()
     name = ".".join(found)
@@ -90,7 +91,7 @@ def label_checks(tracks: Sequence[TrackPlan], index: int, label: str) -> tuple[s
 
 
 def _numbered(tracks: Sequence[TrackPlan], index: int) -> tuple[str, str] | None:
-    """Return a track's label and its number among the requested, decodable tracks of its kind, as ``verify`` counts."""
+    """Return a track's label, and its number in ``verify``: among the requested, decodable tracks of the same kind."""
     kind = next(plan.track.kind for plan in tracks if plan.track.index == index)
     counted = [plan.track for plan in tracks if not plan.asked]
     number = sum(track.kind is kind and track.decodable and track.index < index for track in counted)

@@ -1,1 +1,1 @@
-"""Clips of films for learning: which frames, in which order, by which process."""
+"""Clips of films for learning: which frames they have, their order, and the process that reads each."""

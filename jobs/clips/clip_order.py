@@ -11,7 +11,7 @@ from itertools import groupby
 class FilmPart:
     """Clips of one film."""
 
-    film: int  #: the film's number among the sources
+    film: int  #: the film's index among the sources
     clips: range | None  #: the numbers of the film's clips; None for all of them
 
 
@@ -19,22 +19,22 @@ class FilmPart:
 class ClipOrder:
     """The order of all clips in each epoch, and its division into shards: each clip is in exactly one shard.
 
-    A shard takes clips that follow each other in that order, so that few films are read by two shards.
+    A shard takes successive clips of that order, so that few films are read by two shards.
     """
 
     films: int  #: how many films
-    clips_per_film: int | None  #: None if films have different numbers, so that a shard takes whole films
+    clips_per_film: int | None  #: None if the films have different numbers of clips; a shard then takes whole films
     seed: int  #: decides the order, and which clips are chosen
     shuffle: bool  #: whether films and their clips are in random order
-    films_open: int  #: how many films have their clips mixed
+    films_open: int  #: how many films are open at a time, with their clips mixed
     even: bool  #: whether all shards have equally many clips; leftover clips are in no shard
 
     def count(self, shards: range, of: int) -> int:
-        """Return how many clips these shards have, or how many films if films have different numbers of clips."""
+        """Return how many clips these shards have; if films have different numbers of clips, how many films."""
         return sum(len(self._span(shard, of)) for shard in shards)
 
     def blocks(self, epoch: int, shard: int, of: int) -> list[tuple[FilmPart, ...]]:
-        """Return the parts that shard ``shard`` of ``of`` shards reads, in blocks of films to open together."""
+        """Return the parts that shard ``shard`` of ``of`` shards reads, in blocks of films that are open together."""
         order = list(range(self.films))
         if self.shuffle:
             self._random(epoch, "films").shuffle(order)
@@ -47,7 +47,7 @@ class ClipOrder:
         return [tuple(parts[begin : begin + self.films_open]) for begin in range(0, len(parts), self.films_open)]
 
     def mixed(self, epoch: int, block: Sequence[FilmPart], counts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return a block's clips as (place of the part, number of the clip).
+        """Return the clips of a block as (position of the part, number of the clip).
 
         ``counts`` has the number of clips of each film in the block.
         """

@@ -23,15 +23,15 @@ from ..request.values import location
 from .clip_order import ClipOrder, FilmPart
 
 Sampler = Callable[..., Sequence[Sequence[int]]]
-_FILMS_KEPT: Final = 64  #: How many films keep their index; each of them is an idle object without a decoder
+_FILMS_KEPT: Final = 64  #: How many films keep their index; each one is an idle object without a decoder
 _UNREADABLE: Final = (InputError, NoVideoTrack, Unsupported)
 _INHERITED: Final[list[object]] = []
-"""Films that the parent opened before a fork: never used, and never closed, since their threads are in the parent."""
+"""Films that the parent opened before a fork: neither used nor closed here, since their threads are in the parent."""
 _LOG: Final = logging.getLogger("codecfleet.clips")
 
 
 class FilmClip(NamedTuple):
-    """One clip. PyTorch's default collation makes a batch of several."""
+    """One clip. PyTorch's default collation makes a batch of several clips."""
 
     data: Any  #: the tensor: (frames, channels, rows, columns), or as ``format`` says
     indices: NDArray[np.int64]  #: the numbers of the frames in their film
@@ -54,7 +54,7 @@ class ClipDataset:
     Args:
         sources: paths or fsspec URLs.
         clips: chooses a film's clips: a function of the times of its frames that returns lists of frame numbers, all of
-            one length. If this function has a parameter ``seed``, it gets a seed that differs by film and epoch.
+            the same length. A parameter ``seed`` of this function gets another value for each film and epoch.
         clips_per_film: how many clips ``clips`` returns for each film; None if that number differs, so that shards have
             whole films.
         format: the tensor of a clip.
@@ -88,7 +88,7 @@ class ClipDataset:
         **options: Unpack[FrameOptions],
     ) -> None:
         self.sources = tuple(location("source", each) for each in sources)
-        self.epoch = 0  #: the epoch that the next iteration reads; 1 is added at the end of each iteration
+        self.epoch = 0  #: the epoch that the next iteration reads; each iteration adds 1 at its end
         self._clips = clips
         self._format = format or TensorFormat()
         self._rank, self._world_size, self._on_error, self._options = rank, world_size, on_error, options
@@ -100,14 +100,17 @@ class ClipDataset:
             films_open=films_open,
             even=even,
         )
-        self._place = (0, 0)  # the block of films, and how many clips of the block were handed out
+        self._place = (0, 0)  # the number of the block of films, and how many clips of the block were returned
         self._resumes = False  # whether the next iteration begins at ``_place``
         self._pid = os.getpid()
         self._films: OrderedDict[int, FrameStream] = OrderedDict()
         self._check()
 
     def __len__(self) -> int:
-        """Return how many clips this rank has in an epoch. Raises TypeError if films have unequal numbers of them."""
+        """Return how many clips this rank has in an epoch.
+
+        Raises TypeError if films have different numbers of clips.
+        """
         if self._order.clips_per_film is None:
             raise TypeError("the number of clips is unknown: clips_per_film is None")
         _, workers = _worker()
@@ -115,16 +118,16 @@ class ClipDataset:
         return self._order.count(range(first, first + workers), self._world_size * workers)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration reads, from its beginning."""
+        """Choose the epoch that the next iteration reads from its beginning."""
         self.epoch, self._place, self._resumes = epoch, (0, 0), False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this process's position, which is after the clip that was handed out last."""
+        """Return this process's position: after the clip that was returned last."""
         shard, of = self._shard()
         return {"epoch": self.epoch, "block": self._place[0], "clips": self._place[1], "shard": shard, "shards": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue at ``state``. Raises UsageError if it is the state of another shard."""
+        """Let the next iteration continue at ``state``. Raises UsageError if ``state`` is that of another shard."""
         shard, of = self._shard()
         if (state["shard"], state["shards"]) != (shard, of):
             message = f"the state is that of shard {state['shard']} of {state['shards']}, and this is {shard} of {of}"
@@ -171,7 +174,7 @@ class ClipDataset:
         return self._rank * workers + worker, self._world_size * workers
 
     def _read(self, number: int, block: Sequence[FilmPart], done: int) -> Iterator[FilmClip]:
-        """Yield the clips of a block of films, without the first ``done``."""
+        """Yield the clips of a block of films, except the first ``done``."""
         parts = [(part, chosen) for part in block if (chosen := self._chosen(part.film)) is not None]
         lengths = [len(chosen) for _, chosen in parts]
         clips = self._order.mixed(self.epoch, [part for part, _ in parts], lengths)[done:]
@@ -212,7 +215,7 @@ class ClipDataset:
         return chosen
 
     def _film(self, number: int) -> FrameStream:
-        """Return an open film of this process; it keeps its index for later epochs."""
+        """Return an open film of this process. The film keeps its index for later epochs."""
         films = self._own_films()
         if number not in films:
             _, workers = _worker()
@@ -253,7 +256,7 @@ class _ClipReader:
         try:
             return next(self._batches)
         except _UNREADABLE:
-            # The reason may be another clip that is decoded ahead together with this one.
+            # The reason may be another clip, decoded ahead together with this one.
             self.close()
             return next(self._read((clip,)))
 

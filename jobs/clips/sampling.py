@@ -1,4 +1,4 @@
-"""Which frames a clip has: clips of a film at random or at regular places, as lists of frame numbers.
+"""Chooses the frames of clips, at random or at regular distances, as lists of frame numbers.
 
 Pure functions of a film's length or times. Names, options and results are those of torchcodec's samplers.
 """
@@ -16,7 +16,8 @@ from ...errors import UsageError
 Policy = Literal["repeat_last", "wrap", "error"]
 Seconds = Fraction | float
 POLICIES: Final = ("repeat_last", "wrap", "error")
-_MOST_DENOMINATOR: Final = 1_000_000  #: The largest denominator of a float's time: 1 / 30 and 1001 / 30000 become exact
+#: The largest denominator of the fraction for a float: 1 / 30 and 1001 / 30000 become exact
+_MOST_DENOMINATOR: Final = 1_000_000
 _PlaceT = TypeVar("_PlaceT", int, Fraction)
 
 
@@ -34,11 +35,11 @@ def clips_at_random_indices(
     """Return clips that begin at random frames; equal seeds give equal clips.
 
     Args:
-        film: the number of frames, or an object whose length is that number.
+        film: the number of frames, or an object with that length.
         seed: chooses the clips.
         num_clips: how many clips.
         num_frames_per_clip: how many frames each clip has.
-        num_indices_between_frames: the step from each frame of a clip to its next one.
+        num_indices_between_frames: the step from one frame of a clip to the next.
         sampling_range_start: the first frame at which a clip may begin; a negative number counts from the end.
         sampling_range_end: the frame before which clips begin; a negative number counts from the end. By default no
             clip exceeds the film, if the film has enough frames for one clip.
@@ -66,10 +67,10 @@ def clips_at_regular_indices(
     sampling_range_end: int | None = None,
     policy: Policy = "repeat_last",
 ) -> list[list[int]]:
-    """Return clips that begin at equal distances, from the first to the last frame at which one may begin.
+    """Return clips that begin at equal distances, from the first to the last frame at which a clip may begin.
 
-    Options and errors are those of ``clips_at_random_indices``. If there are fewer frames at which a clip may begin
-    than clips, several clips begin at the same frame.
+    Options and errors are those of ``clips_at_random_indices``. If there are more clips than such frames, several clips
+    begin at the same frame.
     """
     frames = _counted(film)
     span = _span(num_frames_per_clip, num_indices_between_frames)
@@ -147,7 +148,7 @@ def _counted(film: int | Sized) -> int:
 
 
 def _span(frames: int, step: int) -> int:
-    """Return how many frames of the film a clip covers, from the clip's first frame to its last."""
+    """Return how many frames of the film a clip spans."""
     return _positive("num_indices_between_frames", step) * (_positive("num_frames_per_clip", frames) - 1) + 1
 
 
@@ -161,7 +162,7 @@ def _index_range(frames: int, span: int, start: int, end: int | None) -> tuple[i
 
 
 def _spaced(first: int, last: int, count: int) -> list[int]:
-    """Return whole numbers at equal distances; rounded as torch.linspace rounds them, from both ends to the middle."""
+    """Return whole numbers at equal distances, rounded like those of torch.linspace: from both ends to the middle."""
     step = (last - first) / max(1, count - 1)
     return [
         int(first + step * n if n < count // 2 or count == 1 else last - step * (count - n - 1)) for n in range(count)
@@ -178,9 +179,9 @@ class _Timing:
     """The times of the frames of a film, and of the frames of a clip."""
 
     times: list[Fraction]
-    end: Fraction  #: of the last frame
+    end: Fraction  #: the end of the last frame
     step: Fraction  #: the time from one frame of a clip to the next
-    count: int  #: of a clip's times
+    count: int  #: how many times a clip has
 
     @classmethod
     def of(cls, times_s: Sequence[Seconds], end_s: Seconds | None, step_s: Seconds | None, count: int) -> Self:
@@ -209,7 +210,7 @@ class _Timing:
 
 
 def _filled(places: list[_PlaceT], count: int, policy: Policy) -> list[_PlaceT]:
-    """Return ``count`` places: the places of a clip that are inside the film, and replacements for the rest."""
+    """Return ``count`` places: those of a clip's places that are inside the film, and replacements for the others."""
     if policy not in POLICIES:
         _refuse(f"policy is {policy!r}, and must be one of {', '.join(POLICIES)}")
     if len(places) < count and policy == "error":

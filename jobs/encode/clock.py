@@ -12,15 +12,15 @@ from ..request.values import TERM_MAX, is_ffmpeg_ratio
 from .inputs import Offered
 
 _USUAL_TICKS: Final = 90_000
-_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than the ticks here
+_LATEST_TICKS: Final = 1 << 53  #: Times have 64 bits, and the ticks of the file may be finer than these
 _NEAR: Final = (Fraction(3, 4), Fraction(3, 2))
 
 
 class FrameClock:
     """Gives every frame its time, in ticks of ``time_base``: n / ``fps``, or the frames' own times.
 
-    If ``time_base`` is None, the first frame's is used, or one in which the times of the ``first`` frames are whole.
-    Raises UsageError: the first frame has no time.
+    If ``time_base`` is None, it is that of the first frame, or one in which the times of the ``first`` frames are
+    whole. Raises UsageError: the first frame has no time.
     """
 
     def __init__(self, first: Sequence[Offered], *, fps: Fraction | None, time_base: Fraction | None) -> None:
@@ -69,7 +69,7 @@ class FrameClock:
 
 
 def measured_rate(first: Sequence[Offered]) -> Fraction:
-    """Return the nominal frame rate: as the first frame states, unless the first two frames' times contradict it."""
+    """Return the nominal frame rate that the first frame states, unless the first two frames' times contradict it."""
     stated = first[0].format.frame_rate
     times = [each.time_s for each in first[:2] if each.time_s is not None]
     apart_s = sum((after - before for before, after in pairwise(times)), Fraction(0))

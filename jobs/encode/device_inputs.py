@@ -1,4 +1,4 @@
-"""A caller's arrays on the GPU: read in place by NVENC, packed on the GPU, or copied to the host.
+"""Reads a caller's arrays on the GPU: NVENC reads them in place, or they are packed on the GPU or copied to the host.
 
 Sources: CUDA Array Interface 3, "Synchronization"; Python array API standard, ``__dlpack__``; PyNvVideoCodec
 programming guide 2.3, "Encode" (b: objects whose ``cuda()`` returns planes).
@@ -31,7 +31,7 @@ _PLANAR: Final = {
     "yuv444p": "yuv444p",
 }
 """NVENC's layouts, as rows of all planes, with FFmpeg's planar format of the same samples."""
-_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")  #: Three planes with separate rows
+_SEPARATE: Final = ("yuv420p", "yuv422p", "yuv444p")  #: Layouts of three planes with separate rows
 _CHANNELS: Final = {
     **dict.fromkeys(("rgb24", "rgba", "rgb0"), (0, 1, 2)),
     **dict.fromkeys(("bgr24", "bgra", "bgr0"), (2, 1, 0)),
@@ -93,12 +93,12 @@ def find_tensor(item: object) -> DeviceInput | None:
 
 
 def is_rows(pix_fmt: str) -> bool:
-    """Return whether a layout is one that NVENC reads, as rows of all planes."""
+    """Return whether NVENC reads this layout, as rows of all planes."""
     return pix_fmt in _PLANAR
 
 
 def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> StridedPicture | None:
-    """Return a picture in a layout that the device can pack (RGB needs a ``matrix`` and even sides); None for others.
+    """Return a picture in a layout that the device can pack, otherwise None. RGB needs a ``matrix`` and even sides.
 
     Raises UsageError: the shape does not fit the layout.
     """
@@ -127,7 +127,7 @@ def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> Str
 
 
 def device_picture(picture: StridedPicture) -> DevicePicture:
-    """Return a tight picture for NVENC to read in place."""
+    """Return a picture without padding, for NVENC to read in place."""
     size = picture.width, picture.height
     return tight_picture(picture.format, picture.channels[0].address, size, picture.pix_fmt, picture.owner)
 
@@ -138,7 +138,7 @@ def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:
     rows, columns = shape if len(shape) == ROWS_AND_COLUMNS else (0, 0)
     height = rows / _ROWS_A_PICTURE["4:2:0" if format_ is None else format_.chroma]
     if height.denominator != 1 or not min(rows, columns) or not (format_ and format_.holds(columns, int(height))):
-        raise UsageError(f"an array of {shape} is not a {pix_fmt} picture: its sides do not fit", ADVICE)
+        raise UsageError(f"an array of {shape} is not a picture in {pix_fmt}: its sides do not fit", ADVICE)
     return columns, int(height)
 
 
@@ -180,7 +180,7 @@ def _of_rows(
 def _of_planes(
     planes: tuple[DeviceTensor, ...], format_: SurfaceFormat, pix_fmt: str
 ) -> tuple[tuple[StridedChannel, StridedChannel, StridedChannel], tuple[int, int]]:
-    """Return the channels of planes of (rows, columns) or (rows, columns, components), and the picture's size."""
+    """Return the channels of planes (rows, columns) or (rows, columns, components), and the picture's size."""
     height, width, *_ = planes[0].shape
     columns, rows = width >> format_.halved_across, height >> format_.halved_down
     in_pairs = pix_fmt not in _SEPARATE
@@ -189,12 +189,12 @@ def _of_planes(
         each.shape[0] == count for each, count in zip(planes[1:], (rows, rows), strict=False)
     )
     if not is_of or not format_.holds(width, height):
-        message = f"planes of {[each.shape for each in planes]} are not a {pix_fmt} picture: their sides do not fit"
+        message = f"planes of {[each.shape for each in planes]} are not a picture in {pix_fmt}: their sides do not fit"
         raise UsageError(message, ADVICE)
     luma, *chroma = (StridedChannel(each.address, strides_of(each)[1], strides_of(each)[0]) for each in planes)
     if in_pairs:
         pairs = planes[1]
-        is_paired = pairs.shape[2:] == (2,)  # otherwise blue and red differences alternate along a row
+        is_paired = pairs.shape[2:] == (2,)  # in the other layout, blue and red differences alternate along a row
         deep = strides_of(pairs)[2 if is_paired else 1]
         blue = chroma[0] if is_paired else chroma[0]._replace(column_bytes=2 * deep)
         return (luma, blue, blue._replace(address=blue.address + deep)), (width, height)
@@ -202,7 +202,7 @@ def _of_planes(
 
 
 def host_array(tensor: DeviceTensor, fetch: Callable[[int, int], NDArray[np.uint8]]) -> NDArray[Any]:
-    """Return a contiguous copy on the host; ``fetch`` copies a number of bytes from a device address."""
+    """Return a contiguous copy on the host; ``fetch`` copies bytes from a device address."""
     strides = strides_of(tensor)
     ends = [(length - 1) * stride for length, stride in zip(tensor.shape, strides, strict=True)]
     before = -sum(min(end, 0) for end in ends)
@@ -235,7 +235,7 @@ def _found(item: object) -> DeviceInput | None:
 
 
 def _planes(item: object) -> list[DeviceTensor]:
-    """Return the planes of an object whose ``cuda()`` returns them; the ``cuda()`` of PyTorch does something else."""
+    """Return the planes of an object whose ``cuda()`` returns planes; PyTorch's ``cuda()`` does something else."""
     cuda = getattr(item, "cuda", None)
     if hasattr(item, "__cuda_array_interface__") or not callable(cuda):
         return []
@@ -247,7 +247,7 @@ def _planes(item: object) -> list[DeviceTensor]:
 
 
 def _named(planes: list[DeviceTensor]) -> str:
-    """Return FFmpeg's name for planes of (rows, columns, components); "" if their shapes do not determine it."""
+    """Return FFmpeg's name of the layout of planes (rows, columns, components); "" if their shapes do not give it."""
     match [prod(plane.shape[:1]) for plane in planes]:
         case [luma, in_pairs]:
             return _IN_PAIRS.get((luma // max(1, in_pairs), planes[0].item_bytes), "")
@@ -257,7 +257,7 @@ def _named(planes: list[DeviceTensor]) -> str:
 
 
 def _in_bytes(tensor: DeviceTensor) -> DeviceTensor:
-    """Return a tensor with strides in bytes: for 16-bit samples, PyNvVideoCodec's frames state them in samples."""
+    """Return a tensor with strides in bytes. PyNvVideoCodec's frames of 16-bit samples state strides in samples."""
     tight = prod(tensor.shape[1:])
     in_samples = tensor.item_bytes > 1 and tensor.strides_bytes and tensor.strides_bytes[0] == tight
     return replace(tensor, strides_bytes=None) if in_samples and tensor.shape[0] > 1 else tensor

@@ -1,4 +1,4 @@
-"""Encodes a caller's frames into one file, with an encoder, a clock and a muxer in one thread."""
+"""Encodes a caller's frames into one file: runs the encoder, the clock and the muxer in one thread."""
 
 import time
 from abc import ABC, abstractmethod
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from .inputs import Offered
 
 
-#: How many frames are read before the encoder is opened, since the times of two frames give the rate
+#: How many frames are read before the encoder is opened: the times of two frames give the rate
 PEEK_FRAMES: Final = 2
 
 
 class _FrameFile:
     """Writes a file: call ``write`` for each packet, then ``finish`` or ``abandon``. Raises StorageFailed.
 
-    One group of pictures is in memory. All groups are closed: each group is shown before the next one begins.
+    One group of pictures is in memory. All groups are closed, so each one is shown completely before the next.
     """
 
     def __init__(
@@ -70,7 +70,10 @@ class _FrameFile:
         self.joined = self._file.joined
 
     def write(self, packets: Iterable[EncodedPacket]) -> None:
-        """Take the next packets. Raises ProofFailed: a time does not fit; StorageFailed: the disk or store failed."""
+        """Take the next packets.
+
+        Raises ProofFailed: a time is out of order; StorageFailed: the disk or store failed.
+        """
         for packet in packets:
             if packet.is_keyframe and self._group:
                 # Groups are closed, so no earlier packet is shown after this one.
@@ -99,7 +102,7 @@ class _FrameFile:
 class FrameSink(ABC):
     """Takes pictures one after the other, in one thread; any thread may call ``cancel``."""
 
-    is_over = False  #: whether no more pictures are taken
+    is_over = False  #: whether to take no more pictures
 
     @abstractmethod
     def add(self, item: object) -> None:
@@ -107,7 +110,7 @@ class FrameSink(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """End after the last picture."""
+        """Stop after the current picture."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -145,7 +148,10 @@ class FrameEncoder(FrameSink):
         self._file: _FrameFile | None = None
 
     def add(self, item: object) -> None:
-        """Take the next frame. Raises UsageError: it does not fit, or has no time; CodecfleetError: failure."""
+        """Take the next frame.
+
+        Raises UsageError: it does not fit, or has no time; CodecfleetError: it cannot be encoded.
+        """
         offered = self._pictures.read(item)
         if self._file is not None:
             self._file.write(self._pictures.encode(offered))
@@ -155,7 +161,10 @@ class FrameEncoder(FrameSink):
             self._begin()
 
     def finish(self) -> None:
-        """Flush the encoder and close the file. Raises UsageError: there was no frame; CodecfleetError: failure."""
+        """Flush the encoder and close the file.
+
+        Raises UsageError: there was no frame; CodecfleetError: the end cannot be written.
+        """
         file = self._file or self._begin()
         file.write(self._pictures.session.finish())
         file.finish()
@@ -169,7 +178,10 @@ class FrameEncoder(FrameSink):
         self._pictures.close()
 
     def report(self, began: float) -> EncodeReport:
-        """Read the file back and report; ``began`` is by ``time.monotonic``. Raises ProofFailed: a frame is missing."""
+        """Read the file back, and return the report; ``began`` is the start by ``time.monotonic``.
+
+        Raises ProofFailed.
+        """
         if self._file is None:
             raise ProofFailed("nothing was encoded", "Give at least one frame.")
         pictures, settings = self._pictures, self._pictures.settings

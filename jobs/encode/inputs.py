@@ -1,4 +1,4 @@
-"""Reads all kinds of pictures that ``encode`` accepts as one type, with place and time."""
+"""Reads every kind of picture that ``encode`` accepts into one type, with the place in memory and the time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Offered:
 
     @property
     def shape(self) -> tuple[int, int, str, bool]:
-        """Width, height, pixel format and place, which are the same for all pictures of a file."""
+        """The properties that all pictures of a file share: width, height, pixel format and place."""
         on_device = isinstance(self.pixels, DevicePicture)
         return self.format.width, self.format.height, self.format.pix_fmt, on_device
 
@@ -69,7 +69,7 @@ class Offered:
 class InputReader:
     """Reads a caller's items as pictures."""
 
-    pix_fmt: str | None  #: FFmpeg's name of the layout of arrays; None guesses by shape
+    pix_fmt: str | None  #: FFmpeg's name of the layout of arrays; if None, the shape decides
     size: tuple[int, int] | None  #: (width, height) of raw bytes
     frame_rate: Fraction  #: the nominal rate of pictures that state none
     fetch: Callable[[DeviceTensor], NDArray[Any]]  #: copies an array from the device to the host
@@ -158,7 +158,7 @@ class InputReader:
                 raise UsageError(message, "Give size=(width, height), and input_pix_fmt unless it is nv12.")
             return _raw(array, self.pix_fmt or _BY_BYTES[1], self.size)
         name = self.pix_fmt or _guessed(array.shape, array.dtype.itemsize)
-        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV supports few formats of this sort
+        if array.ndim == ROWS_AND_COLUMNS and is_rows(name):  # PyAV supports few formats of this kind
             return _raw(array, name, picture_size(array.shape, name))
         return _framed(array, name)
 
@@ -176,7 +176,7 @@ def _raw(array: NDArray[Any], name: str, size: tuple[int, int]) -> VideoFrame:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     wanted = sum(plane.nbytes for plane in planes)
     if data.size != wanted:
-        message = f"{data.size} bytes are not a {name} picture of {size[0]}x{size[1]}: such a picture has {wanted}"
+        message = f"{data.size} bytes are not a picture of {size[0]}x{size[1]} in {name}: such a picture has {wanted}"
         raise UsageError(message, "Give one whole picture at a time, without padding.")
     at = 0
     for plane in planes:
@@ -189,7 +189,7 @@ def _framed(array: NDArray[Any], name: str) -> VideoFrame:
     try:
         return VideoFrame.from_ndarray(np.ascontiguousarray(array), format=name)
     except (AssertionError, LookupError, ValueError, NotImplementedError) as error:
-        message = f"an array of {array.shape} {array.dtype} is not a {name} picture: {error}"
+        message = f"an array of {array.shape} {array.dtype} is not a picture in {name}: {error}"
         raise UsageError(message, f"Name its layout with input_pix_fmt. {ADVICE}") from None
 
 
@@ -203,7 +203,7 @@ def _guessed(shape: Sequence[int], item_bytes: int) -> str:
 
 
 class HostConverter:
-    """Converts software frames of one format to the encoder's format if the two differ."""
+    """Converts software frames of one format to the encoder's, if the formats differ."""
 
     def __init__(self, source: VideoFormat, target: VideoFormat, time_base: Fraction) -> None:
         self._target = target

@@ -33,20 +33,20 @@ async def encode(
     gpu: WorkerDevice | None = None,
     **options: Unpack[EncodeOptions],
 ) -> EncodeReport:
-    """Encode your frames into a file, in this process; the complete file appears at once, or nothing does.
+    """Encode your frames into a file, in this process; either the complete file appears at once, or no file.
 
-    If this process's GPU has NVENC, it encodes frames on that GPU without a copy through the host; software encodes all
-    other frames.
+    If this process's GPU has NVENC, it encodes frames on that GPU without a copy through the host; otherwise software
+    encodes the frames.
 
     Args:
         frames: pictures in presentation order: those of ``frames``, PyAV's ``VideoFrame``s, NumPy arrays, raw bytes,
             DLPack tensors, ``EglImage``s, objects with the CUDA array interface or ``cuda()``; also (picture, seconds),
-            or an ``EncodeFrame``, which may also ask for a keyframe, SEI messages or new rates. A plain iterable is
+            or an ``EncodeFrame``, which can also request a keyframe, SEI messages or new rates. A plain iterable is
             consumed in a thread.
         output: path or fsspec URL; its extension names the container.
         codec: h264, hevc, av1 or vp9; None is the container's default.
         fps: show frame n at n / ``fps``; None uses the frames' own times.
-        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        gpu: the device to use instead of this process's GPU, for example a fake one in tests.
         **options: how to encode, and how to read arrays.
 
             - ``quality``: on the encoder's own scale, lower is better; or ``bitrate_bps``, the average.
@@ -85,7 +85,7 @@ async def _encode(
     codec = request.codec or container.default_codec
     container.check_video_codec(codec)
     output = request.absolute_output
-    # Only the frames of a stream have a source; for other frames, use a name that no file has.
+    # Only frames of a stream have a source; for other frames, the name is one that no file has.
     source = frames.source if isinstance(frames, FrameStream) else f"{output}.no-input"
     await in_thread(check_output, source, output, overwrite=request.overwrite)
     spool = Spool(work_folder(output), output)
@@ -119,7 +119,7 @@ async def feed(encoder: FrameSink, frames: Iterable[object] | AsyncIterable[obje
             else:
                 await loop.run_in_executor(thread, encoder.add_all, _iterable(frames))
             await loop.run_in_executor(thread, encoder.finish)
-        except BaseException:  # also after a cancellation: the session is closed in the thread that opened it
+        except BaseException:  # also after a cancellation: the session must be closed in the thread that opened it
             encoder.cancel()
             await asyncio.shield(loop.run_in_executor(thread, encoder.abandon))
             if isinstance(frames, FrameStream):

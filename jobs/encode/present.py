@@ -38,7 +38,7 @@ async def present(
     input_pix_fmt: str | None = None,
     size: tuple[int, int] | None = None,
 ) -> PresentReport:
-    """Present pictures into an EGLStream as its producer, as fast as its consumer or its mailbox takes them.
+    """Present pictures into an EGLStream as its producer, as fast as the consumer or mailbox takes them.
 
     Wait for the consumer to connect, copy each picture into the stream's memory, wait until the consumer has taken
     every frame, and disconnect. The stream stays open.
@@ -63,7 +63,7 @@ async def present(
 
 
 class _Presenter(FrameSink):
-    """Presents pictures until the consumer is gone."""
+    """Presents pictures until the consumer disconnects."""
 
     def __init__(self, stream: PictureStream, memory: str, pix_fmt: str | None, size: tuple[int, int] | None) -> None:
         self._producer = stream.open_producer(memory)
@@ -72,7 +72,7 @@ class _Presenter(FrameSink):
         self.report = PresentReport(frames=0, width=0, height=0, pix_fmt="", consumed=False)
 
     def add(self, item: object) -> None:
-        """Present the next picture, unless the consumer is gone."""
+        """Present the next picture, unless the consumer has disconnected."""
         if self.is_over:
             return
         offered = self._reader.read(item)

@@ -57,7 +57,7 @@ class EncodeFrame:
 
 
 class PictureOptions(TypedDict, total=False):
-    """The options of a ``PictureRequest`` before they are checked."""
+    """The options of a ``PictureRequest``, before they are checked."""
 
     quality: int | None
     bitrate_bps: int | str | None
@@ -91,12 +91,12 @@ Ratio = Annotated[Fraction, Field(gt=0), AfterValidator(_checked_ratio)]
 
 
 class PictureRequest(EncoderTuning, CodecAndRate, CudaPlace):
-    """How a caller's pictures are encoded. Raises UsageError: the rates are invalid."""
+    """How a caller's pictures are to be encoded. Raises UsageError: the rates are invalid."""
 
     encoder: EncoderChoice = "auto"
     fps: Ratio | None = None  #: shows frame n at n / ``fps``; None uses the frames' own times
     time_base: Ratio | None = None  #: the time base of the frames' own times; if None, one is found
-    input_pix_fmt: str | None = None  #: the layout of arrays that state none
+    input_pix_fmt: str | None = None  #: the layout of arrays that state no layout
     size: PixelSize | None = None  #: (width, height) of raw bytes
     pix_fmt: str | None = None  #: the format to encode
     matrix: Matrix = "bt709"  #: converts RGB to YUV
@@ -157,4 +157,5 @@ class EncodeReport:
     output_bytes: int
     output_sha256: str
     wall_s: float
-    substitute: str = ""  #: why the file's pixel format is not that of the pictures (yuv420p for RGB); "" if it is
+    #: why the file's pixel format is not that of the pictures (yuv420p for RGB); "" if the formats are the same
+    substitute: str = ""

@@ -30,15 +30,15 @@ from .inputs import HostConverter, InputReader, Offered
 from .request import EncodeFrame, PictureRequest
 
 _USUAL_RATE: Final = Fraction(25)
-_RGB_BECOMES: Final = "yuv420p"  #: Nearly every player can show this format
+_RGB_BECOMES: Final = "yuv420p"  #: The format that nearly every player can show
 _FULL_RANGE: Final = 2
 _NOTHING_ASKED: Final = EncodeFrame(None)
 
 
 class PictureSession:
-    """One encoder for pictures of one size and format; call ``read``, ``open`` and ``encode`` in one thread."""
+    """One encoder for pictures of one size and format. Call ``read``, ``open`` and ``encode`` in one thread."""
 
-    settings: EncoderSettings  #: set by ``open``, like all fields below
+    settings: EncoderSettings  #: this and all fields below are set by ``open``
     session: EncoderSession[Any]
     clock: FrameClock
     from_device: bool  #: whether the encoder reads pictures from GPU memory
@@ -65,10 +65,10 @@ class PictureSession:
         self._converter: HostConverter
         self._read = 0
         self.taken = 0
-        self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if it is
+        self.substitute = ""  #: why the file's pixel format is not that of the pictures; "" if the formats are the same
 
     def read(self, item: object) -> Offered:
-        """Read a picture. Raises UsageError: ``item`` is not a picture, or does not fit."""
+        """Read a picture. Raises UsageError: ``item`` is not a picture, or differs from the first in size or format."""
         offered = self._reader.read(item)
         self._check_device(offered.device)
         if self._shape is None:
@@ -96,7 +96,7 @@ class PictureSession:
         self._converter = HostConverter(source, settings.format, clock.time_base)
 
     def encode(self, offered: Offered) -> list[EncodedPacket]:
-        """Encode a picture with the requests that came with it, and return the packets that are ready."""
+        """Encode a picture with the requests that came with it, and return the packets that are complete."""
         ticks = self.clock.ticks(offered)
         self.taken += 1
         asked = offered.asked or _NOTHING_ASKED
@@ -107,7 +107,7 @@ class PictureSession:
         picture = self._fit(offered, ticks)
         packets = self.session.encode(picture, keyframe=asked.keyframe, sei_messages=asked.sei_messages)
         if offered.streams is not None and self.from_device:
-            # The package copies the picture asynchronously; the owner may overwrite the picture once this function
+            # The encoder's package copies the picture asynchronously, and the owner may overwrite it once this function
             # returns.
             self._open_mover().wait_for((self._request.stream or DEFAULT_STREAM,))
         return packets
@@ -144,7 +144,7 @@ class PictureSession:
         return self._mover
 
     def _wait_for(self, device: int | None, streams: Iterable[int]) -> PictureMover:
-        """Wait for the streams that write a caller's memory on the encoder's GPU; return the mover for that memory."""
+        """Wait for the streams that write a caller's memory on the encoder's GPU; return the copier for that memory."""
         self._check_device(device)
         mover, stream = self._open_mover(), self._request.stream
         mover.wait_for(streams if stream is None else {*streams, stream})
@@ -154,7 +154,7 @@ class PictureSession:
         return host_array(tensor, self._wait_for(tensor.device, tensor.streams).fetch)
 
     def _packed(self, picture: StridedPicture, found: DeviceInput) -> DevicePicture | None:
-        """Return a tight copy on the device; None if the device has no kernels, or software encodes."""
+        """Return a copy without padding on the device; None if the device has no kernels, or software encodes."""
         if self._request.encoder == "software" or self._lacks_kernels:
             return None
         if self._packer is None:
@@ -169,7 +169,7 @@ class PictureSession:
     def _session(
         self, source: VideoFormat, time_base: Fraction, *, hard: bool, on_device: bool
     ) -> tuple[EncoderSettings, EncoderSession[Any], str]:
-        """Return the settings, an open session, and why the session is not on the frames' GPU."""
+        """Return the settings, an open session, and the reason if the session is not on the frames' GPU."""
         request, fallback = self._request, ""
         if hard:
             try:
@@ -204,7 +204,7 @@ class PictureSession:
         return settings, device.open_encoder(settings, from_host=not on_device, stream=request.stream)
 
     def _target(self, source: VideoFormat) -> VideoFormat:
-        """Return the format to which pictures on the host are converted: their own if the encoder supports that."""
+        """Return the format to which pictures on the host are converted: their own if the encoder supports it."""
         asked = self._request.pix_fmt
         wanted = asked or (_RGB_BECOMES if _is_rgb(source.pix_fmt) else source.pix_fmt)
         pix_fmt, reason = choose_pix_fmt(
@@ -218,7 +218,7 @@ class PictureSession:
         if _is_rgb(source.pix_fmt) and not _is_rgb(pix_fmt):
             colour = self._request.colour_of_rgb
         elif source.pix_fmt.startswith("yuvj"):
-            # The full range of these old formats is stated by their names.
+            # The names of these old formats state full range.
             colour = replace(colour, range=_FULL_RANGE)
         shape = self._request.sample_aspect_ratio or source.sample_aspect_ratio
         return replace(source, pix_fmt=pix_fmt, colour=colour, sample_aspect_ratio=shape)

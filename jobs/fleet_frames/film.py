@@ -22,7 +22,7 @@ from .run import batches_of
 
 
 class FleetFrameOptions(TypedDict, total=False):
-    """The options of ``Fleet.frames``: the options of ``frames`` that apply on any machine."""
+    """The options of ``Fleet.frames``: those options of ``frames`` that apply on any machine."""
 
     start_s: Fraction | int | str | None
     end_s: Fraction | int | str | None
@@ -33,7 +33,7 @@ class FleetFrameOptions(TypedDict, total=False):
 
 
 class FleetSelection:
-    """Chosen frames of a film that a fleet decodes, in the order asked for."""
+    """Chosen frames of a film, decoded by a fleet, in the order requested."""
 
     def __init__(self, film: "FleetFrames", choose: Callable[[PartFrames], Sequence[int]]) -> None:
         self._film = film
@@ -44,10 +44,10 @@ class FleetSelection:
         frames: int,
         format: TensorFormat | None = None,  # noqa: A002 - the name in ``FrameSelection``
     ) -> AsyncGenerator[FrameBatch]:
-        """Iterate over the frames in tensors of ``frames`` each, on the host; the last may have fewer.
+        """Iterate over the frames in tensors of ``frames`` frames, on the host; the last tensor may have fewer.
 
-        Workers make several tensors at once, and a bounded number ahead. Close the iterator (``contextlib.aclosing``)
-        if you stop early, which ends the work on workers.
+        Workers make several tensors at once, and a limited number ahead. If you stop early, close the iterator
+        (``contextlib.aclosing``), which ends the work on workers.
 
         Raises:
             UsageError: the number is below 1.
@@ -61,12 +61,12 @@ class FleetSelection:
 
 
 class FleetFrames(FrameChooser[FleetSelection]):
-    """The frames of a source, in batches that a fleet's workers make, of all frames or of chosen frames.
+    """The frames of a source, all or chosen ones, in batches that a fleet's workers make.
 
         film = fleet.frames("s3://bucket/film.mp4")
         async for batch in film[::10].batches(16, TensorFormat(size=(224, 224))): ...
 
-    The source's index is read once in this process, at the first use.
+    This process reads the source's index once, at the first use.
     """
 
     def __init__(self, request: FrameRequest, pool: Pool) -> None:
@@ -94,7 +94,7 @@ class FleetFrames(FrameChooser[FleetSelection]):
     def batches_of(
         self, choose: Callable[[PartFrames], Sequence[int]], frames: int, format_: TensorFormat
     ) -> AsyncGenerator[FrameBatch]:
-        """Iterate over the batches of the frames whose positions ``choose`` returns."""
+        """Iterate over the batches of the frames at the positions that ``choose`` returns."""
 
         def plan() -> BatchPlan:
             source = self._film.source
@@ -120,7 +120,7 @@ class FleetFrames(FrameChooser[FleetSelection]):
 def fleet_request(source: object, options: Mapping[str, object]) -> FrameRequest:
     """Return the request for a fleet's frames.
 
-    Raises UsageError: workers cannot open such a source, an option does not apply to a fleet or is invalid.
+    Raises UsageError: workers cannot open such a source, or an option is invalid or does not apply to a fleet.
     """
     path = fspath(source) if isinstance(source, PathLike) else source
     if not isinstance(path, str):

@@ -17,8 +17,8 @@ from ..frames.source import FrameSource
 from ..plan.placing import CPU_ONLY, INTERLACED_IN_SOFTWARE, media_case
 from .work import AHEAD_BYTES, MakeBatches
 
-MOST_BYTES: Final = 64 << 20  #: The largest size of one result: a batch, or several batches that are made together
-WASTE: Final = 4  #: A new piece may decode one picture again for this many pictures of the previous piece
+MOST_BYTES: Final = 64 << 20  #: The largest size of one result: a batch, or the batches that are made together
+WASTE: Final = 4  #: For this many pictures of the previous piece, a new piece may decode one picture again
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ def pieces_of(
 ) -> Iterator[BatchPiece]:
     """Divide batches of ``frames`` frames into pieces; a piece has at most ``most`` frames, or a single batch.
 
-    Batches that share a group of pictures are made together, unless it is cheap to decode the group's beginning again.
-    ``group_of`` has the group of each frame of the film; ``whole`` groups are decoded to their end.
+    Batches that share a group of pictures are made together, unless decoding the group's beginning again is cheap.
+    ``group_of`` has the group of each frame of the film. With ``whole``, groups are decoded to their end.
     """
     _, firsts, counts = np.unique(group_of, return_index=True, return_counts=True)
     begin, decoded = 0, dict[int, int]()
@@ -91,7 +91,7 @@ class BatchPlan:
         return pieces_of(numbers, part.group_of, frames=self.frames, most=most, whole=part.is_counted)
 
     def demand(self, pictures: Sequence[int]) -> Demand:
-        """Return the demand of pieces with these numbers of pictures."""
+        """Return the demand of pieces that have these numbers of pictures."""
         format_, extras = self.source.reading.described()
         software = INTERLACED_IN_SOFTWARE if format_.interlaced else extras.device_unsupported_reason
         frames = min(len(self.positions), max(self.frames, MOST_BYTES // self.frame_bytes))  # of a piece

@@ -1,4 +1,4 @@
-"""Makes a selection's batches on a pool, in order: several pieces at once, and a few ahead of the consumer."""
+"""Makes a selection's batches on a pool, in order: several pieces at once, and a few before the consumer needs them."""
 
 import asyncio
 import sys
@@ -22,14 +22,14 @@ from ..request.running import WaitOptions
 from .plan import BatchPiece, BatchPlan
 from .work import MadeBatches
 
-MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or wait for the consumer
+MADE_BYTES: Final = 512 << 20  #: The size of all pieces that are being made or are ready for the consumer
 #: Pieces per slot: enough that no slot idles while the consumer waits for the next piece in order
 AHEAD_PER_SLOT: Final = 2
-AHEAD_LEAST: Final = 16  #: The least number of pieces; the pool grants slots for them
+AHEAD_LEAST: Final = 16  #: The least number of pieces, for which the pool grants slots
 
 
 class _BatchRun:
-    """One iteration over the batches; ``made`` gets the pieces in order, then None, or the final error."""
+    """One iteration over the batches; ``made`` receives the pieces in order, and then None or the final error."""
 
     def __init__(self, pool: Pool, plan: BatchPlan) -> None:
         self.made: asyncio.Queue[tuple[FrameBatch, ...] | Exception | None] = asyncio.Queue(1)
@@ -40,7 +40,7 @@ class _BatchRun:
         self._unfinished: dict[int, int] = {}  # the pictures of each unfinished piece
 
     async def run(self) -> None:
-        """Make all pieces; used once."""
+        """Make all pieces. Call once."""
         try:
             await self._make_all()
         except Exception as error:  # noqa: BLE001 - raised again by the consumer
@@ -83,7 +83,7 @@ class _BatchRun:
         return first.result()
 
     async def _make(self, piece: BatchPiece) -> MadeBatches:
-        """Return a piece's batches; an error counts once all batches before it are taken."""
+        """Return a piece's batches; an error is raised once all batches before it are taken."""
         work = self._plan.work(piece)
         submit = partial(self._watch.submit, frames=piece.pictures)
         may_fall_back = self._plan.request.decoder != "nvdec"
@@ -102,7 +102,7 @@ class _BatchRun:
             self._tell()
 
     def _tell(self) -> None:
-        """Report the demand, which is 0 while a slow consumer leaves the workers to other jobs."""
+        """Report the demand: 0 while the consumer is slow, which leaves the workers to other jobs."""
         pictures = tuple(self._unfinished.values())
         self._pool.set_demand(self._plan.job, self._plan.demand(pictures) if pictures else None)
 
@@ -118,7 +118,7 @@ async def batches_of(pool: Pool, plan: Callable[[], BatchPlan]) -> AsyncGenerato
     try:
         while (made := await run.made.get()) is not None:
             if isinstance(made, Exception):
-                await in_thread(planned.source.stamp.explain, made)  # any other error may come from a changed source
+                await in_thread(planned.source.stamp.explain, made)  # any other error may be due to a changed source
                 raise made
             for batch in made:
                 yield batch
@@ -134,7 +134,7 @@ async def _check_nvdec(pool: Pool, plan: BatchPlan) -> None:
 
 
 def _writable(made: MadeBatches) -> MadeBatches:
-    """Return batches in writable memory: received arrays may be read-only views of the message."""
+    """Return the batches in writable memory; received arrays may be read-only views of the message."""
     return replace(made, batches=tuple(replace(each, data=_own(each.data)) for each in made.batches))
 
 

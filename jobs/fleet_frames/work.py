@@ -1,4 +1,4 @@
-"""Makes batches of frames on a worker, which keeps the films that it read last."""
+"""Makes batches of frames on a worker, which keeps the films that it read most recently."""
 
 import threading
 from collections import OrderedDict
@@ -26,15 +26,15 @@ from ..frames.request import FrameRequest
 from ..frames.source import DEVICE_SHARE, DEVICE_THREADS, FrameSource
 from ..source.source import SourceReading
 
-FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has its index and no decoder
-#: The size of the pictures decoded ahead for one piece; on a large GPU the size is larger
+FILMS_KEPT: Final = 16  #: How many films are kept; a kept film has an index but no decoder
+#: The size of the pictures decoded ahead for one piece; more on a large GPU
 AHEAD_BYTES: Final = 256 << 20
 FRAMES_AT_ONCE: Final = 8  #: How many pictures are in memory while a batch is made
 _OF_FRAMES: Final = (InputError, Unsupported, UsageError)  #: Errors that are the same on every worker
 
 
 class KeptFilms:
-    """The films that a process read last. Thread-safe."""
+    """The films that a process read most recently. Thread-safe."""
 
     def __init__(self, most: int = FILMS_KEPT) -> None:
         self._most = most
@@ -42,7 +42,7 @@ class KeptFilms:
         self._kept: OrderedDict[Hashable, Film] = OrderedDict()
 
     def film(self, key: Hashable, make: Callable[[], Film] | None) -> Film | None:
-        """Return the film of a key, made if it is not kept; None if it is not kept and ``make`` is None."""
+        """Return the film with this key. If it is not kept, ``make`` makes it; without ``make``, return None."""
         with self._lock:
             found = self._kept.get(key) or (None if make is None else make())
             if found is not None:
@@ -59,7 +59,7 @@ KEPT_FILMS: Final = KeptFilms()
 
 @dataclass(frozen=True, slots=True)
 class MadeBatches:
-    """Batches, and the error that prevents further batches."""
+    """Batches, and the error that prevented further batches."""
 
     batches: tuple[FrameBatch, ...]
     error: CodecfleetError | None = None
@@ -67,10 +67,9 @@ class MadeBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakeBatches(Work[MadeBatches | None]):
-    """Make tensors of ``frames`` frames each on the host; the last tensor may have fewer.
+    """Make tensors of ``frames`` frames on the host; the last tensor may have fewer.
 
-    The result is None if this worker does not know the film; in that case, submit the work again with the film's
-    ``reading``.
+    The result is None if this worker does not know the film; then submit the work again, with the film's ``reading``.
     """
 
     film: str  # the film's name, unique among all clients' films
@@ -87,13 +86,13 @@ class MakeBatches(Work[MadeBatches | None]):
         return self.request.source
 
     def run(self, context: WorkContext) -> MadeBatches | None:
-        """Run in the calling thread. Errors of a frame are raised only if there is no batch before it.
+        """Run in the calling thread. The error of a frame is raised only if no batch precedes it.
 
         Raises:
             InputError: the source cannot be read here, has changed, or a frame cannot be decoded (FrameDamaged).
             Unsupported: there is no formula for a frame's samples or matrix.
             UsageError: the crop exceeds a frame, or sizes differ.
-            DeviceError: the device is lost; software decodes what the device cannot.
+            DeviceError: the device is lost.
             Cancelled: the work was cancelled.
         """
         film = self._film(context.device)
@@ -106,7 +105,7 @@ class MakeBatches(Work[MadeBatches | None]):
         try:
             with _filling(source, self.format) as fill, closing(iter(selection)) as frames:
                 for count in counts:
-                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - after an error, earlier ones stay
+                    made.append(self._batch(frames, count, fill))  # noqa: PERF401 - an error keeps earlier batches
         except _OF_FRAMES as error:
             if not made:
                 raise
@@ -143,7 +142,7 @@ class MakeBatches(Work[MadeBatches | None]):
 
 
 def _opened(request: FrameRequest, device: WorkerDevice | None, reading: SourceReading) -> Film:
-    """Return a film whose pieces, several of which are made at once, each take a bounded part of the memory."""
+    """Return a film that makes several pieces at once, each within its part of the memory."""
     if device is None or request.decoder == "software":
         return Film(request.model_copy(update={"memory_bytes": AHEAD_BYTES}), own_gpu, reading)  # opens no GPU
     memory_bytes = max(AHEAD_BYTES, device.free_bytes() // (DEVICE_SHARE * DEVICE_THREADS))

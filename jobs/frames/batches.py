@@ -32,12 +32,11 @@ class ChosenFrames(Protocol):
 
 
 class FrameBatches:
-    """A selection's frames in tensors of ``frames`` each, where the frames are; the last tensor may have fewer.
+    """A selection's frames in tensors of ``frames`` frames, in the frames' memory; the last tensor may have fewer.
 
         for batch in film.batches(16, TensorFormat(size=(224, 224))): ...
 
-    It may be read many times, until the film is closed. With ``out``, every tensor is written into it, one after
-    another.
+    The batches may be read many times, until the film is closed. With ``out``, each tensor in turn is written into it.
     """
 
     def __init__(
@@ -51,11 +50,11 @@ class FrameBatches:
         self._out: Any = out
 
     def __len__(self) -> int:
-        """Return how many batches there are; raises the same errors as the selection's length."""
+        """Return the number of batches. Raises the same errors as the selection's length."""
         return (len(self._selection) + self._frames - 1) // self._frames
 
     def __bool__(self) -> bool:
-        """Return True, even if there are no batches; ``len`` tells whether there are any."""
+        """Return True even if there are no batches; ``len`` gives their number."""
         return True
 
     def __iter__(self) -> Generator[FrameBatch]:
@@ -63,7 +62,7 @@ class FrameBatches:
         return self._made(iter(self._selection))
 
     async def __aiter__(self) -> AsyncIterator[FrameBatch]:
-        """Iterate in an event loop; close the iterator (``contextlib.aclosing``) if you stop early."""
+        """Iterate in an event loop. If you stop early, close the iterator (``contextlib.aclosing``)."""
         source = await in_thread(self._selection.opened)
         with closing(tensor_maker(source)) as maker:
             async with aclosing(self._groups()) as groups:
@@ -95,7 +94,7 @@ class FrameBatches:
 
 
 class _Group:
-    """The next ``count`` frames of an iteration. It keeps no frame, so that decoders use the memory again."""
+    """The next ``count`` frames of an iteration. No frame is kept, so that decoders can reuse the memory."""
 
     def __init__(self, frames: Iterator[Frame], count: int) -> None:
         self._frames = frames
@@ -112,7 +111,7 @@ class _Group:
 
 
 def tensor_maker(source: "FrameSource") -> TensorMaker:
-    """Return a maker of tensors in the memory of a source's frames. Raises DeviceError."""
+    """Return a maker of tensors in the memory where a source's frames are. Raises DeviceError."""
     if source.on_device and source.device is not None:
         return source.device.open_tensors()
     return HostTensorMaker(min(source.threads, cores()))

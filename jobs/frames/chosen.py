@@ -1,4 +1,4 @@
-"""Chosen frames of a film: a selection may be read many times, plainly or in an event loop."""
+"""Chosen frames of a film, which may be read many times, with or without an event loop."""
 
 import asyncio
 import threading
@@ -27,8 +27,8 @@ from .source import FrameSource, open_frame_source
 class Film:
     """The state kept between reads of one source: its index and its decoders' proofs. Thread-safe.
 
-    When this object is closed or deleted, the bytes or the file of a ``HeldSource`` are released. A ``reading`` of the
-    source by another process is used instead of reading it again.
+    When this object is closed or deleted, it releases the bytes or the file of a ``HeldSource``. With the ``reading``
+    of another process, the source is not read again.
     """
 
     def __init__(
@@ -62,7 +62,10 @@ class Film:
         leaves_out: bool = False,
         seen: Callable[[], object] = bool,
     ) -> GroupReader:
-        """Return the reader of frames by their numbers in the part; end it with ``end``. Raises UsageError: closed."""
+        """Return a reader of the frames ``numbers`` of the part; end it with ``end``.
+
+        Raises UsageError: already closed.
+        """
         source, proofs = self._open()
         report.on_device, report.gpu_refusal = source.on_device, source.gpu_refusal
         report.frames_promised += len(numbers)
@@ -74,13 +77,13 @@ class Film:
         return reader
 
     def end(self, reader: GroupReader) -> None:
-        """End a reader, and wait for its threads."""
+        """End a reader, and wait until its threads have ended."""
         reader.close()
         with self._lock:
             self._readers.discard(reader)
 
     def stop(self) -> None:
-        """Refuse further reads and let the running ones end soon. Idempotent."""
+        """Refuse further reads, and let the running reads end soon. Idempotent."""
         with self._lock:
             self._is_closed = True
             readers = tuple(self._readers)
@@ -106,13 +109,13 @@ class Film:
 
 
 class FrameSelection:
-    """Chosen frames of a film, in the order asked for; nothing is read before the first frame is needed.
+    """Chosen frames of a film, in the order requested; nothing is read before the first frame is needed.
 
         for frame in film[100:200:10]: ...
         frames = await film.at([7, 3, 7])
 
-    Only groups of pictures with a chosen frame are read. Instead of a frame that cannot be decoded, FrameDamaged is
-    raised. A selection may be read many times, until the film is closed. Decoding threads call ``seen`` after each
+    Only groups of pictures with a chosen frame are read. FrameDamaged is raised in place of a frame that cannot be
+    decoded. A selection may be read many times, until the film is closed. Decoding threads call ``seen`` after each
     picture; its exceptions end the read.
     """
 
@@ -129,7 +132,7 @@ class FrameSelection:
         return len(self._positions())
 
     def __bool__(self) -> bool:
-        """Return True, even if no frame is chosen; ``len`` tells whether any is."""
+        """Return True even if no frame is chosen; ``len`` gives the number of frames."""
         return True
 
     def __iter__(self) -> Generator[Frame]:
@@ -148,7 +151,7 @@ class FrameSelection:
         *,
         out: object = None,
     ) -> FrameBatches:
-        """Return the frames in tensors of ``frames`` each, by default 8-bit R'G'B': (frames, 3, rows, columns)."""
+        """Return the frames in tensors of ``frames`` frames, by default 8-bit R'G'B': (frames, 3, rows, columns)."""
         return FrameBatches(self, frames, format, out)
 
     def opened(self) -> FrameSource:
@@ -160,7 +163,7 @@ class FrameSelection:
         return self._read().__await__()
 
     async def __aiter__(self) -> AsyncGenerator[Frame]:
-        """Iterate in an event loop; close the iterator (``contextlib.aclosing``) if you stop early."""
+        """Iterate in an event loop. If you stop early, close the iterator (``contextlib.aclosing``)."""
         woken = asyncio.Event()
         reader = await in_thread(self._reader, partial(wake, asyncio.get_running_loop(), woken))
         reader.start()
@@ -175,7 +178,7 @@ class FrameSelection:
         except FramesEnd:
             return
         except CodecfleetError:
-            await in_thread(self._film.source.stamp.check)  # any other error may come from a changed source
+            await in_thread(self._film.source.stamp.check)  # any other error may be due to a changed source
             raise
         finally:
             reader.stop()
@@ -209,12 +212,12 @@ class FrameSelection:
 
 
 def refuse_in_loop(word: str, remedy: str) -> None:
-    """Raise UsageError if an event loop runs in this thread; ``word`` would block the loop."""
+    """Raise UsageError if an event loop runs in this thread, because ``word`` would block the loop."""
     if is_in_loop():
         raise UsageError(f"a plain `{word}` blocks, and an event loop is running here", remedy)
 
 
 def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
     """Set an event of a loop, from any thread."""
-    with suppress(RuntimeError):  # the loop is closed, so nothing waits
+    with suppress(RuntimeError):  # the loop is closed, and nobody waits
         loop.call_soon_threadsafe(woken.set)

@@ -1,4 +1,4 @@
-"""Decodes chosen frames in threads, in the order asked for: each group of pictures in one go, with bounded memory."""
+"""Decodes chosen frames in threads, in the order requested: each group of pictures at once, with bounded memory."""
 
 import threading
 from collections import Counter
@@ -23,7 +23,7 @@ from .selection import GroupRead, ReadPlan
 from .source import FrameSource
 
 AHEAD_SHARE: Final = 16
-"""Frames that are taken in order: groups beyond one for each thread may fill this fraction (1/16) of the memory."""
+"""If frames are taken in order, groups beyond one for each thread may fill this fraction (1/16) of the memory."""
 
 
 class _Stopped(Exception):
@@ -31,7 +31,7 @@ class _Stopped(Exception):
 
 
 class _Again(Exception):
-    """Damage was found: the read is decoded again, without skipping or from further back."""
+    """Damage was found, so the read must be decoded again, without skipping or from further back."""
 
     def __init__(self, *, moves: int) -> None:
         super().__init__()
@@ -42,19 +42,19 @@ class _Again(Exception):
 class _Held:
     """The frames of one read."""
 
-    uses: Counter[int] = field(default_factory=Counter)  #: how many more times each number is handed out
+    uses: Counter[int] = field(default_factory=Counter)  #: how many times each number is still to be handed out
     frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: for each number, the frame and its bytes
     held_bytes: int = 0
-    is_done: bool = False  #: from then on, a number without a frame stays without one
+    is_done: bool = False  #: whether a number that has no frame yet will never have one
     error: BaseException | None = None
 
 
 class GroupReader:
-    """Decodes the frames of some ``numbers`` of a source's part, in that order, from ``start`` to ``close``.
+    """Decodes the frames ``numbers`` of a source's part, in that order, from ``start`` to ``close``.
 
-    ``wake`` is called, from any thread, when a poll may succeed again after it returned None. With ``leaves_out``,
-    frames that cannot be decoded are left out; without it, they are errors. ``seen`` is called by the decoding threads
-    after each picture; its exceptions end the read.
+    ``wake`` is called, from any thread, when a poll may succeed again after it returned None. A frame that cannot be
+    decoded is left out with ``leaves_out``, and an error without. ``seen`` is called by the decoding threads after each
+    picture; its exceptions end the read.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupReader:
         self._paths = Paths(source)
         self._changed = threading.Condition()
         self._next_read = 0
-        self._first_needed = 0  #: all reads before this one need no more memory
+        self._first_needed = 0  #: all reads before this number need no more memory
         self._position = 0
         self._is_stopped = False
         self._is_starved = False
@@ -100,9 +100,9 @@ class GroupReader:
             thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame; None means that ``wake`` is called later.
+        """Return the next frame, or None if there is none yet: ``wake`` is called later.
 
-        Raises FramesEnd, FrameDamaged, or a read's error.
+        Raises FramesEnd, FrameDamaged, or the error of a read.
         """
         with self._changed:
             return self._poll()
@@ -115,7 +115,7 @@ class GroupReader:
             return frame
 
     def stop(self) -> None:
-        """Let the threads end soon, without waiting for them; callable from any thread. Idempotent."""
+        """Let the threads end soon, without waiting for them. Any thread may call this. Idempotent."""
         with self._changed:
             self._is_stopped = True
             for held in self._held:
@@ -189,7 +189,7 @@ class GroupReader:
                 while self._first_needed < place and not self._needed_bytes(self._first_needed):
                     self._first_needed += 1
                 needed = sum(self._needed_bytes(each) for each in range(self._first_needed, place + 1))
-                # Padding may make frames that are held for later larger than planned; this must not block the next
+                # Padding may make frames that are held for later larger than planned, which must not block the next
                 # frame.
                 is_ahead = self._plan.ascends and place - self._first_needed > self._source.threads
                 if self._is_next(place) or needed <= self._source.limit_bytes // (AHEAD_SHARE if is_ahead else 1):
@@ -211,7 +211,10 @@ class GroupReader:
         return min(self._source.limit_bytes, frames * self._source.frame_bytes)
 
     def _decode(self, read: GroupRead, held: _Held, path: DecodePath[Any], fallback: str) -> None:
-        """Decode a read; again without skipping if damage is found, and from further back if the entry is unsound."""
+        """Decode a read.
+
+        If damage is found, decode again without skipping; if the entry is unsound, from further back.
+        """
         moves, skips = self._proofs.moves(read.group, path, fallback), self._source.ranges.index.has_whole_pictures
         done: set[int] = set()
         while True:
@@ -241,7 +244,8 @@ class GroupReader:
         """Add a frame once there is room for it. Raises _Stopped."""
         limit_bytes = self._source.limit_bytes
         with self._changed:
-            # In any other order the plan bounds memory, and no frame may wait: a later frame may be needed first.
+            # In any other order the plan limits memory, and no frame may wait, because a later frame may be needed
+            # first.
             while self._plan.ascends and held.frames and held.held_bytes + size_bytes > limit_bytes:
                 self.check()
                 self._changed.wait()
@@ -275,7 +279,7 @@ class GroupReader:
 
 
 class _Attempt:
-    """One attempt at a read, from ``moves`` steps back; adds the numbers of the frames handed over to ``done``."""
+    """One attempt at a read, from ``moves`` steps back. ``done`` receives the numbers of the frames handed over."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Makes the frames that users get from decoded pictures, and chooses the decoder."""
+"""Makes users' frames from decoded pictures, and chooses the decoder."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ ResultT = TypeVar("ResultT")
 
 
 class FrameMaker:
-    """Makes the frames of one range's pictures, decoded on ``path``. Used by one thread; close it."""
+    """Makes the frames of one range's pictures, decoded on ``path``. Use it in one thread, and close it."""
 
     def __init__(self, source: FrameSource, path: DecodePath[Any], range_: DecodeRange) -> None:
         self._source = source
@@ -49,7 +49,7 @@ class FrameMaker:
             self._chain.close()
 
     def _coloured(self, frame: Frame, decoded: VideoFrame | DevicePicture) -> Frame:
-        """Return a frame with its own picture's colours if the colours change; on the host, a chain converts them."""
+        """Return a frame with its own picture's colours, where they change; on the host, a chain converts them."""
         if not self._by_colours or (self._chain is not None and self._path.device is None):
             return frame
         return replace(frame, format=replace(frame.format, colour=stated_colour(decoded, frame.format.colour)))
@@ -82,13 +82,13 @@ class FrameMaker:
 
 
 def picture_to_host(device: WorkerDevice, picture: DevicePicture) -> VideoFrame:
-    """Return a copy on the host, as software would have decoded it. Raises DeviceError: the copy failed."""
+    """Return a copy on the host, with the bytes of software decoding. Raises DeviceError: the copy failed."""
     with closing(device.open_mover()) as mover:
         return mover.to_host(picture)
 
 
 class Paths:
-    """Decodes a source's segments on the first path that can; in software once the device is lost. Thread-safe."""
+    """Decodes a source's segments on the first path that can, but in software once the device is lost. Thread-safe."""
 
     def __init__(self, source: FrameSource) -> None:
         self._source = source
@@ -96,14 +96,17 @@ class Paths:
         self._lost_device = ""
 
     def decode(self, frames: int, decode: Callable[[DecodePath[Any], str], ResultT]) -> ResultT:
-        """Return the result of ``decode`` for a segment of ``frames`` frames; arguments as in ``decode_on_first``."""
+        """Return the result of ``decode`` for a segment of ``frames`` frames.
+
+        The arguments are those of ``decode_on_first``.
+        """
         paths = self._source.paths_of(frames)
         software = [path for path in paths if path.decoder is SOFTWARE]
         if not self._lost_device or not software:
             try:
                 return decode_on_first(paths, decode)
             except DeviceError as error:
-                # The device's frames of this segment were held back until the whole segment was decoded.
+                # The device's frames of this segment were not handed out before the whole segment was decoded.
                 if error.retry is not Retry.ELSEWHERE or not software:
                     raise
                 with self._lock:

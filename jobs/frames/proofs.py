@@ -1,4 +1,4 @@
-"""The proof that a decoder may begin at an access point that does not reset the decoder."""
+"""Proves that a decoder may begin at an access point that does not reset it."""
 
 import threading
 from contextlib import closing
@@ -15,10 +15,10 @@ from .source import FrameSource
 
 
 class EntryProofs:
-    """Proves how far back the entry of a group must be, once for each group, and remembers the result. Thread-safe.
+    """Finds how far back the entry of a group must be, once for each group. Thread-safe.
 
-    An entry is proven if the group's first pictures are the same when decoded from further back, as is done at the cuts
-    between segments.
+    An entry is proven if decoding from further back gives the same first pictures of the group; cuts between segments
+    are proven in the same way.
     """
 
     def __init__(self, source: FrameSource) -> None:
@@ -28,7 +28,10 @@ class EntryProofs:
         self._is_intra = _is_intra_only(source.ranges.index.codec)
 
     def moves(self, group: int, path: DecodePath[Any], fallback: str) -> int:
-        """Return how many steps back from its usual entry a group is decoded; raises like ``SegmentWalk.results``."""
+        """Return how many steps before its usual entry a group is decoded.
+
+        Raises the errors of ``SegmentWalk.results``.
+        """
         key = (group, path.decoder.name)
         with self._lock:
             known = self._proven.get(key)

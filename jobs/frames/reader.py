@@ -1,4 +1,4 @@
-"""Decodes a source's segments into frames, several at once, in threads that a streaming board directs."""
+"""Decodes a source's segments into frames, several at once, in threads directed by a streaming board."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ class FramesEnd(Exception):
 
 
 class _Unsound(Exception):
-    """A decoder found damage, and its state differs from that of a decoder started at the track's beginning."""
+    """A decoder found damage in a state other than that of a decoder started at the track's beginning."""
 
 
 class FrameReader:
@@ -71,7 +71,10 @@ class FrameReader:
         self._task.add_done_callback(consume_exception)
 
     def poll(self) -> Frame | None:
-        """Return the next frame; None means that ``wake`` is called later. Raises FramesEnd, or a segment's error."""
+        """Return the next frame, or None if there is none yet: ``wake`` is called later.
+
+        Raises FramesEnd, or the error of a segment.
+        """
         if self._task is not None and self._task.done():
             if self._task.cancelled():
                 message = "the event loop in which these frames were first requested has ended"
@@ -85,7 +88,7 @@ class FrameReader:
         return found
 
     def stop(self) -> None:
-        """Let the threads end soon, without waiting for them; callable from any thread. Idempotent."""
+        """Let the threads end soon, without waiting for them. Any thread may call this. Idempotent."""
         self._window.stop()
         if self._task is not None:
             with suppress(RuntimeError):  # the loop is closed, and has cancelled this task
@@ -107,7 +110,7 @@ class FrameReader:
             self._loop.call_soon(self._wake)
 
     async def _work(self, run: Run) -> Finished | Lost:
-        """Decode a segment in a daemon thread; the thread may be blocked until its frames are taken."""
+        """Decode a segment in a daemon thread, since the thread may block until the segment's frames are taken."""
         ended: asyncio.Future[Finished | Lost] = self._loop.create_future()
         queue = self._window.queue(run.segment)
         name = f"codecfleet-frames-{run.segment}"
@@ -137,7 +140,7 @@ class FrameReader:
         self._call_in_loop(_settle, ended, result)
 
     def _call_in_loop(self, call: Callable[..., None], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so nothing waits
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
             self._loop.call_soon_threadsafe(call, *args)
 
     def _decode(self, run: Run, queue: FrameQueue) -> Finished:
@@ -145,7 +148,7 @@ class FrameReader:
         return self._paths.decode(frames, partial(self._decode_soundly, run, queue))
 
     def _decode_soundly(self, run: Run, queue: FrameQueue, path: DecodePath[Any], fallback: str) -> Finished:
-        """Decode a segment, from further back each time damage is found in an unsound state."""
+        """Decode a segment; each time damage is found in an unsound state, decode again from further back."""
         moves, past = run.entry_moves, None
         while True:
             began = partial(self._began, run.segment, moves)
@@ -166,7 +169,7 @@ def _settle(ended: "asyncio.Future[Finished | Lost]", result: Finished | Lost) -
 
 
 class _Attempt:
-    """One attempt at a segment's pictures after ``past``; ``began`` is called with the first pictures."""
+    """One attempt at a segment's pictures after the first ``past``; ``began`` is called with the first pictures."""
 
     def __init__(
         self,
@@ -247,7 +250,7 @@ class _Attempt:
         self._sound_at = damage
 
     def _numbers(self) -> Callable[[int], int]:
-        """Return a function that numbers the segment's pictures, to be called once for each, in order.
+        """Return a function that numbers the segment's pictures; call it once for each picture, in order.
 
         Numbers come from the times in the index, so that a lost picture does not shift the later ones. If times are
         unreliable, pictures are counted.

@@ -1,4 +1,4 @@
-"""The indexes of the local files that this process read last, for films that are opened again."""
+"""The indexes of the local files that this process read most recently, for films that are opened again."""
 
 import os
 import threading
@@ -11,18 +11,18 @@ from ...actors.limits import InputLimits
 from ...actors.media.location import HeldSource, is_local
 from ..source.source import SourceReading, SourceStamp, read_source
 
-MOST_PACKETS: Final = 1_000_000  #: The packets of all kept indexes together, about 50 bytes each
+MOST_PACKETS: Final = 1_000_000  #: The most packets in all kept indexes; a packet takes about 50 bytes
 MOST_READINGS: Final = 1_000
 _SETTLED_NS: Final = 2 * 10**9
-"""A file changed more recently than this may change again with the same time: some ticks last up to 2 s."""
+"""A file that changed more recently may change again at the same stated time: some clocks have ticks of 2 s."""
 
 _Key: TypeAlias = tuple[SourceStamp, int, InputLimits]
 
 
 class Readings:
-    """Keeps readings of files, the longest unused dropped first. Thread-safe.
+    """Keeps readings of files; those unused for longest are dropped first. Thread-safe.
 
-    Held bytes and remote sources are read each time: held bytes are new objects, and a remote source may hide a change.
+    Only local files are kept: held bytes are a new object each time, and a remote source may have changed unnoticed.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Readings:
         self._packets = 0
 
     def read(self, stamp: SourceStamp, track: int) -> SourceReading:
-        """Return the reading of a source's ``track``-th video track; raises like ``read_source``."""
+        """Return the reading of video track ``track`` of a source. Raises the errors of ``read_source``."""
         if not self._is_settled(stamp):
             return self._read(stamp.source, track)
         key = (stamp, track, InputLimits.of(os.environ))

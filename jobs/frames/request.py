@@ -13,7 +13,7 @@ from ..request.parts import CudaPlace, PixelSize, SourceRange
 Place: TypeAlias = Literal["host", "device", "auto"]
 Decoder: TypeAlias = Literal["auto", "software", "nvdec"]
 
-#: The length is short, since whole segments are decoded ahead into memory, and a cut costs little
+#: The segments are short, since whole segments are decoded ahead into memory and a cut costs little
 SEGMENT_S = Fraction(2)
 
 
@@ -38,16 +38,16 @@ class FrameOptions(TypedDict, total=False):
 
 
 class FrameRequest(SourceRange, CudaPlace):
-    """The frames of a track's [``start_s``, ``end_s``), in seconds after its first picture."""
+    """The request for a track's frames in [``start_s``, ``end_s``), in seconds after its first picture."""
 
     source: InstanceOf[str]  #: or its subclass ``HeldSource``
     place: Place = "host"
     decoder: Decoder = "auto"
-    every: Annotated[int, Field(ge=1)] = 1  #: with N, the pictures 0, N, 2N ... of the part are taken
+    every: Annotated[int, Field(ge=1)] = 1  #: the pictures 0, N, 2N ... of the part are taken
     size: PixelSize | None = None  #: (width, height) of frames; the device's filters differ from those of software
     pix_fmt: str | None = None
     threads: Annotated[int, Field(ge=1)] | None = None  #: how many segments are decoded at once; None chooses
-    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: the most that is decoded ahead; None chooses
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None  #: the most bytes decoded ahead; None chooses
     segment_s: Fraction = SEGMENT_S
     strict: bool = False  #: whether damage is an error
     nvdec: InstanceOf[NvdecOptions] = PLAIN
@@ -66,7 +66,7 @@ class FrameRequest(SourceRange, CudaPlace):
 
     @property
     def converts(self) -> bool:
-        """Whether decoded frames are scaled or converted."""
+        """Whether decoded frames are to be scaled or converted."""
         return self.size is not None or self.pix_fmt is not None
 
     @property
@@ -79,10 +79,10 @@ class FrameRequest(SourceRange, CudaPlace):
 class FramesReport:
     """The progress of a stream of frames; damage is counted as in a transcode's report."""
 
-    frames_promised: int = 0  #: by the index
+    frames_promised: int = 0  #: the number of frames in the index
     frames: int = 0  #: frames handed out
-    segments: int = 0  #: segments handed out; for chosen frames, groups decoded
-    decoded: int = 0  #: pictures decoded for chosen frames, on all tries
+    segments: int = 0  #: the segments handed out; for chosen frames, the groups decoded
+    decoded: int = 0  #: the pictures decoded for chosen frames, in all tries
     on_device: bool = False
     gpu_refusal: str = ""  #: why no GPU is used; "" if a GPU is used
     decoded_by: dict[str, int] = field(default_factory=dict)  #: segments, by decoder
@@ -95,6 +95,6 @@ class FramesReport:
 
 
 def count_held(report: FramesReport, size_bytes: int) -> None:
-    """Count bytes that are decoded ahead; a negative number counts released bytes."""
+    """Count bytes that are decoded ahead; released bytes are a negative number."""
     report.held_bytes += size_bytes
     report.held_bytes_max = max(report.held_bytes_max, report.held_bytes)

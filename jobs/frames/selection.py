@@ -1,7 +1,7 @@
 """Plans the reads for wanted frames from a track's index. Pure.
 
-A *group* is decoded from one entry. It has the pictures up to the next access point; if the track's times are
-unreliable, it is a whole segment, in which pictures are counted.
+A *group* is decoded from one entry. It ends at the next access point. If the track's times are unreliable, it is a
+whole segment, in which pictures are counted.
 """
 
 from abc import ABC, abstractmethod
@@ -38,17 +38,17 @@ class PartFrames:
     every: int = 1
 
     def __len__(self) -> int:
-        """Return how many frames there are, when every ``every``-th picture is taken."""
+        """Return how many frames there are if every ``every``-th picture is taken."""
         return len(range(0, len(self.times), self.every))
 
     @cached_property
     def is_counted(self) -> bool:
-        """Whether pictures are numbered by counting, because times are missing, repeated or jump back."""
+        """Whether pictures are counted to number them, because times are missing, repeated or jump back."""
         return bool(len(self.ranges.index.unreliable))
 
     @cached_property
     def first(self) -> int:
-        """The number of the part's first picture in the whole track."""
+        """The number, in the whole track, of the part's first picture."""
         start = self.ranges.segments[0].start_ticks
         return 0 if start is None else self.ranges.index.frames_between(None, start)
 
@@ -72,7 +72,7 @@ class PartFrames:
         return self.ranges.index.shown_ticks(None) if place >= len(times) else Fraction(int(times[place]) - ticks)
 
     def number_at(self, time_s: float | Fraction) -> int:
-        """Return the position of the frame on screen at a time, in seconds after the track's first picture.
+        """Return the position of the frame on screen at ``time_s``, in seconds after the track's first picture.
 
         Raises NoSuchFrame: the part has no frame at that time.
         """
@@ -99,7 +99,10 @@ class PartFrames:
         return range(-(-low // self.every), -(-high // self.every))
 
     def position(self, index: int) -> int:
-        """Return a position counted from the front; a negative position counts from the end. Raises NoSuchFrame."""
+        """Return a position counted from the front, where a negative position counts from the end.
+
+        Raises NoSuchFrame.
+        """
         count = len(self)
         if not -count <= index < count:
             raise NoSuchFrame(f"there is no frame {index}", f"The frames are 0 to {count - 1}.", index)
@@ -121,17 +124,17 @@ class PartFrames:
         return np.unique(self._entries, return_inverse=True)[1].astype(np.int64)
 
     def first_of(self, group: int) -> int:
-        """Return the number of a group's first picture, if pictures are counted."""
+        """Return the number of a group's first picture. Only for pictures that are counted."""
         return sum(segment.frames for segment in self.groups[:group])
 
     def first_ticks_of(self, group: int, count: int) -> tuple[int, ...]:
-        """Return the times of the first pictures of a group, even before the part; only if times are reliable."""
+        """Return the times of a group's first pictures, including those before the part. Only for reliable times."""
         times = self.ranges.index.times
         place = int(np.searchsorted(times, self.groups[group].start_ticks or times[0]))
         return tuple(times[place : place + count].tolist())
 
     def last_packet(self, ticks: Sequence[int]) -> int:
-        """Return the last packet, in demux order, that holds pictures of the track; only if times are reliable."""
+        """Return the last packet, in demux order, that holds pictures of the track. Only for reliable times."""
         return int(self._ordered[np.searchsorted(self.ranges.index.times, np.array(ticks))].max())
 
     @cached_property
@@ -142,7 +145,7 @@ class PartFrames:
 
     @cached_property
     def _entries(self) -> NDArray[np.int64]:
-        """For each picture, the packet of the last access point before it in both orders; -1 is the track's start."""
+        """For each picture, the last access point before it in both orders; -1 is the track's start."""
         index = self.ranges.index
         packets = self._ordered[self.first : self.first + len(self.times)]
         points = np.array([p.packet for p in index.access_points if index.pts[p.packet] != MISSING], dtype=np.int64)
@@ -182,7 +185,7 @@ class FrameChooser(ABC, Generic[ChosenT]):
 
 
 def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
-    """Return the times, with equal times spread up to the next time (rule R4)."""
+    """Return the times, where equal times are spread up to the next time (rule R4 in docs/timeline.md)."""
     distinct, counts = np.unique(times, return_counts=True)
     found: list[int] = []
     for place, (time, count) in enumerate(zip(distinct.tolist(), counts.tolist(), strict=True)):
@@ -193,7 +196,7 @@ def _spread(times: NDArray[np.int64], nominal: Fraction) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRead:
-    """The pictures that one decoder reads in one go, from ``group`` on."""
+    """The pictures that one decoder reads at a time, from ``group`` on."""
 
     group: int
     numbers: tuple[int, ...]  #: ascending, each once
@@ -201,7 +204,7 @@ class GroupRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads for some frames, by first need; also the (read, number) of each frame, in the order requested."""
+    """The reads for some frames, by first need, and the (read, number) of each frame in the order requested."""
 
     reads: tuple[GroupRead, ...]
     slots: tuple[tuple[int, int], ...]
@@ -213,11 +216,10 @@ class ReadPlan:
     ) -> Self:
         """Plan the reads of ``numbers``, each in the group that ``group_of`` states, with at most ``most`` in memory.
 
-        Ascending numbers are handed out while they are decoded, so that each group is read once. In other orders the
-        frames of a window of ``most`` wait for each other, and a group is read once in each window. If the frames of a
-        read count only once the whole read is decoded (``whole``), no read has more than ``most``.
-
-        With ``merge``, small neighbouring groups are read in one go.
+        Ascending numbers are handed out while they are decoded, so that each group is read once. In other orders,
+        frames are read in windows of ``most`` frames, and a group is read once in each window. With ``whole``, frames
+        can be taken only after their whole read, so no read has more than ``most``. With ``merge``, small neighbouring
+        groups are read together.
         """
         reads: list[GroupRead] = []
         slots: list[tuple[int, int]] = []
@@ -244,7 +246,7 @@ def _windows(numbers: Sequence[int], most: int) -> Iterable[Sequence[int]]:
 def _reads(
     window: Sequence[int], group_of: Sequence[int] | NDArray[np.int64], most: int | None, *, merge: bool
 ) -> list[GroupRead]:
-    """Return the reads of a window, ordered by first need."""
+    """Return the reads of a window, in the order of first need."""
     parts: list[list[int]] = []
     for number in sorted(set(window)):
         part = parts[-1] if parts else None

@@ -1,4 +1,4 @@
-"""Everything that is decided before a source's first frame: the segments, the formats, and the decoders."""
+"""Decides everything that comes before a source's first frame: the segments, the formats, and the decoders."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from .request import FrameRequest
 from .selection import PartFrames
 
 HOST_BYTES: Final = 2 << 30
-DEVICE_SHARE: Final = 4  #: Frames may take the device's free memory divided by this
+DEVICE_SHARE: Final = 4  #: Frames may take the free memory of the device divided by this
 DEVICE_THREADS: Final = 14  #: The number of sessions that fills a large GPU's engines (docs/nvdec.md)
 
 
@@ -41,12 +41,12 @@ class FrameSource:
     gpu_refusal: str  #: why no GPU is used; "" if a GPU is used
     paths: tuple[DecodePath[Any], ...]  #: the ways to decode, best first
     threads: int  #: the most segments decoded at once
-    limit_bytes: int  #: the most that is decoded ahead
+    limit_bytes: int  #: the most bytes decoded ahead
     segments_at_once: int  #: how many segments fit into ``limit_bytes``
-    segment_bytes: int  #: the most that is decoded ahead of each segment
+    segment_bytes: int  #: the most bytes decoded ahead of each segment
 
     def frames_of(self, pictures: int) -> int:
-        """Return how many frames come from a number of pictures."""
+        """Return how many frames a number of pictures gives."""
         return pictures // self.request.every
 
     @property
@@ -74,7 +74,7 @@ class FrameSource:
 def open_frame_source(request: FrameRequest, device: WorkerDevice, reading: SourceReading | None = None) -> FrameSource:
     """Read the source's index, decode its first picture, and decide how and where to decode the rest.
 
-    A ``reading`` of the source by another process is used instead of reading it again.
+    With the ``reading`` of another process, the source is not read again.
 
     Raises:
         InputError: the source cannot be read or decoded.
@@ -127,9 +127,9 @@ def _goes_to_device(request: FrameRequest, extras: StreamExtras) -> bool:
 
 
 def _segments_at_once(ranges: TrackRanges, every: int, threads: int, frames_held: int, *, whole: bool) -> int:
-    """Return how many segments are decoded at once: at most one per thread, and only as many as fit into memory.
+    """Return how many segments are decoded at once: one for each thread at most, and as many as fit into memory.
 
-    If whole segments are held, all that are decoded at once fit, unless one would not even fit alone.
+    If whole segments are held, at least one is decoded, even if it does not fit.
     """
     frames = [segment.frames // every for segment in ranges.segments]
     usual = statistics.median_low(frames)
@@ -160,7 +160,7 @@ def _output(request: FrameRequest, format_: VideoFormat) -> VideoFormat | None:
 
 
 def _check_surface(picture: VideoFormat) -> None:
-    """Check that the device can hold such pictures. Raises Unsupported: the device cannot."""
+    """Check that the device can hold such pictures. Raises Unsupported if it cannot."""
     surface = surface_format(picture.pix_fmt)
     if surface is None or not surface.holds(picture.width, picture.height):
         message = f"frames on the device cannot be {picture.width}x{picture.height} {picture.pix_fmt}"
@@ -168,7 +168,7 @@ def _check_surface(picture: VideoFormat) -> None:
 
 
 def _refusal(request: FrameRequest, device: WorkerDevice) -> str:
-    """Return why the device is not used, after trying to open it; "" if it is used."""
+    """Try to open the device, and return why it is not used; "" if it is used."""
     wanted = request.decoder == "nvdec" or request.place == "device"
     if not wanted and request.decoder == "software":
         return "software was requested"
@@ -187,7 +187,7 @@ def _paths(
     paths: list[DecodePath[Any]] = []
     place = device if on_device else None
     if usable and request.decoder != "software":
-        # With low latency, pictures are handed out before their whole segment has been checked.
+        # With low latency, pictures are handed out before the whole segment has been checked.
         whole = not request.nvdec.keeps_coding_order
         paths.append(DecodePath(device.decoder_with(request.nvdec, on_device=on_device), place, whole=whole))
     if request.decoder != "nvdec":

@@ -42,10 +42,9 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     Without an event loop, use ``with`` and ``for``, and ``frames[-1]``, ``frames[10:20]``, ``len(frames)``.
 
-    Decoding starts with the first frame requested. At the end of an iteration, after an error, and when you leave the
-    loop of an iteration, the threads end, and frames decoded ahead are released. Leaving ``with``, and ``aclose``, also
-    end all selections. Frames handed out stay valid. Several tasks may take from one iteration: each frame goes to one
-    of them.
+    Decoding starts with the first frame requested. When an iteration ends, fails or is left, its threads end, and
+    frames decoded ahead are released. Leaving ``with``, or calling ``aclose``, also ends all selections. Frames handed
+    out stay valid. Several tasks may take from one iteration: each frame goes to one of them.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         return self._report
 
     def __iter__(self) -> Iterator[Frame]:
-        """Iterate, blocking for each frame; leaving the loop closes the stream. Raises UsageError in an event loop."""
+        """Iterate, blocking for each frame. Leaving the loop closes the stream. Raises UsageError in an event loop."""
         refuse_in_loop("for", "Use `async for`.")
         return self._waited() if self._held is None else self._held
 
@@ -90,24 +89,27 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._film.close()
 
     def __bool__(self) -> bool:
-        """Return True, since a source without pictures is refused."""
+        """Return True, because a source without pictures is refused."""
         return True
 
     def __len__(self) -> int:
-        """Read the index, and return how many frames it promises. Raises the same errors as the first frame."""
+        """Read the index, and return the number of frames in it. Raises the same errors as the first frame."""
         if self._stream is not None:
             raise TypeError("the number of a stream's frames is unknown")
         refuse_in_loop("len(...)", "Use `await film.count()`.")
         return len(self._film.source.part)
 
     async def count(self) -> int:
-        """Return how many frames the index promises, in an event loop."""
+        """Return the number of frames in the index, in an event loop."""
         self._check_film()
         return len((await in_thread(lambda: self._film.source)).part)
 
     @property
     def times_s(self) -> list[Fraction]:
-        """When each frame is shown, in seconds after the source's first picture; reads the index as ``len`` does."""
+        """When each frame is shown, in seconds after the source's first picture.
+
+        This reads the index, as ``len`` does.
+        """
         self._check_film()
         if not self._film.is_open:
             refuse_in_loop("film.times_s", "Use `await film.count()` first.")
@@ -141,7 +143,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         *,
         out: object = None,
     ) -> FrameBatches:
-        """Return all frames in tensors of ``frames`` each; see ``FrameSelection.batches``."""
+        """Return all frames in tensors of ``frames`` frames; see ``FrameSelection.batches``."""
         return self[:].batches(frames, format, out=out)
 
     def _select(self, choose: Callable[[PartFrames], Sequence[int]]) -> FrameSelection:
@@ -154,20 +156,20 @@ class FrameStream(FrameChooser[FrameSelection]):
 
     def _waited(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> Generator[Frame]:
         runner = asyncio.Runner()
-        # A slow store can be interrupted only from another thread; for a short clip on disk, threads would take most of
-        # the time.
+        # A slow store can be interrupted only from another thread, so only a short clip on disk is read without
+        # threads, which would take most of the time.
         context = in_place_context() if is_local(self._request.source) else copy_context()
         try:
             while (frame := self._ready() or runner.run(anext(self, None), context=context)) is not None:
                 yield frame
         finally:
-            # At the interpreter's end no thread can start; the end of the process closes the stream.
+            # No thread can start while the interpreter ends; the end of the process closes the stream.
             if not is_ending():
                 with runner:
                     runner.run(self._end_reading(), context=context)
 
     def _ready(self) -> Frame | None:
-        """Return the next frame if it is ready, without yielding to the event loop; None if it must yield."""
+        """Return the next frame without yielding to the event loop; None if that is impossible."""
         if self._reader is None or self._is_closed or self._in_a_row >= TURN_FRAMES:
             return None
         frame = None
@@ -194,7 +196,10 @@ class FrameStream(FrameChooser[FrameSelection]):
                 raise
 
     async def aclose(self) -> None:
-        """Stop decoding; return when the threads have ended and frames decoded ahead are released. Idempotent."""
+        """Stop decoding. When this returns, the threads have ended and frames decoded ahead are released.
+
+        Idempotent.
+        """
         self._film.stop()
         await self._end_reading()
         await asyncio.shield(in_thread(self._film.close))
@@ -214,7 +219,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         await self.aclose()
 
     def __reduce__(self) -> "tuple[type[FrameStream], tuple[FrameRequest, Callable[[], WorkerDevice]]]":
-        """Pickle the source and the options: the copy opens the source again, and begins at the first frame."""
+        """Pickle the source and the options. The copy opens the source again, and begins at the first frame."""
         is_own = isinstance(self._device, partial)
         if self._stream is not None or not is_own or (self._request.context, self._request.stream) != (None, None):
             message = f"the frames of {self._request.source} use a stream, a GPU or a context of this process only"
@@ -260,7 +265,7 @@ class FrameStream(FrameChooser[FrameSelection]):
     async def _end(self) -> None:
         await self._end_reading()
         if isinstance(self._reader, FrameReader | GroupReader):
-            await in_thread(self._reader.source.stamp.check)  # any other error may come from a changed source
+            await in_thread(self._reader.source.stamp.check)  # any other error may be due to a changed source
 
 
 def frames(
@@ -269,16 +274,16 @@ def frames(
     gpu: WorkerDevice | None = None,
     **options: Unpack[FrameOptions],
 ) -> FrameStream:
-    """Decode a source's frames, for analysis and training: the frames that ``transcode`` takes, at the same times.
+    """Decode a source's frames for analysis and training: those that ``transcode`` takes, at the same times.
 
     They are decoded in this process, several segments at once: on this process's own GPU if there is one, otherwise in
     software. Inside a Ray task or actor, that GPU is the one that Ray assigned to the task or actor.
 
     Args:
-        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek: neither is
-            copied, and both must stay as they are until these frames are closed; or an ``EglStream``, whose consumer
-            this becomes with the first frame requested. Its only options are ``place`` and ``every``.
-        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        source: path or fsspec URL; the file's bytes, or a binary file that is open for reading and can seek (neither is
+            copied, and both must stay unchanged until these frames are closed); or an ``EglStream``, whose consumer
+            these frames become when the first is requested (only with the options ``place`` and ``every``).
+        gpu: the device to use instead of this process's GPU, for example a fake one in tests.
         **options: what to decode, and into which form.
 
             - ``place``: where frames are: on the ``"host"`` (default), on the ``"device"``, or ``"auto"``: on the GPU

@@ -1,4 +1,4 @@
-"""``frames`` of a stream from another program: a thread takes its pictures and copies them."""
+"""Reads the frames of a stream from another program: a thread takes the stream's pictures and copies them."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from ..request.options import build
 from .reader import FramesEnd
 from .request import FrameRequest, FramesReport, count_held
 
-AHEAD_FRAMES: Final = 4  #: The most pictures that are copied ahead; old pictures of a live source are of little use
+AHEAD_FRAMES: Final = 4  #: The most pictures that are copied ahead; for a live source, old pictures are of little use
 _NANOSECOND: Final = Fraction(1, 1_000_000_000)
 _USUAL_RATE: Final = Fraction(25)
 _LOOK_S: Final = 0.1  #: How long one call waits in the driver; closing waits for the call
@@ -29,10 +29,10 @@ _OPTIONS: Final = ("place", "every")
 
 
 class StreamReader:
-    """A stream's consumer: takes its pictures in its own thread, from ``start`` to ``close``.
+    """Consumes a stream: takes its pictures in a thread, from ``start`` to ``close``.
 
     If ``frame.index`` skips a number, a mailbox has replaced that picture. Raises UsageError: the stream has a
-    consumer, or is no stream; EngineUnfit, DeviceError: this machine cannot consume it, or failed.
+    consumer, or is no stream; EngineUnfit: this machine cannot consume it; DeviceError: the device failed.
     """
 
     def __init__(self, stream: PictureStream, request: FrameRequest, wake: Callable[[], None]) -> None:
@@ -55,7 +55,10 @@ class StreamReader:
         self._thread.start()
 
     def poll(self) -> Frame | None:
-        """Return the next frame; None means that ``wake`` is called later. Raises FramesEnd, or the thread's error."""
+        """Return the next frame, or None if there is none yet: ``wake`` is called later.
+
+        Raises FramesEnd, or the error of the thread.
+        """
         with self._changed:
             if self._ahead:
                 frame, size_bytes = self._ahead.popleft()
@@ -70,7 +73,7 @@ class StreamReader:
             return None
 
     def stop(self) -> None:
-        """Let the thread end soon; callable from any thread. Idempotent."""
+        """Let the thread end soon. Any thread may call this. Idempotent."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -125,7 +128,7 @@ class StreamReader:
         )
 
     def _time(self, number: int) -> tuple[int, Fraction]:
-        """Return a picture's time in ticks, counted from the first picture's time, and the tick."""
+        """Return a picture's time in ticks after the first picture, and the tick."""
         if self._stream.fps is not None:
             return number - 1, 1 / self._stream.fps
         now_ns = time.monotonic_ns()

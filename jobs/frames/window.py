@@ -27,7 +27,7 @@ class FrameQueue:
     error: BaseException | None = None
 
     def begin(self, *, whole: bool) -> None:
-        """Begin, or begin again without the hidden frames. Raises Superseded: the frames are no longer wanted."""
+        """Begin, or begin again without the frames held back. Raises Superseded: the frames are no longer wanted."""
         with self._window.changed:
             self.check()
             if self.is_hidden:
@@ -60,7 +60,7 @@ class FrameQueue:
             self._window.notify()
 
     def fail(self, error: BaseException) -> None:
-        """Note why no more frames follow; the error is raised once the frames before it are taken."""
+        """Note why no more frames follow. The error is raised once the frames before it are taken."""
         with self._window.changed:
             self.error = error
             self._window.notify()
@@ -71,7 +71,7 @@ class FrameQueue:
             self._window.report.entry_moves += 1
 
     def check(self) -> None:
-        """Raise Superseded if the frames are no longer wanted; here and below, the caller holds the lock."""
+        """Raise Superseded if the frames are no longer wanted. Here and below, the caller holds the lock."""
         if self.is_dropped:
             raise Superseded
 
@@ -81,7 +81,7 @@ class FrameQueue:
         self.hold(-self.held_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Count added bytes; a negative number counts released bytes."""
+        """Count added bytes; released bytes are a negative number."""
         self.held_bytes += size_bytes
         count_held(self._window.report, size_bytes)
         self._window.changed.notify_all()
@@ -90,8 +90,8 @@ class FrameQueue:
 class FrameWindow:
     """The frames decoded ahead of one source: the queues of the segments in flight.
 
-    Each segment may hold ``segment_bytes``, and in any case one frame. Any thread calls ``wake`` when ``take`` may
-    succeed after it returned None.
+    Each segment may hold ``segment_bytes``, but at least one frame. After ``take`` has returned None, any thread calls
+    ``wake`` when ``take`` may succeed.
     """
 
     def __init__(self, segment_bytes: int, wake: Callable[[], None], report: FramesReport) -> None:
@@ -132,7 +132,7 @@ class FrameWindow:
     def take(self) -> Frame | int | None:
         """Return the next frame, or the number of a segment whose frames are all taken, or None.
 
-        Raises the segment's error.
+        Raises the error of a segment.
         """
         with self.changed:
             queue = self._queues.get(self._open)
@@ -159,7 +159,7 @@ class FrameWindow:
             self.notify()
 
     def notify(self) -> None:
-        """Wake the threads, and the consumer if it waits for a frame; the caller holds the lock."""
+        """Wake the threads, and the consumer if it waits for a frame. The caller holds the lock."""
         self.changed.notify_all()
         if self._is_starved:
             self._is_starved = False

@@ -1,4 +1,4 @@
-"""Joins the tensors of many segments into one ``.npz`` file; the tensors are spooled to disk as they arrive."""
+"""Joins the tensors of many segments into one ``.npz`` file. Tensors are written to disk as they arrive."""
 
 import shutil
 import zipfile
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PTS: Final = "pts_ticks"
 TIME_BASE: Final = "time_base"
-_DATE: Final = (1980, 1, 1, 0, 0, 0)  #: The same in every file, so that a file's bytes depend only on its content
+_DATE: Final = (1980, 1, 1, 0, 0, 0)  #: The same date in every file, so that a file's bytes depend only on its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GatheredTensor:
 
 
 class TensorGather:
-    """Takes segments in order and writes the file; ``folder``, for unfinished work, must exist."""
+    """Takes segments in order and writes the file. ``folder``, for unfinished work, must exist."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,7 +56,7 @@ class TensorGather:
         )
 
     def join(self, segment: InferredSegment) -> None:
-        """Take the next segment. Raises StorageFailed; ProofFailed: times or tensors do not fit."""
+        """Take the next segment. Raises StorageFailed; ProofFailed: times or tensors do not fit those before."""
         self._check(segment)
         for number, tensor in enumerate(segment.tensors):
             path = self._spooled(number)
@@ -68,7 +68,7 @@ class TensorGather:
         self._ticks.append(np.array(segment.pts_ticks))
 
     def finish(self, time_base: tuple[int, int]) -> Path:
-        """Write the file in the folder and return its path. Raises StorageFailed."""
+        """Write the file in the folder, and return the file's path. Raises StorageFailed."""
         path = self._folder / "tensors.npz"
         ticks = np.concatenate(self._ticks) if self._ticks else np.zeros(0, dtype=np.int64)
         try:
@@ -112,7 +112,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:
-    """Yield distinct tensor names for the file, without folders, that differ from the names of the times."""
+    """Yield the names of tensors in the file: distinct, without folders, and other than the names of the times."""
     taken = {PTS, TIME_BASE}
     for number, name in enumerate(names):
         plain = "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or f"output_{number}"

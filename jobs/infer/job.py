@@ -63,7 +63,10 @@ class InferReport:
 
 
 def count_dlas(devices: tuple[int, ...] | None, mode: str = "hybrid") -> int:
-    """Return how many DLAs this machine has. Raises Unsupported: ``devices`` or libraries for ``mode`` are missing."""
+    """Return how many DLAs this machine has.
+
+    Raises Unsupported: one of ``devices`` or a library for ``mode`` is missing.
+    """
     count = require_dlas(DlaMode[mode.upper()])
     missing = [device for device in devices or () if device >= count]
     if missing:
@@ -79,13 +82,13 @@ async def infer(
     networks: NetworksOf = warm_networks,
     progress: Callable[[int], None] = lambda _frames: None,
 ) -> InferReport:
-    """Run a network over a source, and write its tensors; leave either the complete output or nothing.
+    """Run a network over a source, and write the resulting tensors. Leave either the complete output or nothing.
 
     ``networks`` returns the networks of the process in which a segment runs. ``progress`` is called a few times a
     second with the number of frames done.
 
     Raises:
-        Unsupported: the pool lacks a DLA or the requested DLA, or the loadable does not run on the DLA.
+        Unsupported: the pool has no DLA, or not the requested one; or the loadable does not run there.
         CodecfleetError: the job failed.
     """
     spec = spec.resolved()
@@ -102,7 +105,7 @@ async def infer(
     try:
         await shielded(spool.open)
         return await _InferRun(job, plan, pool, networks, stamp, TensorGather(spool.folder), progress).report()
-    except Exception as error:  # any failure may come from a changed source
+    except Exception as error:  # any failure may be due to a changed source
         await in_thread(stamp.explain, error)
         raise
     finally:

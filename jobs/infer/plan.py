@@ -30,7 +30,7 @@ class InferPlan:
     colour: Colour | None = None  #: the colour of every picture; None if the colour changes
 
     def decode(self, run: Run) -> DecodeRange:
-        """Return the range to decode for a run."""
+        """Return the range that a run decodes."""
         segments = self.ranges.segments
         return self.ranges.decode(segments[run.segment], run.entry_moves, until=segments[run.until])
 

@@ -24,12 +24,14 @@ class _Network(Part):
     ]
     mean: Annotated[
         tuple[float, ...],
-        Field(description="Subtracted from each sample of 0 to 255: one number for all channels, or one for each."),
+        Field(description="The number to subtract from each sample (0 to 255): one for all channels, or one for each."),
         Option("--mean", NETWORK, default="0", metavar="M[,M,M]", kind=NUMBERS),
     ] = (0.0,)
     scale: Annotated[
         tuple[float, ...],
-        Field(description="Factor for each sample, after --mean is subtracted: one, or one for each channel."),
+        Field(
+            description="The factor for each sample, after --mean is subtracted: one for all channels, or one for each."
+        ),
         Option("--scale", NETWORK, default="1", metavar="S[,S,S]", kind=NUMBERS),
     ] = (1.0,)
     channels: Annotated[
@@ -52,7 +54,10 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     ] = None
     mode: Annotated[
         Literal["hybrid", "standalone"],
-        Field(description="Run the DLA through CUDA and the GPU (hybrid), or without them, with NvSci's buffers."),
+        Field(
+            description="Run the DLA through CUDA and the GPU (hybrid), or without CUDA, with NvSci's buffers "
+            "(standalone)."
+        ),
         Option("--dla-mode", RUN),
     ] = "hybrid"
     dla_input: Annotated[
@@ -76,7 +81,8 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         Field(
             ge=1,
             le=64,
-            description="Tasks queued together on a DLA, 1 to 64; the loadable's input sets how many frames each has.",
+            description="How many tasks are queued together on a DLA, 1 to 64. The loadable's input sets the number of "
+            "frames of a task.",
         ),
         Option("--tasks-at-once", RUN),
     ] = 4
@@ -100,6 +106,6 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
         return output
 
     def resolved(self) -> Self:
-        """Return the request with absolute local paths: workers may run in another folder."""
+        """Return the request with absolute local paths, because workers may run in another folder."""
         paths = {"source": self.source, "loadable": self.loadable, "output": self.output}
         return self.model_copy(update={name: absolute(path) for name, path in paths.items()})

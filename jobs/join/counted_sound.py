@@ -1,14 +1,15 @@
-"""PCM in mp4 and mov, where samples are counted and have no times: gaps become silence, overlaps are left out."""
+"""Handles PCM in mp4 and mov, where samples are counted and have no times: fills gaps, and leaves overlaps out."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-TOLERANCE_S = Fraction(1, 500)  #: A packet this close to the end of the previous one continues it, since clocks jitter
+#: A packet this close to the end of the previous one continues it, because clocks jitter
+TOLERANCE_S = Fraction(1, 500)
 _SILENCE_S = 1  #: The longest packet of silence
 _SAMPLE_BITS = re.compile(r"pcm_[suf](\d+)(le|be)?")
-#: The byte of silence where that is not 0 (ITU-T G.711)
+#: The byte of silence in formats where it is not 0 (ITU-T G.711)
 _LEVELS = {"pcm_u8": b"\x80", "pcm_mulaw": b"\xff", "pcm_alaw": b"\xd5"}
 
 
@@ -22,11 +23,11 @@ class CountedSound:
     tick_s: Fraction  #: the source's tick
     end: int | None = None  #: the end of the last packet, in samples; None before the first packet
     gaps: int = 0  #: how many gaps were filled
-    silent_samples: int = 0  #: how many samples of silence fill them
+    silent_samples: int = 0  #: how many samples of silence fill the gaps
     dropped_samples: int = 0  #: how many samples are left out because they overlap earlier samples
 
     def place(self, position: int, payload: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield silence up to ``position``, and then the new part of a packet, each as (position, samples, bytes)."""
+        """Yield the silence before ``position``, then the new part of a packet, each as (position, samples, bytes)."""
         size = self._frame_bytes
         samples = len(payload) // size
         apart = 0 if self.end is None else position - self.end

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """The text of a cue, and when it is shown, in ticks."""
+    """A cue's text, and when it is shown, in ticks."""
 
     begin: int
     end: int
@@ -15,9 +15,12 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class CueRow:
-    """Takes cues in order of their beginnings and yields cues without overlap; merged cues keep that order of texts."""
+    """Takes cues in the order of their beginnings, and yields cues without overlap.
 
-    crowded: int = 0  #: how many cues begin while others are shown, or have no length
+    A merged cue has its texts in that order.
+    """
+
+    crowded: int = 0  #: how many cues have no length, or begin while others are shown
     _at: int | None = None
     _shown: list[Shown] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Joins encoded segments, which arrive in order, into one exact file; memory holds one segment at a time."""
+"""Joins encoded segments, which arrive in order, into one exact file, with one segment in memory at a time."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Gather:
-    """Writes one output file: call ``join`` for each segment in order, and at the end ``finish`` or ``abandon``."""
+    """Writes one output file. Call ``join`` for each segment in order, then ``finish`` or ``abandon``."""
 
     def __init__(self, plan: Plan, path: Path, encoded: Mapping[int, EncodedTrack]) -> None:
         self._plan = plan
@@ -46,7 +46,7 @@ class Gather:
         self.warnings: tuple[Warning_, ...] = ()  #: repairs in the other tracks; complete after ``finish``
 
     def join(self, segment: SpooledSegment, following_ticks: int | None) -> None:
-        """Write one segment; ``following_ticks`` is the time of the first picture after it, None at the end.
+        """Write one segment; ``following_ticks`` is the time of the next segment's first picture, None at the end.
 
         Raises:
             ProofFailed: the segment does not fit the segments before it.
@@ -91,7 +91,7 @@ class Gather:
         first_s = clock.zero_s + first_ticks * clock.tick_s
         sides_s = plan.carry.first_presentation_s
         if sides_s is None or not plan.container.holds_tracks or plan.spec.start_s is not None:
-            sides_s = first_s  # if a part of the film is encoded, earlier sound does not move the origin
+            sides_s = first_s  # if a part of the film is encoded, sound before it does not move the origin
         self._origin_s = min(first_s, sides_s)
         reorder_frames = reorder_depth(plan.encoder, extradata)
         file = TrackFile(

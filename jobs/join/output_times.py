@@ -1,7 +1,7 @@
-"""Presentation and decoding times of the joined track: pure arithmetic, segment by segment.
+"""Computes the presentation and decoding times of the joined track, segment by segment. Pure.
 
-Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. This choice of times
-suits mp4 and mov, where decoding times are sums of durations: it makes each sample last as long as a picture.
+Packet i in decoding order is decoded ``lead`` before picture i in presentation order is shown. This suits mp4 and mov,
+where decoding times are sums of durations: each sample then lasts as long as a picture.
 
 With reorder delay D, packet i must not be decoded after picture i-D is shown (H.264 C.4.5.3, H.265 C.5.2.3). Both
 bounds rise with i, and neither bound needs a picture of a later segment, so cuts change no time.
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from ...errors import ProofFailed
 
-LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures count for the lead unless they are shown for longer than this
+LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures do not count for the lead if they are shown for longer than this
 
 
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
     """Return ``lead`` in the ticks of ``times``, the sorted times of all pictures.
 
-    That is the longest span of ``reorder_frames`` pictures, ignoring spans of 1.5 times the median or more, but at
-    least the span of the last pictures if that is at most ``LONGEST_FINAL_LEAD_S``. A track's only picture lasts
+    That is the longest span of ``reorder_frames`` pictures among the spans below 1.5 times the median. It is at least
+    the span of the last pictures, unless that exceeds ``LONGEST_FINAL_LEAD_S``. If the track has one picture, it lasts
     ``usual``.
     """
     if not reorder_frames:
@@ -54,7 +54,7 @@ class OutputTimes:
 
     source_time_base: Fraction
     output_tick: Fraction
-    origin_s: Fraction  #: the source time that becomes 0
+    origin_s: Fraction  #: the source time that becomes 0 in the output
     reorder_frames: int
     lead_ticks: Fraction  #: ``lead``, in source ticks
     #: maps the last picture's time to its duration, both in source ticks
@@ -95,7 +95,7 @@ class OutputTimes:
             if dts > pts:
                 message = f"the picture at tick {pts} would be decoded at {dts}, after it is shown"
                 raise ProofFailed(message, "The encoder reorders more than its parameter sets state; please report it.")
-        # Later packets need only the times at which no packet has been decoded yet.
+        # Later packets need only those times at which no packet has been decoded yet.
         gone = max(0, self._placed - self.reorder_frames - self._forgotten)
         self._shown = self._shown[gone:]
         self._forgotten += gone
@@ -105,7 +105,7 @@ class OutputTimes:
 
     @property
     def _lead(self) -> int:
-        # No shown picture bounds the first packets, so each of them needs a separate tick.
+        # No shown picture limits the first packets, so each needs a separate tick.
         return max(self.reorder_frames, round(self.lead_ticks * self.source_time_base / self.output_tick))
 
     def _decoded(self) -> int:
@@ -117,7 +117,7 @@ class OutputTimes:
         return min(bound, self._shown[self._placed - self._forgotten] - self._lead)
 
     def _closing(self, last: PacketTimes, end: int) -> PacketTimes:
-        """Return the last packet, with a duration that lasts until the end of the track but not past ``end``."""
+        """Return the last packet with a duration up to the end of the track, but not past ``end``."""
         return PacketTimes(last.pts, last.dts, min(end - self._lead - last.dts, end - last.pts))
 
 

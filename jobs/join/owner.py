@@ -1,7 +1,7 @@
-"""Ownership of a work folder by one job at a time, so that two jobs never write the same output.
+"""Gives a work folder to one job at a time, so that two jobs never write the same output.
 
 On one machine a file lock decides; the kernel releases the lock when its holder dies. A shared file system may have no
-locks between machines, so the locked file is also a lease, which the owner renews.
+locks between machines. So the locked file is also a lease, which the owner renews.
 """
 
 import fcntl
@@ -22,10 +22,10 @@ from .plain_files import content_of, remove_any
 
 OWNER_FILE: Final = "owner"
 RENEWED_EVERY_S: Final = 15
-#: A lease has ended if it was not renewed for this long, which is four times the interval of renewals
+#: A lease has ended if it was not renewed for this long: four times the interval between renewals
 LEASE_S: Final = 60
 _MOST_BYTES: Final = 4096  #: The largest owner file
-_ENDED: Final = ("Z", "X")  #: The codes of ended processes in proc(5)
+_ENDED: Final = ("Z", "X")  #: The states of ended processes in proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Owner:
     boot: str  #: the host's boot id
     pid: int
     began: str  #: when the process started, in the kernel's ticks
-    token: str  #: unique to each job of a process
+    token: str  #: unique for each job of a process
 
     @classmethod
     def here(cls) -> Self:
@@ -58,27 +58,28 @@ class Owner:
             return None
 
     def lives(self, here: "Owner", age_s: float) -> bool:
-        """Return whether the owner is alive, as far as ``here`` can tell; the lease was renewed ``age_s`` ago."""
+        """Return whether the owner is alive, as far as ``here`` can tell. Its lease was renewed ``age_s`` ago."""
         if self.boot == here.boot:
             return _began(self.pid) == self.began != ""
         return age_s < LEASE_S
 
     @property
     def content(self) -> bytes:
-        """The content of the file that names this owner."""
+        """The content of a file that names this owner."""
         return json.dumps(asdict(self)).encode()
 
 
 def still_holds(other: Owner | None, here: Owner, *, lives: bool, locks_work: bool) -> bool:
-    """Return whether the owner that a folder names still owns it; this process has locked the folder.
+    """Return whether the owner that a folder names still owns it. This process must have locked the folder.
 
-    If the file system has locks (``locks_work``), an owner on this machine would still hold the lock.
+    If the file system has locks (``locks_work``), no other owner on this machine can be alive, since it would hold the
+    lock.
     """
     return other is not None and lives and not (locks_work and other.boot == here.boot)
 
 
 def in_use(what: str, owner: Owner | None, age_s: float, here: Owner) -> OutputInUse:
-    """Return the error of a folder or an output that another job owns."""
+    """Return the error for a folder or an output that another job owns."""
     if owner is None:
         return OutputInUse(f"another job writes {what}", "Wait until it has ended, or choose another output.")
     message = f"another job writes {what}: process {owner.pid} on {owner.host}"
@@ -121,19 +122,19 @@ class FolderOwner:
                 self._folder.mkdir(mode=0o700)
                 is_new = True
             _check_ours(self._folder)
-            with suppress(FileNotFoundError):  # the folder's owner has just removed it
+            with suppress(FileNotFoundError):  # the folder's former owner has just removed it
                 self._file = self._locked()
         try:
             self._write()
         except OSError:
             self.release()
-            if is_new:  # after any error, such as a full disk
+            if is_new:  # on any error, for example a full disk
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
         threading.Thread(target=self._renew, name="codecfleet-lease", daemon=True).start()
 
     def holds(self) -> bool:
-        """Return whether the folder still names this owner: another owner may take it during a suspension."""
+        """Return whether the folder still names this owner; during a suspension another may have taken it."""
         with suppress(OSError):
             return Owner.of(self._folder) == self._here
         return False
@@ -147,7 +148,7 @@ class FolderOwner:
             self._folder.rmdir()
 
     def release(self) -> None:
-        """Stop owning the folder, even if it has been removed. Idempotent."""
+        """Give the folder up, even if it has been removed. Idempotent."""
         self._released.set()
         if self._file is not None:
             with suppress(OSError):
@@ -157,7 +158,7 @@ class FolderOwner:
             self._file = None
 
     def _locked(self) -> int | None:
-        """Return the locked owner file; None if it was replaced before the lock."""
+        """Return the locked owner file; None if the file was replaced before it was locked."""
         path = self._folder / OWNER_FILE
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             remove_any(path)
@@ -167,7 +168,7 @@ class FolderOwner:
             is_there = path.stat().st_ino == os.fstat(file).st_ino
             if is_there:
                 self._check_lease(file, locks_work=locks_work)
-        except BaseException:  # after any error, the file is closed
+        except BaseException:  # on any error, the file is closed
             os.close(file)
             raise
         if is_there:
@@ -194,7 +195,7 @@ class FolderOwner:
         return True
 
     def _age_s(self, file: int) -> float:
-        """Return how long ago the lease was renewed, according to the file system's clock."""
+        """Return how long ago the lease was renewed, by the file system's clock."""
         renewed_s = os.fstat(file).st_mtime
         probe = self._folder / f"{OWNER_FILE}.{self._here.token}"
         probe.touch()
@@ -217,7 +218,7 @@ class FolderOwner:
 
 
 def _check_ours(folder: Path) -> None:
-    """Refuse a folder that another user has created in a place where anyone may write, such as the temporary folder."""
+    """Refuse a folder that another user created where anyone may write, for example in the temporary folder."""
     found, above = folder.lstat(), folder.parent.stat()
     is_shared = bool(above.st_mode & stat.S_ISVTX)
     if not stat.S_ISDIR(found.st_mode) or (is_shared and found.st_uid != os.geteuid()):

@@ -1,4 +1,4 @@
-"""Safe access to files of a work folder, where a name may be a folder, a pipe, a link, or a file of any size."""
+"""Safe access to names in a work folder, which may be folders, pipes, links, or files of any size."""
 
 import errno
 import os
@@ -11,9 +11,9 @@ _NEVER_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO})  #: Errors of openin
 
 
 def content_of(path: Path, most_bytes: int) -> bytes | None:
-    """Return a file's content; None if it is larger than ``most_bytes``, or is a folder, pipe, link or device.
+    """Return a file's content; None if it exceeds ``most_bytes`` or is a folder, pipe, link or device. Never waits.
 
-    This never waits. Raises OSError.
+    Raises OSError.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

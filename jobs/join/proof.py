@@ -1,4 +1,4 @@
-"""Proves, before and after the join, that the joined file shows exactly the pictures taken from the source."""
+"""Proves that the joined file shows exactly the pictures taken from the source, before and after the join."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _REPORT_IT = "Nothing was published. Please report it with the input and the opt
 
 
 def check_manifest(segments: Sequence[SpooledSegment], runs: Sequence[Run], planned: int) -> None:
-    """Check each segment's counts, and that the segments cover the plan, before the file is closed.
+    """Check the counts of each segment, and that the segments cover the plan. Call before the file is closed.
 
     Raises ProofFailed: a segment is missing, appears twice, contradicts itself, or overlaps another in time.
     """
@@ -61,7 +61,7 @@ def prove(
 ) -> Proof:
     """Read the joined file back and compare it with the manifest. Raises ProofFailed: the file differs.
 
-    ``frames_due`` is how many pictures an output with its own frame rate must show; None: all pictures that were taken.
+    ``frames_due`` is how many pictures an output with its own frame rate must show; if None, as many as were taken.
     """
     taken = sum(segment.facts.tally.frames for segment in segments)
     given = sum(segment.facts.frames_out for segment in segments)
@@ -90,7 +90,7 @@ def prove(
 
 
 def shown_frames(path: Path, container: Container, joined: JoinedTrack, taken: int) -> int:
-    """Read a file back, and return how many pictures it shows. Raises ProofFailed: number or times are wrong."""
+    """Read a file back, and return how many pictures it shows. Raises ProofFailed: their number or times are wrong."""
     count, times_equal = _shown(path, container, sorted(joined.pts), joined.tick)
     if not (taken == count and times_equal):
         message = f"{taken} frames were given, but the file shows {count}{'' if times_equal else ' at other times'}"
@@ -115,7 +115,7 @@ def _shown(path: Path, container: Container, expected: Sequence[int], tick: Frac
             time_base = Fraction(stream.time_base or 1)
     except (InputError, av.error.FFmpegError, IndexError) as error:
         raise ProofFailed(f"the joined file cannot be read back: {error}", _REPORT_IT) from error
-    # Times are relative to the first picture, because a container's clock may start elsewhere.
+    # Times count from the first picture, because a container's clock may start elsewhere.
     return len(times), len(times) == len(expected) and all(
         (seen - times[0]) * time_base == (wanted - expected[0]) * tick
         for seen, wanted in zip(times, expected, strict=True)

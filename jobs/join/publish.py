@@ -1,4 +1,4 @@
-"""Checks the output's name before any work, and gives it only to a complete, proven file."""
+"""Checks the output's name before any work, and gives that name only to a complete, proven file."""
 
 import hashlib
 import os
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 WORK_SUFFIX: Final = ".codecfleet"  #: The end of the names of work folders
 _MARK_DIGITS: Final = 12
-#: The longest name in Linux, without the part that is added to the name
+#: The longest name on Linux, minus the part that is added to the name
 _NAME_BYTES: Final = 255 - len(WORK_SUFFIX) - _MARK_DIGITS - 2
-_READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Schemes of stores that fsspec can only read
+_READ_ONLY = frozenset({"data", "github", "http", "https"})  #: Schemes of stores to which fsspec cannot write
 
 
 def check_output(source: str, output: str, *, overwrite: bool) -> None:
@@ -57,7 +57,7 @@ def check_folder_of(path: Path) -> None:
 
 
 def work_folder(output: str) -> Path:
-    """Return the folder for unfinished work on an output: hidden beside a local output, otherwise temporary."""
+    """Return the folder for unfinished work: hidden beside a local output; temporary for a remote output."""
     if is_local(output):
         path = local_path(output).absolute()
         return path.parent / f".{_shortened(path.name, output)}{WORK_SUFFIX}"
@@ -65,13 +65,13 @@ def work_folder(output: str) -> Path:
 
 
 def work_name(output: str) -> str:
-    """Return the name for the work on an output, in a folder that holds the work on many outputs."""
+    """Return the name for the work on an output, in a folder for the work on many outputs."""
     name = output.rstrip("/").rpartition("/")[2]
     return f"{_shortened(name, output)}.{_mark(output)}{WORK_SUFFIX}"
 
 
 def _shortened(name: str, output: str) -> str:
-    """Return a name that leaves room for additions and is unique to the output."""
+    """Return a name that is unique to the output and short enough for additions."""
     encoded = os.fsencode(name)
     if len(encoded) <= _NAME_BYTES:
         return name
@@ -123,7 +123,7 @@ def _check_name(source: str, path: Path, *, overwrite: bool) -> None:
         raise OutputUnwritable(f"{path} is a folder", "Give the name of a file in that folder.")
     if is_local(source) and path.exists() and local_path(source).exists() and path.samefile(local_path(source)):
         raise UsageError(f"output and input are the same file: {path}", "Choose another output.")
-    if os.path.lexists(path) and not overwrite:  # a dangling link takes the name too
+    if os.path.lexists(path) and not overwrite:  # a dangling link also takes the name
         raise _exists(str(path))
     if path.exists() and not path.is_file():
         message = f"{path} is a pipe or a device, which a file never replaces"
@@ -138,7 +138,7 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         store, path = open_store(output)
         taken = try_again(lambda: store.exists(path))
         same = taken and not is_local(source) and open_store(source) == (store, path)
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         raise _refused(output, error) from error
     if same:
         raise UsageError(f"output and input are the same: {output}", "Choose another output.")
@@ -146,14 +146,14 @@ def _check_remote(source: str, output: str, *, overwrite: bool) -> None:
         raise _exists(output)
     try:
         try_again(lambda: _begin_and_discard(store, path))
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         raise _refused(output, error) from error
 
 
 def _begin_and_discard(store: "AbstractFileSystem", path: str) -> None:
     """Begin an upload beside ``path`` and discard it, to detect a missing or read-only bucket before any work.
 
-    Only object stores are tried: an incomplete upload is never visible there.
+    This is done only for object stores, where an incomplete upload is never visible.
     """
     from fsspec.spec import AbstractBufferedFile
 
@@ -180,7 +180,7 @@ def _exists(output: str) -> RequestError:
 
 
 def _refused(output: str, error: Exception) -> CodecfleetError:
-    """Return the error of an output that cannot be written, or of a store that does not answer now."""
+    """Return the error for an output that cannot be written, or for a store that does not answer now."""
     if not is_busy(error):
         return _unwritable(output, error)
     return StorageFailed(f"{output} cannot be written now: {error}", "Start again when the store answers.")
@@ -196,13 +196,12 @@ def _publish_remote(finished: Path, output: str, *, overwrite: bool) -> None:
     try:
         store, path = open_store(output)
         taken = not overwrite and store.exists(path)
-        # Upload in one call: if a file is open for writing and an error comes, closing it would publish a truncated
-        # file.
+        # One call uploads all: closing a file that is open for writing, after an error, would publish a truncated file.
         if not taken:
             try_again(lambda: store.put_file(str(finished), path))
     except (NotImplementedError, PermissionError) as error:
         raise _unwritable(output, error) from error
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         message = f"{output} could not be written: {error}"
         raise StorageFailed(message, "Check the connection and the space left there, then start again.") from error
     if taken:

@@ -1,8 +1,8 @@
 """Keeps the joined track within its leaky bucket: a segment that would empty the bucket is encoded again.
 
 The bucket is a decoder's buffer (the hypothetical reference decoder of H.264 C.1 and H.265 C.2, with variable bitrate).
-An encoder keeps its own segment within the buffer, but must assume an initial fullness. Segments are judged in order,
-each from the level at which the previous one ends, so the outcome depends only on the plan.
+An encoder keeps its own segment within the buffer, but has to assume how full the buffer is at first. Segments are
+judged in order, each from the level at which the previous one ends, so the outcome depends only on the plan.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ...actors.settle.request import with_initial_fullness
 from ..plan.plan import Plan
 from ..report.report import Warning_
 
-#: The encoder takes the initial fullness in hundredths; rounding down ensures that it never assumes too much
+#: The encoder takes the initial fullness in hundredths; it is rounded down, and so never too high
 STEPS = 100
 TRIES = 3  #: How often a segment is encoded again, each time with half the assumed fullness
 
@@ -55,7 +55,7 @@ class LeakyBucket:
 
 
 class RateGuard:
-    """The bucket of one track while its segments pass in order; without limits, all segments pass."""
+    """The bucket of one track, through which its segments pass in order; without limits, all segments pass."""
 
     def __init__(self, plan: Plan) -> None:
         rate = plan.encoder.rate
@@ -68,7 +68,7 @@ class RateGuard:
         self.underflows = 0
 
     def judge(self, facts: EncodedSegment, following_ticks: int | None) -> bool:
-        """Return whether a segment may be joined without changes; if so, update the bucket."""
+        """Return whether a segment may be joined unchanged; if so, update the bucket."""
         if self._bucket is None:
             return True
         passage = self._pass(self._bucket, facts, following_ticks)
@@ -82,7 +82,7 @@ class RateGuard:
         return True
 
     def again(self, work: EncodeSegment) -> EncodeSegment:
-        """Return the work of a rejected segment with the bucket's actual fullness."""
+        """Return the work of a rejected segment, with the actual fullness of the bucket."""
         if self._bucket is None:
             return work
         expected = self._fullness_bits / self._bucket.size_bits / 2**self._tries

@@ -1,10 +1,10 @@
-"""Retimes packets of the other tracks from the source's clock to the output's; their bytes stay the same.
+"""Moves packets of the other tracks from the source's clock to the output's clock. Their bytes stay the same.
 
 - All times move by one constant, so late starts and gaps are kept.
 - If the source's ticks are coarser than samples (Matroska, FLV), sound with a known packet length returns to its sample
   grid, within a tick of the stated time.
-- A packet without times follows the previous one. A clock that steps back by over a second, or leaps by over six hours
-  (33 bits that FFmpeg unwrapped wrongly), was reset: later packets follow earlier ones without a gap.
+- A packet without times follows the previous one. If a clock steps back by over a second, or leaps by over six hours
+  (33 bits that FFmpeg unwrapped wrongly), it was reset, and the next packet follows without a gap.
 - Packets that an edit list hides are left out, except those before the first audible packet, which a decoder needs.
 """
 
@@ -40,50 +40,53 @@ _AC3_SIZE_CODES = 38
 _RESERVED = 3
 _OPUS_FRAME_SAMPLES = (480, 960, 1920, 2880) * 3 + (480, 960) * 2 + (120, 240, 480, 960) * 4
 """Frame lengths by configuration: SILK of three bandwidths, hybrid of two, CELT of four (RFC 6716, table 2)."""
-_OPUS_COUNTED = 3  #: The code of packets whose second byte states the number of frames
+_OPUS_COUNTED = 3  #: The code of packets that state the number of frames in their second byte
 _MILLISECOND = Fraction(1, 1000)
 _MICROSECOND = Fraction(1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The part of the source that is kept, and the instant that becomes 0, in seconds of the source's clock."""
+    """The part of the source that is kept, and the time that becomes 0, in seconds on the source's clock."""
 
     origin_s: Fraction
     start_s: Fraction | None = None
     end_s: Fraction | None = None
 
     def output_s(self, source_s: Fraction) -> Fraction:
-        """Return the output's time for a source's time."""
+        """Return the time in the output for a time in the source."""
         return source_s - self.origin_s
 
     def touches(self, begin_s: Fraction, end_s: Fraction) -> bool:
-        """Return whether any part of [begin, end) is kept; the interval may be one instant."""
+        """Return whether any part of [begin, end) is kept. The interval may be a single instant."""
         after = self.start_s is None or end_s > self.start_s or begin_s >= self.start_s
         return after and (self.end_s is None or begin_s < self.end_s)
 
     def keeps_sound(self, begin_s: Fraction, end_s: Fraction, *, may_hide_start: bool) -> bool:
-        """Return whether a packet of sound is kept; if it begins too early, the output must be able to hide that."""
+        """Return whether a packet of sound is kept.
+
+        If it begins too early, the output must be able to hide its beginning.
+        """
         too_early = self.start_s is not None and not may_hide_start and begin_s < self.start_s
         return not too_early and self.touches(begin_s, end_s)
 
 
 @dataclass(slots=True)
 class Pipe(ABC):
-    """Turns packets of one source track into packets of one output stream."""
+    """Turns packets of a source track into packets of an output stream."""
 
     track: Track
     output: "Stream"
     interval: Interval
     resets: int = 0  #: how often the source's clock was reset
-    is_empty: bool = True  #: whether the output has no packet of the track yet
+    is_empty: bool = True  #: whether the output still has no packet of the track
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None
     _expected_s: Fraction | None = None
 
     @abstractmethod
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet of the track and yield the output packets that are ready."""
+        """Take the next packet of the track, and yield the output packets that are complete."""
 
     def finish(self) -> "Iterator[Packet[Stream]]":
         """Yield the remaining output packets after the track's last packet."""
@@ -120,15 +123,15 @@ class Pipe(ABC):
 class AudioPipe(Pipe):
     """Copies sound; its output times are in samples."""
 
-    may_hide_start: bool = True  #: whether edit lists hide the part of a first packet that lies before 0
+    may_hide_start: bool = True  #: whether an edit list hides the part of the first packet that lies before 0
     trims_by_duration: bool = False  #: whether a shorter last packet drops samples at the end (mp4)
     needs_ac3_headers: bool = False  #: whether the muxer refuses packets of AC-3 and E-AC-3 without a header (mp4)
     #: places packets by samples if the container counts samples (PCM in mp4 and mov)
     counted: CountedSound | None = None
     padding_to_shift: int | None = None  #: samples of priming by which the muxer moves the track (Matroska)
     first: int | None = None  #: when the first packet begins in the output, in samples
-    hidden: int = 0  #: how many packets after the first audible one are hidden by an edit list
-    moved: int = 0  #: how many packets would audibly overlap the previous packet, and were moved after it
+    hidden: int = 0  #: how many packets after the first audible one an edit list hides
+    moved: int = 0  #: how many packets were moved, because they would audibly overlap the previous packet
     damaged: int = 0  #: how many packets without a header are left out
     begins_damaged: bool = False  #: whether the first packet was left out
     _heard: bool = False
@@ -136,7 +139,7 @@ class AudioPipe(Pipe):
     _next: int | None = None
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next packet; if it is kept, yield it with its new times."""
+        """Take the next packet. If it is kept, yield it with its new times."""
         hidden = packet.is_discard and self._heard
         self._heard = self._heard or not packet.is_discard
         pts_s, _, duration_s = self._times_s(packet)
@@ -247,13 +250,13 @@ class CuePipe(Pipe):
 
     target: str | None = None  #: the codec to which text is converted; None for a copy
     one_at_a_time: bool = False  #: whether a cue ends when the next begins (mp4); converted cues are merged instead
-    crowded: int = 0  #: how many cues this rule changes
+    crowded: int = 0  #: how many cues that rule changes
     _last: int | None = None
     _until: int = 0
     _row: CueRow = field(default_factory=CueRow)
 
     def feed(self, packet: "Packet[Stream]") -> "Iterator[Packet[Stream]]":
-        """Take the next cue, and yield the part of it that is kept, if any."""
+        """Take the next cue, and yield the part of the cue that is kept, if any."""
         pts_s, _, duration_s = self._times_s(packet)
         if not self.interval.touches(pts_s, pts_s + duration_s):
             return
@@ -274,7 +277,7 @@ class CuePipe(Pipe):
             return
         self.crowded += self.one_at_a_time and (end <= begin or (self._last is not None and begin < self._until))
         self._until = end
-        # Cues may overlap or begin together, but no muxer takes them out of order.
+        # Cues may overlap or begin together, but muxers take no cues out of order.
         self._last = begin if self._last is None else max(begin, self._last)
         yield self._send(kept, self._last, self._last, max(0, end - self._last), tick)
 
@@ -330,7 +333,7 @@ def has_ac3_header(payload: bytes) -> bool:
 
 
 def _opus_samples(payload: bytes) -> int:
-    """Return how many samples an Opus packet has, according to its table of contents (RFC 6716, 3.1 and 3.2)."""
+    """Return how many samples an Opus packet has, from its first bytes (RFC 6716, 3.1 and 3.2)."""
     if not payload:
         return 0
     configuration, code = payload[0] >> 3, payload[0] & 3

@@ -1,4 +1,4 @@
-"""The tracks other than the encoded video: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
+"""Handles the tracks other than the encoded video: ``SideTracks`` carries out a ``CarryPlan`` in a second pass."""
 
 import heapq
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_WINDOW_S = 10  #: How far apart in time packets of different tracks may be in the source, so that sorting still works
+_WINDOW_S = 10  #: How far apart in time the packets of different tracks may be in the source for sorting to work
 _NANOSECOND = Fraction(1, 1_000_000_000)
 _HALF = Fraction(1, 2)
 _OPUS_PREROLL_SAMPLES = 3840
@@ -45,7 +45,7 @@ _COVER_FILES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "imag
 
 
 class SideTracks:
-    """All tracks except the encoded one. A context manager for one thread: call ``add_to``, then ``packets``.
+    """All tracks except the encoded one. Use it as a context manager, in one thread; call ``add_to``, then ``packets``.
 
     Args:
         source_url: the source.
@@ -89,7 +89,7 @@ class SideTracks:
 
     @property
     def warnings(self) -> tuple[Warning_, ...]:
-        """Warnings about repairs; complete once ``packets`` is exhausted."""
+        """Warnings about repairs, complete once ``packets`` is exhausted."""
         found = side_warnings(self._plan, self._pipes.values(), self._encoded, self._silent, self._interval)
         if self._damaged:
             message = "the source is cut off: the tracks other than the video end there"
@@ -119,7 +119,7 @@ class SideTracks:
         return heapq.merge(pictures, _in_order(self._copied_packets()), *streams, key=lambda timed: timed[0])
 
     def _input(self) -> "InputContainer":
-        """Return the source, opened on first use: a film without further tracks needs no second pass."""
+        """Return the source, opened on first use, since a film without further tracks needs no second pass."""
         if not self._is_open:
             raise WorkError("SideTracks is not open", "Use it in a with statement.")
         if self._source is None:
@@ -168,7 +168,7 @@ class SideTracks:
         )
 
     def _stated_priming(self, plan: TrackPlan) -> int:
-        # A part begins at a whole packet in the middle of the track, so it has no priming.
+        # The part begins in the middle of the track, at a whole packet, so it has no priming.
         audio = plan.track.audio
         return audio.priming_samples if audio is not None and self._interval.start_s is None else 0
 
@@ -249,7 +249,7 @@ class SideTracks:
 
     def _chapters(self) -> "list[OutputChapter]":
         interval, plan = self._interval, self._plan
-        # Matroska cannot hold a chapter before 0; a chapter between --start and the first picture would begin there.
+        # Matroska has no chapters before 0, where a chapter between --start and the first picture would begin.
         begin_s = interval.origin_s if interval.start_s is None else max(interval.start_s, interval.origin_s)
         chapters = chapters_of_part(plan.chapters, begin_s, interval.end_s)
         if plan.container.chapters_in_a_row:
@@ -309,7 +309,7 @@ class SideTracks:
         try:
             yield from (packet for packet in demux(container) if packet.stream_index in wanted)
         except av.error.FFmpegError:
-            self._damaged = True  # the tracks end where the container breaks; so does the video's index
+            self._damaged = True  # these tracks end where the container breaks, as does the video's index
 
     def _encoded_packets(self, index: int) -> "Iterator[tuple[Fraction, Packet[Stream]]]":
         track, stream = self._encoded[index], self._encoded_streams[index]
@@ -348,7 +348,7 @@ def put_language(stream: "Stream", tag: str | None, container: Container) -> Non
 
 
 def _in_order(packets: "Iterator[Packet[Stream]]") -> "Iterator[tuple[Fraction, Packet[Stream]]]":
-    """Sort by decoding time within a window: containers interleave their tracks only roughly."""
+    """Sort packets by decoding time within a window, because containers interleave tracks only roughly."""
     heap: list[tuple[Fraction, int, Packet[Stream]]] = []
     newest_s = Fraction(0)
     numbers = count()

@@ -1,4 +1,4 @@
-"""Warnings about tracks, other than the video, that differ from those of the source."""
+"""Warnings about differences of the other tracks from the source."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -27,7 +27,7 @@ def side_warnings(
     silent: Collection[int],
     interval: Interval,
 ) -> list[Warning_]:
-    """Return the warnings of finished tracks, copied through ``pipes`` or ``encoded``; ``silent`` tracks are lost."""
+    """Return warnings about finished tracks, copied through ``pipes`` or ``encoded``; ``silent`` tracks are lost."""
     copied = list(pipes)
     found = [warning for pipe in copied for warning in _of_pipe(plan, pipe)]
     found += [warning for index, track in encoded.items() for warning in _of_encoded(plan, index, track)]
@@ -36,7 +36,7 @@ def side_warnings(
         return found
     late = {pipe.track.index: _priming_heard_s(pipe) for pipe in copied if isinstance(pipe, AudioPipe)}
     late |= {index: _encoded_priming_heard_s(track, interval) for index, track in encoded.items()}
-    # Edit lists hide samples before 0, but FFmpeg's muxer writes none for a track that begins later.
+    # Edit lists hide samples before 0, but FFmpeg's muxer writes no edit list for a track that begins later.
     for index, heard_s in late.items():
         if heard_s > UNHEARD_S:
             priming = f"{float(heard_s) * 1000:.1f} ms of its encoder's own samples"
@@ -79,7 +79,7 @@ def _of_pipe(plan: CarryPlan, pipe: Pipe) -> Iterator[Warning_]:
 
 
 def _of_counted(plan: CarryPlan, track: Track, line: CountedSound) -> Iterator[Warning_]:
-    """Yield warnings for silence that was added, and for samples that were left out."""
+    """Yield warnings about silence that was added, and about samples that were left out."""
     counts = f".{plan.container.name} counts the samples of PCM, and states no times for them"
     if line.gaps:
         length_s = line.silent_samples / line.sample_rate
@@ -113,7 +113,7 @@ def _of_encoded(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Wa
 
 
 def _of_unplanned_layouts(plan: CarryPlan, index: int, track: EncodedTrack) -> Iterator[Warning_]:
-    """Yield warnings for layouts that the source's headers did not announce, and that had to be mixed."""
+    """Yield warnings about layouts that the source's headers did not announce and that had to be mixed."""
     planned = next(each for each in plan.tracks if each.track.index == index)
     found = {layout for layout, _ in track.formats} if planned.channels is None else set()
     for layout in sorted(found - {*layouts(planned.track)}):

@@ -1,4 +1,4 @@
-"""A job's work folder: finished segments go to disk as soon as they arrive."""
+"""A job's work folder, where finished segments are written as soon as they arrive."""
 
 import errno
 import hashlib
@@ -19,14 +19,15 @@ from .plain_files import content_of, remove_any
 JOURNAL_FILE: Final = "journal"
 PAYLOAD_PREFIX: Final = "segment-"
 _EMPTY = np.empty(0, dtype=np.uint8)
-_WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")  #: Name prefixes of a job's files
+#: Prefixes of the names of a job's files
+_WRITTEN: Final = (JOURNAL_FILE, PAYLOAD_PREFIX, "output.", "stills", "tensor")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DIGITS = 16  #: How many digits of a payload's SHA-256 are in its file's name; the whole digest is checked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpooledSegment:
-    """An encoded segment whose payload is in a file; ``facts`` is the segment without its payload."""
+    """An encoded segment whose payload is in a file. ``facts`` is the segment without its payload."""
 
     facts: EncodedSegment
     path: Path
@@ -47,7 +48,7 @@ class SpooledSegment:
 class Spool:
     """The work folder of one job, beside the output, so that publishing is a rename on one file system.
 
-    ``payloads`` is another, existing folder for payloads; if ``is_durable``, payloads survive a power loss.
+    ``payloads`` is another folder for payloads, which must exist. With ``is_durable``, payloads survive a power loss.
     """
 
     def __init__(self, folder: Path, output: str, *, payloads: Path | None = None, is_durable: bool = False) -> None:
@@ -63,7 +64,7 @@ class Spool:
         With ``continues``, the dead job's work is kept; with ``discards``, it is deleted.
 
         Raises:
-            JournalRefused: the dead job could be continued, and neither was requested.
+            JournalRefused: the dead job could be continued, but neither option was given.
             OutputInUse: another job writes the same output.
             OutputUnwritable: the folder cannot be created.
             StorageFailed: there is no space left.
@@ -76,7 +77,7 @@ class Spool:
         except OSError as error:
             self._owner.release()
             raise unwritable(error, self.folder.parent) from error
-        except BaseException:  # after any error, the folder is released
+        except BaseException:  # on any error, the folder is released
             self._owner.release()
             raise
 
@@ -87,7 +88,7 @@ class Spool:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def put(self, segment: EncodedSegment) -> SpooledSegment:
-        """Write a segment's payload into a file whose name states number and digest. Raises StorageFailed."""
+        """Write a segment's payload into a file named after its number and digest. Raises StorageFailed."""
         digest = hashlib.sha256(segment.payload.data).hexdigest()
         path = self.payloads / payload_name(segment.segment, digest)
         try:
@@ -97,7 +98,7 @@ class Spool:
                 sync(path)
         except OSError as error:
             raise storage_error(error, path) from error
-        # Copies, because the arrays are views that would keep the whole result in memory.
+        # Copy the arrays, which are views that would keep the whole result in memory.
         facts = replace(
             segment,
             payload=_EMPTY,
@@ -112,20 +113,20 @@ class Spool:
         segment.path.unlink(missing_ok=True)
 
     def clear(self, *, all_but_work: bool = False) -> None:
-        """Delete the job's files, all of them or all but journal and payloads; foreign files stay. Raises OSError."""
+        """Delete the job's files: all, or all but journal and payloads. Other files stay. Raises OSError."""
         for path in self.folder.iterdir():
             is_work = path.name == JOURNAL_FILE or path.name.startswith(PAYLOAD_PREFIX)
             if path.name.startswith(_WRITTEN) and not (all_but_work and is_work):
                 remove_any(path)
 
     def keep(self) -> None:
-        """Release the folder with its journal and payloads; never raises."""
+        """Release the folder, but keep the journal and payloads. Never raises."""
         with suppress(OSError):
             self.clear(all_but_work=True)
         self._owner.release()
 
     def remove(self) -> None:
-        """Delete all files of the job, and the folder if it is empty then; never raises."""
+        """Delete all files of the job, and then the folder if it is empty. Never raises."""
         if self._owner.holds():
             with suppress(OSError):
                 self.clear()
@@ -145,7 +146,7 @@ def payload_name(segment: int, sha256: str) -> str:
 
 
 def unwritable(error: OSError, folder: Path) -> CodecfleetError:
-    """Return the error of codecfleet for an operating system's error on creating something in ``folder``."""
+    """Return codecfleet's error for an operating system's error on creating something in ``folder``."""
     if error.errno in _FULL:
         return storage_error(error, folder)
     message = f"{folder} cannot be written: {error.strerror}"
@@ -153,7 +154,7 @@ def unwritable(error: OSError, folder: Path) -> CodecfleetError:
 
 
 def storage_error(error: OSError, path: Path | str) -> StorageFailed:
-    """Return the error of codecfleet for an operating system's error at ``path``."""
+    """Return codecfleet's error for an operating system's error at ``path``."""
     if error.errno in _FULL:
         step = "Free some space, or choose another output folder; for a remote output, another TMPDIR."
         return StorageFailed(f"no space left at {path}", step)

@@ -1,4 +1,4 @@
-"""The encoded video track of an output file: its stream's description, its packets and times, and the muxing."""
+"""The encoded video track of an output file: describes the stream, times its packets, and muxes them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -39,10 +39,10 @@ class JoinedTrack:
 
 
 class TrackFile:
-    """An output file around one encoded video track: ``write`` its packets, then ``close``, or ``abandon``.
+    """An output file with one encoded video track. Call ``write`` for packets, then ``close`` or ``abandon``.
 
-    ``options`` returns the muxer's options for a tick; ``add_streams`` adds all streams; ``lead_ticks`` and
-    ``last_shown_ticks`` are as in ``OutputTimes``; with ``states_language_tags``, language tags are written at the end.
+    ``options`` returns the muxer's options for a tick. ``add_streams`` adds all streams. ``lead_ticks`` and
+    ``last_shown_ticks`` are as in ``OutputTimes``. With ``states_language_tags``, language tags are written at the end.
     Raises StorageFailed.
     """
 
@@ -80,7 +80,7 @@ class TrackFile:
         except (av.error.FFmpegError, OSError, ValueError) as error:
             self.abandon()
             raise self._failed(error) from error
-        # The muxer may have chosen a tick that was not requested.
+        # The muxer may have chosen another tick than the requested one.
         self.joined = JoinedTrack(tick=Fraction(self._stream.time_base or tick))
         self._times_from = partial(
             OutputTimes,
@@ -93,7 +93,7 @@ class TrackFile:
         )
 
     def begin(self, origin_s: Fraction, copied: str = "") -> None:
-        """Set time 0 of the file, before the first packet; ``copied`` names the tracks copied from a source."""
+        """Set time 0 of the file. Call before the first packet; ``copied`` names the tracks copied from a source."""
         self._copied = copied
         self._times = self._times_from(origin_s=origin_s)
 
@@ -105,10 +105,10 @@ class TrackFile:
         *,
         before: Callable[[Fraction], None] = lambda _: None,
     ) -> None:
-        """Write packets (data, is a keyframe) in decoding order; all of them are shown before any later packet.
+        """Write packets (data, is a keyframe) in decoding order. All of them must be shown before any later packet.
 
-        ``following_ticks`` is the next picture's time, None at the end; ``before`` is called with each decoding time,
-        in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
+        ``following_ticks`` is the time of the next picture, None at the end. ``before`` is called with each decoding
+        time, in seconds of the file. Raises ProofFailed: the times do not fit; StorageFailed.
         """
         if self._times is None:
             raise WorkError("time 0 of the output is not set", "Please report it.")
@@ -128,7 +128,7 @@ class TrackFile:
         try:
             self._output.mux(packet)
         except (av.error.FFmpegError, OSError) as error:
-            # Never mux after a failure: FFmpeg would write the header again each time, and crash in the end.
+            # Never mux after a failure: FFmpeg would write the header again each time, and finally crash.
             self.abandon()
             at_s = (packet.dts or 0) * Fraction(packet.time_base or 1)
             raise self._refused(error, f"at about {float(at_s):.1f} s") from error
@@ -153,7 +153,7 @@ class TrackFile:
             yield partial(language_changes, form=form)
 
     def _see_end(self, packet: "Packet[Stream]") -> None:
-        """Note where a track ends so far: at the end of the last packet, without inaudible samples."""
+        """Note where a track now ends: at the end of its last packet, without inaudible samples."""
         end_s = ((packet.pts or 0) + (packet.duration or 0)) * Fraction(packet.time_base or 1)
         if packet.has_sidedata("skip_samples"):
             end_s -= Fraction(skipped_samples(packet)[1], structures(packet.stream)[1].sample_rate or 1)
@@ -164,7 +164,7 @@ class TrackFile:
         """Close the file without finishing it; the caller deletes it."""
         output, self._output = self._output, None
         if output is not None:
-            with suppress(av.error.FFmpegError, OSError, ValueError):  # closing fails after a half-written header
+            with suppress(av.error.FFmpegError, OSError, ValueError):  # after a half-written header, closing fails
                 output.close()
 
     def _packet(self, data: bytes, moment: PacketTimes, *, is_keyframe: bool) -> "Packet[Stream]":
@@ -184,7 +184,7 @@ class TrackFile:
         return InputUnreadable(message, f"It may be damaged there: {other}encode sound with --audio aac.")
 
     def _failed(self, error: Exception) -> WorkError:
-        """Return the error of a muxer's failure: the storage's fault if it has an errno, otherwise the container's."""
+        """Return the error for a failure of the muxer: with an errno the storage failed, otherwise the container."""
         if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             return storage_error(error, self._path)
         message = f"{self._container.name} could not be written: {error}"
@@ -202,7 +202,7 @@ def add_video_track(
     field_order: FieldOrder = FieldOrder.PROGRESSIVE,
     states_shape: bool = True,
 ) -> VideoStream:
-    """Add the encoder's stream; without ``states_shape``, a display matrix states the shape. Raises WorkError."""
+    """Add the encoder's stream. Without ``states_shape``, only a display matrix states the shape. Raises WorkError."""
     picture, codec = settings.format, settings.codec
     stream = output.add_mux_stream(codec.value, width=picture.width, height=picture.height, time_base=tick)
     if not isinstance(stream, VideoStream):

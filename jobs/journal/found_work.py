@@ -1,6 +1,6 @@
 """Finds unfinished work, reports its state, and removes work without an owner.
 
-All calls raise InputNotFound: the place or its work does not exist; StorageFailed: the work cannot be read.
+All calls raise InputNotFound: the place does not exist or has no work; StorageFailed: the work cannot be read.
 """
 
 import time
@@ -29,7 +29,7 @@ class WorkState(Enum):
 
     RUNNING = "running"  #: a job is running
     UNFINISHED = "unfinished"  #: ``codecfleet resume`` continues it
-    USELESS = "useless"  #: there is no finished segment
+    USELESS = "useless"  #: no segment is finished
     UNREADABLE = "unreadable"  #: it is another user's
 
 
@@ -42,10 +42,10 @@ class FoundWork:
     owner: Owner | None
     found: Replay
     size_bytes: int
-    age_s: float | None  #: time since the last write; None if the store does not say
+    age_s: float | None  #: the time since the last write; None if the store does not state it
 
     def to_json(self) -> dict[str, Any]:
-        """Return the work as plain JSON values; docs/cli.md describes it."""
+        """Return the work as plain JSON values, which docs/cli.md describes."""
         header = self.found.header
         return {
             "work": self.work,
@@ -65,7 +65,7 @@ class FoundWork:
 
 
 def find_work(place: str) -> list[FoundWork]:
-    """Return the work below a folder or URL ``place``, at the work location ``place``, or on the output ``place``."""
+    """Return the work below a folder or URL, at a work location, or for an output: ``place`` is any of these."""
     return [_look(work) for work in _works(place)]
 
 
@@ -75,7 +75,7 @@ def names_work(place: str) -> bool:
 
 
 def work_at(work: str) -> FoundWork:
-    """Return the work at a location, or on the output of that name."""
+    """Return the work at a location, or for the output with that name."""
     found = find_work(work)
     if len(found) != 1 or not names_work(work):
         message = f"{work} has no unfinished work"
@@ -84,11 +84,11 @@ def work_at(work: str) -> FoundWork:
 
 
 def unfinished_spec(work: str) -> TranscodeSpec:
-    """Return the request of the job at a work location, or on the output of that name, to run it again.
+    """Return the request of the job at a work location, or for the output with that name, to run the job again.
 
     Raises:
-        InputNotFound: also if the work was moved after the job began.
-        JournalRefused: the job was begun by a version with other options.
+        InputNotFound: there is no work, or it was moved after the job began. JournalRefused: a version with other
+            options began the job.
     """
     there = work_at(work)
     work, header = there.work, there.found.header
@@ -106,7 +106,7 @@ def unfinished_spec(work: str) -> TranscodeSpec:
 
 
 def is_published(spec: TranscodeSpec) -> bool:
-    """Return whether an earlier run of this job published its output and was killed before it removed its work."""
+    """Return whether an earlier run published this job's output, but was killed before it removed the work."""
     if spec.no_journal or spec.restart:
         return False
     try:
@@ -116,7 +116,7 @@ def is_published(spec: TranscodeSpec) -> bool:
 
 
 def remove_work(place: str) -> tuple[list[str], list[str]]:
-    """Remove the work at a place; return the removed work, and the work that a living job or another user owns."""
+    """Remove the work at a place. Return the removed work, and the work that a living job or another user owns."""
     removed: list[str] = []
     kept: list[str] = []
     for work in _works(place):
@@ -129,7 +129,7 @@ def remove_work(place: str) -> tuple[list[str], list[str]]:
 
 
 def _of_output(place: str) -> str:
-    """Return the work on an output of that name, if there is any, otherwise the place itself."""
+    """Return the work for the output with that name, if there is any, otherwise the place itself."""
     if _is_work(place) or (is_local(place) and local_path(place).is_dir()):
         return place
     work = work_folder(place)
@@ -147,7 +147,7 @@ def _works(place: str) -> list[str]:
         names = sorted(path.rstrip("/") for path in files.ls(root, detail=False))
     except FileNotFoundError:
         raise _not_there(place) from None
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         raise StorageFailed(f"{place} cannot be listed: {error}", "Check the address and the credentials.") from error
     return [f"{place.rstrip('/')}/{name.rpartition('/')[2]}" for name in names if _is_work(name)]
 
@@ -195,7 +195,7 @@ def _look_in_folder(folder: Path) -> FoundWork:
     try:
         entries = {path.name: path.lstat() for path in folder.iterdir()}
         owner = Owner.of(folder) if OWNER_FILE in entries else None
-    except FileNotFoundError:  # the owning job has just ended
+    except FileNotFoundError:  # the job that owns the work has just ended
         entries, owner = {}, None
     renewed_s = entries[OWNER_FILE].st_mtime if OWNER_FILE in entries else 0.0
     return FoundWork(

@@ -36,11 +36,11 @@ _WORDS: Final = {
     "kind": ("the encoder was {} and is {}", "continue it on a machine with that encoder"),
     "settings": ("the encoder's settings or pictures differ", ""),
 }
-"""By field: how the job differs from the unfinished one, and how to continue that one without starting over."""
+"""For each field: how the job differs from the unfinished one, and how to continue that one without starting over."""
 
 
 def header_of(plan: Plan) -> JobHeader:
-    """Return the header of a job with this plan; the plan's encoder must be chosen."""
+    """Return the header of a job with this plan, whose encoder must be chosen already."""
     spec = plan.spec
     job = {
         "codecfleet": _own_version(),
@@ -74,14 +74,14 @@ def spec_of(header: JobHeader) -> TranscodeSpec:
 
 
 class Difference(NamedTuple):
-    """Why work does not belong to a job."""
+    """The reason why work does not belong to a job."""
 
     reason: str
     continued_by: str  #: the change with which the job could continue; "" if it can only start over
 
 
 def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> Difference | None:
-    """Return how ``found`` differs from ``wanted``, or None; without ``encoder``, encoders are not compared."""
+    """Return how ``found`` differs from ``wanted``, or None. Without ``encoder``, encoders are not compared."""
     before, now = dict(found.job), _as_written(wanted.job)
     if encoder:
         before, now = before | dict(found.encoder), now | _as_written(wanted.encoder)
@@ -95,7 +95,7 @@ def difference(found: JobHeader, wanted: JobHeader, *, encoder: bool = True) -> 
 
 
 def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
-    """Return whether a request is the one in ``found`` and its source is unchanged; needs no plan."""
+    """Return whether a request is the one in ``found`` and the source is unchanged. No plan is needed."""
     wanted = spec.model_dump(mode="json")
     before, now = ({n: v for n, v in each.items() if n not in BESIDE_BYTES} for each in (found.spec, wanted))
     stated = {"codecfleet": _own_version(), "input_version": _version_of(spec.source), **read_beside(spec)}
@@ -103,7 +103,7 @@ def asks_again(found: JobHeader, spec: TranscodeSpec) -> bool:
 
 
 def _as_written(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value in the form in which a journal returns it: with lists instead of tuples."""
+    """Return a value as a journal returns it: with lists instead of tuples."""
     written = unpacked(packed(JobHeader(job=stated, encoder={}, spec={}, output="", segments=0)))
     return dict(written.job) if isinstance(written, JobHeader) else {}
 
@@ -123,7 +123,7 @@ def _said(value: object) -> str:
 def _version_of(source: str) -> list[Any] | None:
     """Return a source's size and modification time, or the version that its store states.
 
-    Both are the same on every machine.
+    Either is the same on every machine.
     """
     found = source_version(source)
     if not isinstance(found, tuple):

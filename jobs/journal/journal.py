@@ -1,4 +1,4 @@
-"""The journal of a running job, to which any thread appends records, and a job's state, read from its records."""
+"""The journal of a running job, to which any thread appends records, and a job's state according to its records."""
 
 import threading
 from dataclasses import dataclass, field, replace
@@ -21,14 +21,14 @@ from .stores import Store
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The progress of a job."""
+    """A job's progress, from the records of its journal."""
 
     header: JobHeader | None = None
     encoded: dict[int, Encoded] = field(default_factory=dict)  #: by segment
     in_flight: frozenset[int] = frozenset()
-    complete: Complete | None = None  #: the complete output, if no later record begins or ends a segment
+    complete: Complete | None = None  #: the complete output, unless a later record begins or ends a segment
     good_records: int = 0  #: how many records are valid
-    broken: str = ""  #: the damage in words; a torn last record does not count, since any kill leaves one
+    broken: str = ""  #: the damage in words; an incomplete last record is no damage, since any kill may leave one
 
     @property
     def segments_done(self) -> int:
@@ -44,7 +44,7 @@ class Replay:
             case Begun(segment), JobHeader() as header if 0 <= segment < header.segments:
                 return replace(counted, in_flight=self.in_flight | {segment})
             case Encoded(segment=first, until=last), JobHeader() as header if 0 <= first <= last < header.segments:
-                # Segments that overlap this segment were encoded before the cut between them was removed.
+                # Segments that overlap this one were encoded before the cut between them was removed.
                 others = {n: each for n, each in self.encoded.items() if each.until < first or n > last}
                 encoded = dict(sorted({**others, first: record}.items()))
                 return replace(counted, encoded=encoded, in_flight=self.in_flight - set(range(first, last + 1)))
@@ -54,13 +54,13 @@ class Replay:
                 raise BadRecord(f"a {type(record).__name__} cannot be the next record")
 
     def without(self, segments: frozenset[int]) -> "Replay":
-        """Return the state in which some segments must be encoded again."""
+        """Return the state in which these segments have to be encoded again."""
         encoded = {n: each for n, each in self.encoded.items() if n not in segments}
         return replace(self, encoded=encoded, in_flight=self.in_flight | segments)
 
 
 def replay(stream: RecordStream) -> Replay:
-    """Return the state after the records of a stream, up to the first invalid record."""
+    """Return the state according to a stream's records, up to the first invalid record."""
     state = Replay()
     for content in stream.contents:
         try:
@@ -74,7 +74,10 @@ def replay(stream: RecordStream) -> Replay:
 
 
 class Journal:
-    """A job's records in a store: call ``open``, then ``begin`` unless the job continues. Raises StorageFailed."""
+    """A job's records in a store. Call ``open`` first, and then ``begin`` unless the job continues.
+
+    Raises StorageFailed.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -83,11 +86,11 @@ class Journal:
 
     @property
     def keeps(self) -> bool:
-        """Whether records are kept; then payloads stay until the output is published."""
+        """Whether records are kept; if so, payloads stay until the output is published."""
         return self._store.keeps
 
     def open(self) -> Replay:
-        """Read the records, and cut off the unreadable rest."""
+        """Read the records, and cut off the unreadable end."""
         stream = read_stream(self._store.read())
         found = replay(stream)
         good, checksum = [], self._checksum

@@ -2,8 +2,8 @@
 
     record = length (4 bytes, little endian) | checksum (16 bytes) | content (msgpack)
 
-A checksum is BLAKE2b over the previous checksum and the content, so any changed, missing, repeated or moved record ends
-the readable part. A prefix of a stream reads as a prefix of its records.
+A checksum is BLAKE2b over the previous checksum and the content, so a changed, missing, repeated or moved record ends
+the readable part. The beginning of a stream gives the first of its records.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ CHECKSUM_BYTES: Final = 16
 _LENGTH: Final = struct.Struct("<I")
 _FIRST: Final = f"codecfleet journal {FORMAT}".encode().ljust(CHECKSUM_BYTES, b"\0")[:CHECKSUM_BYTES]
 """The checksum before the first record."""
-_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names may be invalid text
+_TEXT: Final = {"unicode_errors": "surrogateescape"}  #: File names may not be valid text
 #: Arrays that hold a value for each packet
 _ARRAYS: Final = {"pts_ticks": "<i8", "sizes_bytes": "<i8", "keyframes": "|b1"}
 _PLAIN: Final = tuple(
@@ -37,7 +37,7 @@ _PLAIN: Final = tuple(
 class JobHeader:
     """The first record: a description of the job in plain values."""
 
-    job: Mapping[str, Any]  #: everything that the output's bytes depend on, except ``encoder``
+    job: Mapping[str, Any]  #: everything that determines the output's bytes, except ``encoder``
     encoder: Mapping[str, Any]
     spec: Mapping[str, Any]  #: the fields of the request, with which the job is continued
     output: str
@@ -59,14 +59,14 @@ class Encoded:
     until: int  #: the last planned segment that the encoded one covers
     entry_moves: int
     attempt: int
-    facts: EncodedSegment  #: without the payload
+    facts: EncodedSegment  #: the segment without its payload
     payload_bytes: int
     payload_sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The output is complete and proven, and will be published next; ``report`` has the fields of the job's report."""
+    """The output is complete and proven, and is published next. ``report`` has the fields of the job's report."""
 
     output_bytes: int
     output_sha256: str
@@ -91,9 +91,9 @@ class RecordStream:
     """The readable part of a journal."""
 
     contents: tuple[bytes, ...] = ()
-    checksum: bytes = _FIRST  #: of the last record
-    rest_bytes: int = 0  #: the size of the unreadable rest
-    is_torn: bool = False  #: whether the rest is one record that was not completely written
+    checksum: bytes = _FIRST  #: the checksum of the last record
+    rest_bytes: int = 0  #: the size of the unreadable end
+    is_torn: bool = False  #: whether the unreadable end is one incomplete record
 
 
 def framed(content: bytes, before: bytes = _FIRST) -> tuple[bytes, bytes]:
@@ -154,7 +154,7 @@ def _packed_facts(segment: EncodedSegment) -> dict[str, Any]:
 
 
 def _facts_of(values: Mapping[str, Any]) -> EncodedSegment:
-    """Return the segment with an empty payload; invalid values raise errors of many kinds."""
+    """Return the segment with an empty payload. Invalid values raise errors of many classes."""
     arrays: dict[str, Any] = {name: np.frombuffer(values[name], dtype=kind).copy() for name, kind in _ARRAYS.items()}
     if len({len(array) for array in arrays.values()}) != 1:
         raise ValueError("the arrays differ in length")

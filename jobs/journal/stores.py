@@ -1,7 +1,7 @@
 """Where a journal is kept: in a folder on this machine, in a store behind fsspec, or nowhere.
 
-A store's objects cannot grow, so each record is a separate object; concatenated, the objects are the stream of a
-journal file.
+Objects in a store cannot grow, so each record is a separate object. Together the objects have the content of a journal
+file.
 """
 
 import errno
@@ -32,9 +32,9 @@ _BUCKETS: Final = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "s3", "s
 
 
 class Store:
-    """Holds the records and payloads of one job. This class is for jobs without a journal, and holds nothing.
+    """Holds the records and payloads of one job. This class holds nothing, for jobs without a journal.
 
-    Calls raise StorageFailed.
+    The calls of its subclasses raise StorageFailed.
     """
 
     keeps = False  #: whether it holds anything
@@ -47,13 +47,13 @@ class Store:
         """Add a whole record or nothing. A durable record survives a power loss, with all records before it."""
 
     def truncate(self, records: Sequence[bytes]) -> None:
-        """Keep only the first records."""
+        """Keep only the first ``records`` records."""
 
     def put(self, payload: Path) -> None:
-        """Store a payload, a file of the job's spool."""
+        """Store a payload: a file of the job's spool."""
 
     def fetch(self, payload: Path) -> None:
-        """Copy a payload back into its file of the spool, if it is stored."""
+        """Copy a stored payload back into its file in the spool."""
 
     def sweep(self, payloads: Collection[str]) -> None:
         """Remove all payloads except the given ones."""
@@ -63,7 +63,7 @@ class Store:
 
 
 class FolderStore(Store):
-    """A folder on this machine; it also holds the spool's payloads, so nothing is copied."""
+    """A folder on this machine, which also holds the spool's payloads, so nothing is copied."""
 
     keeps = True
 
@@ -194,14 +194,14 @@ class ObjectStore(Store):
             listed = self._files.ls(self._root, detail=False)
         except FileNotFoundError:
             return []
-        except Exception as error:  # every store raises other errors
+        except Exception as error:  # each kind of store raises different errors
             raise _failed(self._url, error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in listed)
 
     def _call(self, method: Callable[..., ResultT], *arguments: object) -> ResultT:
         try:
             return method(*arguments)
-        except Exception as error:  # every store raises other errors
+        except Exception as error:  # each kind of store raises different errors
             raise _failed(self._url, error) from error
 
     @staticmethod
@@ -210,7 +210,7 @@ class ObjectStore(Store):
 
 
 class StoreLease:
-    """Owns the work in a store, from ``acquire`` to ``release``; errors name the output ``what``.
+    """Owns the work in a store, from ``acquire`` to ``release``. Errors name the output as ``what``.
 
     A store has no locks, so an object names the owner, who renews the object. If two jobs begin at the same moment, one
     of them reads back the other job's name and stops. Without read-after-write consistency both jobs may begin, and the
@@ -244,7 +244,7 @@ class StoreLease:
             return True
 
     def release(self) -> None:
-        """Release the work. Idempotent; never raises."""
+        """Release the work. Idempotent. Never raises."""
         if not self._released.is_set():
             self._released.set()
             with self._writing, suppress(StorageFailed):
@@ -280,7 +280,7 @@ def _opened(url: str) -> tuple[Any, str]:
         # No folder is created: objects need none, and a misspelt name would create a bucket.
         if split_protocol(url)[0] not in _BUCKETS:
             files.makedirs(root, exist_ok=True)
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         raise _failed(url, error) from error
     return files, root.rstrip("/")
 

@@ -1,4 +1,4 @@
-"""A job's work location: the spool and the journal, their ownership, and what stays at the end."""
+"""A job's work location: spool and journal, who owns them, and what stays at the end."""
 
 import hashlib
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ from .stores import FolderStore, ObjectStore, Store, StoreLease
 
 
 class WorkPlace:
-    """One job's spool and journal, owned from ``open`` to ``keep`` or ``remove``. All calls block."""
+    """One job's spool and journal, owned from ``open`` until ``keep`` or ``remove``. All calls block."""
 
     def __init__(self, spec: TranscodeSpec) -> None:
         self._spec = spec
@@ -64,7 +64,7 @@ class WorkPlace:
             stack.pop_all()
 
     def refusal(self, header: JobHeader, *, encoder: bool = True) -> JournalRefused | None:
-        """Return why the job of this header cannot continue the found work; None if it can, or if no work was found."""
+        """Return why the job with this header cannot continue the found work; None if it can, or without any work."""
         if self.found.header is None or not (differs := difference(self.found.header, header, encoder=encoder)):
             return None
         message = f"unfinished work for {self._spec.output} cannot be continued: {differs.reason}"
@@ -72,7 +72,7 @@ class WorkPlace:
         return JournalRefused(message, f"Use --restart to start over{otherwise}.")
 
     def restore(self, header: JobHeader) -> Replay:
-        """Begin the job of this header, or continue the found work without damaged payloads.
+        """Begin the job with this header, or continue the found work without its damaged payloads.
 
         Raises:
             JournalRefused: the found work belongs to another job.
@@ -94,7 +94,7 @@ class WorkPlace:
         self.found = Replay()
 
     def spooled(self, record: Encoded) -> SpooledSegment:
-        """Return the segment of a record; its payload may be damaged or gone."""
+        """Return the segment of a record. Its payload may be damaged or missing."""
         path = self.spool.payloads / payload_name(record.segment, record.payload_sha256)
         return SpooledSegment(record.facts, path, record.payload_bytes, record.payload_sha256)
 
@@ -118,7 +118,7 @@ class WorkPlace:
             raise OutputInUse(message, "Nothing was published. Wait for the other job, or start again.")
 
     def keep(self) -> int:
-        """Release everything, and return how many segments are kept; remove all if none is. Never raises."""
+        """Release everything, and return how many segments are kept; without any, remove everything. Never raises."""
         if not self._is_open:
             return 0
         try:
@@ -140,7 +140,7 @@ class WorkPlace:
         if not self._is_open:
             return
         if self._elsewhere is not None:
-            # The journal is removed last: it tells a later run that the output is published, and that the rest can be
+            # The journal is removed last: it tells a later run that the output is published and the rest can be
             # removed.
             self.spool.remove()
         self._store.remove()
@@ -184,7 +184,7 @@ class WorkPlace:
 
 
 def place_of(spec: TranscodeSpec) -> str:
-    """Return a job's work location: as requested, otherwise beside the output."""
+    """Return a job's work location: the requested one, or by default one beside the output."""
     if spec.work is None:
         return str(work_folder(spec.output))
     return f"{spec.work.rstrip('/')}/{work_name(spec.output)}"
@@ -218,7 +218,7 @@ def _is_there(output: str, noted: Complete) -> bool:
             return False
         with store.open(name, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == noted.output_sha256
-    except Exception:  # noqa: BLE001 - every store raises other errors; an unreadable output does not count
+    except Exception:  # noqa: BLE001 - each kind of store raises different errors, and an unreadable output does not count
         return False
 
 

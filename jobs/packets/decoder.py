@@ -14,7 +14,7 @@ _MOST_PIXELS = (1 << 31) - 1
 
 
 class Decoder(OwnThread):
-    """Decodes the packets of one track as they come, on NVDEC if it decodes them exactly, otherwise in software.
+    """Decodes the packets of one track as they arrive: on NVDEC if it decodes them exactly, otherwise in software.
 
         with codecfleet.Decoder("h264") as decoder:
             for packet in received:
@@ -23,7 +23,7 @@ class Decoder(OwnThread):
             for frame in decoder.flush():
                 show(frame)
 
-    In an event loop use ``async with`` and await ``decode_async`` and ``flush_async``. Packets come in decoding order,
+    In an event loop use ``async with`` and await ``decode_async`` and ``flush_async``. Give packets in decoding order,
     each with one whole picture; those before the first keyframe are skipped. Frames come in presentation order, with
     the times of their packets, and stay valid. Each frame has its own size, colours and HDR values, which a track may
     change at a keyframe. Calls run one after the other in the decoder's own thread. Source: PyNvVideoCodec programming
@@ -43,7 +43,7 @@ class Decoder(OwnThread):
         context: the handle of your CUDA context to work in; by default the device's primary one.
         stream: the handle of the CUDA stream in which you use frames on the device, if their consumers do not state a
             stream.
-        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        gpu: the device to use instead of this process's GPU, for example a fake one in tests.
 
     Raises:
         UsageError: there is no such decoder, or software lacks one of the options.
@@ -83,7 +83,7 @@ class Decoder(OwnThread):
 
     @property
     def fallback(self) -> str:
-        """Why software decodes; "" unless it does."""
+        """Why software decodes; "" if NVDEC decodes."""
         return self._session.fallback
 
     @property
@@ -118,7 +118,7 @@ class Decoder(OwnThread):
         return await self._awaited(self._session.decode, packet)
 
     def flush(self) -> list[Frame]:
-        """Return the remaining frames; decoding starts again at the next keyframe. Raises like ``decode``."""
+        """Return the remaining frames; decoding starts again at the next keyframe. Raises the errors of ``decode``."""
         return self._call(self._session.flush)
 
     async def flush_async(self) -> list[Frame]:

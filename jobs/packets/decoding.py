@@ -1,4 +1,4 @@
-"""The session behind ``Decoder``: it decodes one track's packets into frames, on NVDEC or in software."""
+"""The session behind ``Decoder``, which decodes one track's packets into frames, on NVDEC or in software."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -30,9 +30,9 @@ from ..frames.request import Place
 from .packet import DISCONTINUITY, END_OF_STREAM, USUAL_TIME_BASE, Packet
 
 _USUAL_RATE: Final = Fraction(25)
-_DECODERS: Final = {"av1": "libdav1d"}  #: For AV1, FFmpeg's decoder with the codec's own name needs hardware
+_DECODERS: Final = {"av1": "libdav1d"}  #: FFmpeg's AV1 decoder with the codec's own name needs hardware
 _USUAL: Final = "Use h264, hevc, av1, vp9, vp8 or another codec that FFmpeg decodes."
-_MOST_HELD: Final = 64  #: No decoder holds the pictures of more packets than this
+_MOST_HELD: Final = 64  #: No decoder holds back the pictures of more packets than this
 _ALIASES: Final = {"h265": "hevc", "avc": "h264", "mpeg2": "mpeg2video"}
 
 
@@ -51,7 +51,7 @@ class DecoderRequest:
 
 
 class DecodingSession:
-    """Decodes packets one by one; after an error, continues at the next keyframe. One thread calls all methods."""
+    """Decodes packets one by one; after an error, at the next keyframe. One thread must call all methods."""
 
     def __init__(self, request: DecoderRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -73,7 +73,7 @@ class DecodingSession:
         _context(self._codec, request)
 
     def decode(self, item: object) -> list[Frame]:
-        """Decode a packet; return the frames that are complete.
+        """Decode a packet, and return the complete frames.
 
         Raises UsageError: it is not a packet, or its time base differs from that of earlier packets; DeviceError.
         """
@@ -104,7 +104,7 @@ class DecodingSession:
         return frames
 
     def close(self) -> None:
-        """Release everything; frames that were handed out stay valid."""
+        """Release everything. Frames that were handed out stay valid."""
         mover, self._mover = self._mover, None
         try:
             self._drop()
@@ -126,7 +126,7 @@ class DecodingSession:
                 raise
             if is_first:
                 self._drop()  # software decodes this picture
-            else:  # NVDEC refused this packet unseen; it still holds frames of earlier packets
+            else:  # NVDEC refused the packet before decoding, and still holds frames of earlier packets
                 frames += self.flush()
             self.fallback = error.message
             self._take(number, packet, frames)
@@ -135,7 +135,7 @@ class DecodingSession:
             raise
 
     def _note_messages(self, number: int, payload: bytes) -> None:
-        """Keep the messages of the newest packets for the pictures of these packets; NVDEC does so by itself."""
+        """Keep the messages of the newest packets until software has decoded their pictures. NVDEC keeps its own."""
         self._messages[number] = tuple(messages_of(self._codec, payload, self._request.extradata))
         self._messages.pop(number - _MOST_HELD, None)
 
@@ -210,7 +210,7 @@ class DecodingSession:
         return frame
 
     def _ticks(self, pts: int | None, nominal: int) -> int:
-        """Return a frame's time: its packet's time, otherwise one nominal picture after the last frame."""
+        """Return a frame's time: that of its packet, or else one nominal picture after the last frame."""
         if pts is None:
             pts = 0 if self._last is None else self._last + nominal
         self._first = pts if self._first is None else self._first

@@ -24,7 +24,7 @@ class EncoderOptions(PictureOptions, total=False):
 
 
 class Encoder(OwnThread):
-    """Encodes pictures as they come, into packets to send: on NVENC, or in software.
+    """Encodes pictures as they arrive into packets to send, on NVENC or in software.
 
         with codecfleet.Encoder("h264", fps=25, bitrate_bps=2_000_000) as encoder:
             for picture in camera:
@@ -41,7 +41,7 @@ class Encoder(OwnThread):
     Args:
         codec: h264, hevc, av1 or vp9.
         fps: the nominal rate; picture n is shown at n / ``fps``, unless a ``time_base`` is given.
-        gpu: the device to use instead of this process's own GPU, such as a fake one in tests.
+        gpu: the device to use instead of this process's GPU, for example a fake one in tests.
         **options: the options of ``codecfleet.encode`` except ``output`` and ``overwrite``, and the following.
 
             - ``time_base``: the tick of the pictures' own times.
@@ -79,12 +79,12 @@ class Encoder(OwnThread):
 
     @property
     def reorder_frames(self) -> int:
-        """The most pictures by which decoding and presentation order differ; 0 before the first picture."""
+        """The most pictures by which decoding order differs from presentation order; 0 before the first picture."""
         return self._session.pictures.session.reorder_frames if self._session.is_open else 0
 
     @property
     def fallback(self) -> str:
-        """Why software encodes pictures that are on a GPU; "" if it does not."""
+        """Why software encodes pictures that are on a GPU; "" if a GPU encodes them."""
         return self._session.pictures.fallback if self._session.is_open else ""
 
     def encode(
@@ -96,7 +96,7 @@ class Encoder(OwnThread):
         sei_messages: Iterable[SeiMessage] = (),
         rates: RateChange | None = None,
     ) -> list[Packet]:
-        """Encode a picture, or an ``EncodeFrame``; return the packets that are ready: none, one or several.
+        """Encode a picture or an ``EncodeFrame``, and return the complete packets: none, one or several.
 
         ``time_s`` is the picture's time in seconds, if there is a ``time_base``; the other options are as in
         ``EncodeFrame``.
@@ -132,7 +132,7 @@ class Encoder(OwnThread):
         """Change the rate control from the next picture on.
 
         Raises:
-            Unsupported: the encoder cannot do that, or the new values contradict each other; the old values stay.
+            Unsupported: the encoder cannot change these values, or they contradict each other. The old values stay.
             DeviceError: the driver refuses the new values.
         """
         self._call(self._session.reconfigure, change)
@@ -146,7 +146,7 @@ class Encoder(OwnThread):
         self._session.force_idr()
 
     def finish(self) -> list[Packet]:
-        """Return the remaining packets; the encoder accepts no more pictures. Raises like ``encode``."""
+        """Return the remaining packets; the encoder takes no more pictures. Raises the errors of ``encode``."""
         return self._call(self._session.finish)
 
     async def finish_async(self) -> list[Packet]:

@@ -1,4 +1,4 @@
-"""The session behind ``Encoder``: it encodes a caller's pictures into packets, on NVENC or in software."""
+"""The session behind ``Encoder``, which encodes a caller's pictures into packets, on NVENC or in software."""
 
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class PacketsRequest(RateLimit, PictureRequest):
 
     @property
     def rate(self) -> RateControl | None:
-        """The rate control; for H.264 and HEVC, a bitrate without a peak is constant over a buffer of one second."""
+        """The rate control. For H.264 and HEVC, a bitrate without a peak is constant over a buffer of one second."""
         if self.quality is None and self.bitrate_bps is None:
             return None
         peak, buffer = self.maxrate_bps, self.bufsize_bits
@@ -47,7 +47,10 @@ class PacketsRequest(RateLimit, PictureRequest):
 
 
 class EncodingSession:
-    """Encodes pictures one by one; the first one opens the encoder. One thread calls all but ``force_idr``."""
+    """Encodes pictures one by one; the first one opens the encoder.
+
+    One thread must call all methods but ``force_idr``.
+    """
 
     def __init__(self, request: PacketsRequest, device: Callable[[], WorkerDevice]) -> None:
         self._request = request
@@ -62,7 +65,7 @@ class EncodingSession:
         self._shown_first = False
 
     def encode(self, frame: EncodeFrame) -> list[Packet]:
-        """Encode a picture, and return the packets that are ready. Raises like ``PictureSession``."""
+        """Encode a picture, and return the complete packets. Raises the errors of ``PictureSession``."""
         offered = self.pictures.read(frame)
         if not self.is_open:
             self._open(offered)
@@ -72,14 +75,14 @@ class EncodingSession:
         packets = self._encoded(offered)
         ticks = self.pictures.clock.last_ticks
         if not self._shown_first:
-            # Decoding times are earlier than presentation times by as much as the encoder may reorder.
+            # Decoding times precede presentation times by as much as the encoder may reorder.
             self._shown.extend(ticks - number * self._nominal_ticks for number in range(self._lead, 0, -1))
             self._shown_first = True
         self._shown.append(ticks)
         return [self._packet(each) for each in packets]
 
     def reconfigure(self, change: RateChange) -> None:
-        """Change rates from the next picture on: now, or once the encoder is open."""
+        """Change rates from the next picture on, or from the first one if the encoder is not open yet."""
         if self.is_open:
             self.pictures.session.reconfigure(change)
         else:
@@ -111,7 +114,10 @@ class EncodingSession:
         return whole_ticks(nominal_ticks(self._request.fps, self.pictures.clock.time_base))
 
     def _encoded(self, offered: Offered) -> list[EncodedPacket]:
-        """Encode a picture, as an IDR picture if requested; if it is refused, the request moves to the next picture."""
+        """Encode a picture, as an IDR picture if requested.
+
+        If it is refused, the request applies to the next picture.
+        """
         wants_idr, self._wants_idr = self._wants_idr, False
         try:
             return self.pictures.encode(offered.with_keyframe() if wants_idr else offered)

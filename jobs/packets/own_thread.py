@@ -1,4 +1,4 @@
-"""A session with its own thread, for blocking and asynchronous callers: drivers bind each session to a thread."""
+"""A session with its own thread, because drivers bind a session to a thread; for blocking and asynchronous callers."""
 
 import asyncio
 import os
@@ -13,7 +13,10 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnThread:
-    """A session with its own thread; ``last`` is the last call. Use ``with``, ``async with`` or ``close``."""
+    """A session with its own thread; ``last`` is the last call in that thread.
+
+    Use ``with``, ``async with`` or ``close``.
+    """
 
     def __init__(self, name: str, last: Callable[[], None]) -> None:
         self._name = name
@@ -22,7 +25,7 @@ class OwnThread:
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Release the session. Idempotent; does nothing in a fork of its process."""
+        """Release the session. Idempotent. Does nothing in a fork of the session's process."""
         thread, self._thread = self._thread, None
         if thread is not None and os.getpid() == self._process:
             with thread:
@@ -49,7 +52,7 @@ class OwnThread:
         return self._submitted(function, *args, **options).result()
 
     async def _awaited(self, function: Callable[CallP, ResultT], *args: CallP.args, **options: CallP.kwargs) -> ResultT:
-        """Run a call, and await it; a cancelled call runs to its end, and its result is lost."""
+        """Run a call, and await it. A cancelled call runs to its end, but its result is lost."""
         return await asyncio.shield(asyncio.wrap_future(self._submitted(function, *args, **options)))
 
     def _submitted(
@@ -62,6 +65,6 @@ class OwnThread:
         try:
             if thread is not None:
                 return thread.submit(function, *args, **options)
-        except RuntimeError:  # another thread has just closed the session, or the interpreter ends
+        except RuntimeError:  # another thread has just closed the session, or the interpreter is ending
             pass
         raise UsageError(f"the {self._name} is closed", "Open another one.")

@@ -1,4 +1,4 @@
-"""One coded picture, which ``Decoder`` takes and ``Encoder`` returns."""
+"""One coded picture, taken by ``Decoder`` and returned by ``Encoder``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,14 +31,15 @@ class Packet:
         UsageError: ``data`` is not bytes or is empty, or ``time_base`` is not a positive fraction.
     """
 
-    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths as ``extradata`` states; AV1 as OBUs
+    data: bytes = field(repr=False)  #: H.264 and HEVC in Annex B, or with lengths as in ``extradata``; AV1 as OBUs
     pts: int | None = None  #: presentation time
     dts: int | None = None  #: decoding time
     duration: int = 0  #: the picture's duration; 0 if unknown
     time_base: Fraction = USUAL_TIME_BASE  #: seconds per tick
     pos: int | None = None  #: the packet's offset in the file, in bytes
-    key: bool | None = None  #: whether decoding can begin at this packet; None finds out from the data
-    discontinuity: bool = False  #: whether earlier packets are missing: flush, and continue at the next keyframe
+    key: bool | None = None  #: whether decoding can begin at this packet; if None, the data decides
+    #: whether packets are missing before this one: the decoder flushes, and continues at the next keyframe
+    discontinuity: bool = False
     decode_flag: int = 0
     """Bits for the decoder: 1 (end of stream) flushes it after this packet, 4 is ``discontinuity``. 2 (a time is given)
     and 8 (the picture ends here) change nothing: a packet is one whole picture, and its time is ``pts``."""
@@ -60,7 +61,10 @@ class Packet:
 
     @classmethod
     def of(cls, packet: object) -> "Packet":
-        """Return a packet from one of this class or of PyAV. Raises UsageError: it is neither, or is empty."""
+        """Return a packet of this class, made from a PyAV packet if necessary.
+
+        Raises UsageError: it is neither, or empty.
+        """
         if isinstance(packet, cls):
             return packet
         if not isinstance(packet, av.Packet):
@@ -78,7 +82,7 @@ class Packet:
 
     def to_av(self) -> "av.Packet[Any]":
         """Return a PyAV packet, to mux or decode."""
-        # libavcodec reads past the data, and a packet made from ``bytes`` would lack that padding.
+        # libavcodec reads past the data, into padding that a packet made from ``bytes`` would lack.
         found: av.Packet[Any] = av.Packet(len(self.data))
         found.update(self.data)
         found.pts, found.dts, found.duration, found.time_base = self.pts, self.dts, self.duration, self.time_base
@@ -86,7 +90,7 @@ class Packet:
         return found
 
     def is_entry(self, codec: str, extradata: bytes) -> bool:
-        """Return whether decoding can begin at the packet: by ``key`` if that is known, otherwise by the data."""
+        """Return whether decoding can begin at the packet: as ``key`` says, or else from the data."""
         if self.key is not None:
             return self.key
         if codec in _BEGINS:

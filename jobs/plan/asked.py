@@ -1,4 +1,7 @@
-"""The decisions that depend only on the request: container, codec, encoder settings. Warns of unusual requests."""
+"""Makes the decisions that depend only on the request: container, codec, encoder settings.
+
+Warns of unusual requests.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +43,7 @@ def asked_of(spec: TranscodeSpec) -> AskedFor:
 
 
 def _requests(spec: TranscodeSpec, codec: Codec) -> tuple[SoftwareRequest, NvencRequest | None]:
-    """Return the settings for software and for NVENC. with ``encoder="nvenc"``, ``encoder_options`` are for NVENC."""
+    """Return the settings for software and for NVENC. With ``encoder="nvenc"``, ``encoder_options`` are for NVENC."""
     rate = RateControl(
         quality=spec.quality, bitrate_bps=spec.bitrate_bps, maxrate_bps=spec.maxrate_bps, bufsize_bits=spec.bufsize_bits
     )

@@ -1,6 +1,7 @@
 """``--crop auto``: finds black borders in a sample of the track's pictures.
 
-The same source and part always give the same result: decoding is in software, and the arithmetic is on integers.
+The same source and part always give the same result, because pictures are decoded in software and the arithmetic is on
+integers.
 """
 
 from collections.abc import Iterator
@@ -22,9 +23,9 @@ from .steps import fitted
 from .track_ranges import PlannedSegment, TrackRanges
 
 SAMPLES: Final = 32  #: The approximate number of sampled pictures
-STRIDE: Final = 8  #: If several pictures after an access point are sampled, this is the step between them
-DARK: Final = 8  #: A line is black if its mean is no more than this above black, in 8-bit steps
-SPECK: Final = 48  #: A line is not black if any sample is further above black than this
+STRIDE: Final = 8  #: The step between sampled pictures, if several are sampled after one access point
+DARK: Final = 8  #: A line is black if its mean is at most this far above black, in steps of 8 bits
+SPECK: Final = 48  #: A line is not black if any sample is further above black than this, in steps of 8 bits
 _LIMITED_BLACK: Final = 16
 
 _Luma = NDArray[np.uint8]
@@ -34,7 +35,7 @@ _Luma = NDArray[np.uint8]
 class FoundPicture:
     """The result of the search for borders."""
 
-    region: Region | None  #: The part of the picture inside the border; None without a border
+    region: Region | None  #: The part of the picture inside the border; None if there is no border
     judged: int | None  #: How many sampled pictures are not black; None if there was no search
 
     @property
@@ -54,7 +55,7 @@ NO_BORDER: Final = FoundPicture(None, None)  #: There was no search
 def find_picture(
     ranges: TrackRanges, source: VideoFormat, shown: Region | None = None, *, row_step: int = 1
 ) -> FoundPicture:
-    """Return the smallest region that contains every sampled picture, with its edges aligned to chroma samples.
+    """Return the smallest region that contains every sampled picture, with edges aligned to chroma samples.
 
     Only the ``shown`` region is searched; ``row_step`` is 2 for interlaced pictures. Raises InputError.
     """
@@ -94,7 +95,7 @@ def enclosing(regions: list[Region]) -> Region:
 
 
 def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
-    """Yield the luma of sampled pictures: one at each of up to 32 access points, or several if there are few points."""
+    """Yield the luma of sampled pictures: one at each of up to 32 access points; several at each if there are few."""
     points = _points(ranges)
     each = SAMPLES // len(points)
     chain = FilterChain(FilterSettings(replace(source, pix_fmt="gray")), ranges.index.time_base)
@@ -107,7 +108,7 @@ def _sample(ranges: TrackRanges, source: VideoFormat) -> Iterator[_Luma]:
 
 
 def _points(ranges: TrackRanges) -> list[tuple[int, int]]:
-    """Return packet and time of access points spread over the part; if there are fewer than two, the part's start."""
+    """Return (packet, time) of access points spread over the part; with fewer than two, of the part's start."""
     index, first, last = ranges.index, ranges.segments[0], ranges.segments[-1]
     start = index.first_ticks if first.start_ticks is None else first.start_ticks
     end = index.end_ticks if last.end_ticks is None else last.end_ticks

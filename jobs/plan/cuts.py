@@ -1,4 +1,4 @@
-"""Where a track is cut. Pure: cuts change the output's bytes, so only the index and the requested length decide them.
+"""Chooses where a track is cut. Pure: cuts change the output's bytes, so only the index and the request decide them.
 
 Each segment starts with an IDR picture. It costs least at a scene change, where the source also has a keyframe. Cuts
 therefore prefer access points that lie off the source's regular keyframe grid.
@@ -19,7 +19,7 @@ from ...actors.segment.frame_rate import CountedGrid, FrameRate, KeyframeGrid
 from ..source.index import MISSING, TrackIndex
 
 LONG_S = Fraction(10)  #: The usual length of a segment: 5 s adds 0.4 % of bytes to a film, 10 s almost none
-SHORT_S = Fraction(4)  #: The minimum length of a segment by default
+SHORT_S = Fraction(4)  #: The default minimum length of a segment
 SHARES = 4  #: A short source is cut into about this many segments, to keep several workers busy
 #: Segments near the end are half as long, so that workers end together
 TAIL_SHARE, TAIL_MOST_S = Fraction(1, 3), Fraction(120)
@@ -40,19 +40,20 @@ class Cut:
     """The border between two segments."""
 
     ticks: int  #: The presentation time at which the next segment starts
-    entry: AccessPoint  #: Where to start decoding: at ``ticks``, or earlier if a keyframe interval decides the cut
+    #: The packet where decoding starts: at ``ticks``, or earlier if a keyframe interval decides the cut
+    entry: AccessPoint
     reason: CutReason
     number: int | None = None  #: The first picture after the cut, if the output has its own frame rate
 
 
 def usual_segment_s(duration_s: Fraction) -> Fraction:
-    """Return the default target length: 10 s, or less for short sources, but at least 4 s."""
+    """Return the default target length: 10 s; for short sources less, but at least 4 s."""
     return min(LONG_S, max(SHORT_S, duration_s / SHARES))
 
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """The lengths of segments that start at ``begins`` or later, in ticks."""
+    """The target lengths of segments that start at ``begins`` or later, in ticks."""
 
     begins: int
     segment: int  #: The target length
@@ -74,8 +75,8 @@ def choose_cuts(
 ) -> tuple[Cut, ...]:
     """Choose the cuts of a track, or of its part [start, end) in ticks, in presentation order.
 
-    Segments last about ``segment_s``; None means the usual length, and half of it near the end. With a ``grid``, cuts
-    are multiples of its interval; with a ``rate``, every segment has at least one picture.
+    Segments last about ``segment_s``; None means the usual length, halved near the end. With a ``grid``, cuts are
+    multiples of its interval; with a ``rate``, every segment has at least one picture.
     """
     first = index.first_ticks if start is None else start
     last = index.end_ticks if end is None else end
@@ -106,7 +107,7 @@ def _aim(index: TrackIndex, begins: int, segment_s: Fraction, shortest_s: Fracti
 
 
 def _usable(index: TrackIndex) -> list[AccessPoint]:
-    """Return the access points with reliable times around them, sorted by time."""
+    """Return the access points around which times are reliable, sorted by time."""
     usable = [
         entry
         for entry in index.access_points
@@ -128,8 +129,8 @@ def _at_access_points(index: TrackIndex, usable: Sequence[AccessPoint]) -> list[
 def _at_multiples(index: TrackIndex, usable: Sequence[AccessPoint], grid: KeyframeGrid) -> list[Cut]:
     """Return the first multiple of the keyframe interval at or after each access point.
 
-    Each comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times around them,
-    are skipped: they become keyframes inside a segment.
+    Each one comes with the nearest entry for decoding. Multiples without a picture, or with unreliable times around
+    them, are skipped: they become keyframes inside a segment.
     """
     packets = np.flatnonzero(index.timed)
     packets = packets[np.argsort(index.pts[packets], kind="stable")]
@@ -149,7 +150,7 @@ def _at_pictures(
 ) -> list[Cut]:
     """Return cuts between the output's pictures: at each access point, or at the first keyframe of the grid after it.
 
-    A keyframe that shows the same source picture as the previous output picture stays inside a segment.
+    A keyframe that repeats the source picture of the previous output picture stays inside a segment.
     """
     if grid is None:
         cuts = [replace(cut, number=rate.following(cut.ticks)) for cut in _at_access_points(index, usable)]
@@ -172,19 +173,19 @@ def _distinct(cuts: Sequence[Cut]) -> list[Cut]:
 
 
 def _on_grid(index: TrackIndex, entries: Sequence[AccessPoint]) -> list[bool]:
-    """Return for each access point whether a full keyframe interval of the source's encoder ends there."""
+    """Return for each access point whether a full keyframe interval of the source ends there."""
     if not entries:
         return []
     places = np.searchsorted(index.times, [index.pts[entry.packet] for entry in entries])
     gaps = [int(b) - int(a) for a, b in zip([0, *places[:-1]], places, strict=True)]
     longest, count = max(Counter(gaps).items())
-    # The longest gap counts as the encoder's interval only if it occurs more than once.
+    # The longest gap counts as the keyframe interval only if it occurs more than once.
     regular = longest if count > 1 else None
     return [gap == regular for gap in gaps]
 
 
 def _walk(candidates: Sequence[Cut], first: int, last: int, whole: _Aim, tail: _Aim) -> list[Cut]:
-    """Choose the best candidate within reach of each cut, or the next beyond it, until one segment remains."""
+    """Choose the best candidate within reach for each cut, or the next one beyond, until one segment remains."""
     times = [candidate.ticks for candidate in candidates]
     cuts: list[Cut] = []
     previous, aim = first, whole

@@ -1,7 +1,7 @@
 """Chooses the encoder of a whole track: software, or the NVENC of one kind of GPU.
 
-Every plan first assumes software. If the fleet finds NVENC faster and the job allows it, a worker reports its NVENC's
-capabilities, and the plan is rewritten for that encoder kind.
+Every plan first assumes software. If placement finds NVENC faster and the job allows NVENC, a worker reports what its
+NVENC can do, and the plan is rewritten for that kind of encoder.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,17 +23,17 @@ from .losses import picture_losses
 from .placing import demand_of, settled_demand
 from .plan import Plan
 
-NOT_ON_NVENC = "encoder"  #: The code of the warning that software encodes a track for which NVENC was chosen
+NOT_ON_NVENC = "encoder"  #: The code of the warning that a track for which NVENC was chosen is encoded in software
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
 _NONE = "no device of this fleet has one for this track"
 _STEP = "Use --encoder software, or leave it at auto."
 
 
 async def settle_encoder_kind(plan: Plan, job: str, pool: Pool, retried: Ask) -> tuple[Plan, list[Warning_]]:
-    """Return the plan for the encoder kind that will write the track, and warnings. ``retried`` submits work.
+    """Return the plan for the kind of encoder that will write the track, and warnings. ``retried`` submits work.
 
     Raises:
-        Unsupported: NVENC is required, but none is available, or the NVENC found does not support these settings.
+        Unsupported: NVENC is required, but there is none, or it does not support these settings.
         DeviceError: NVENC is required, and the device failed.
         FleetUnavailable: NVENC is required, and the fleet does not answer.
     """
@@ -75,7 +75,7 @@ async def _known_preview(demand: Demand, pool: Pool) -> PlacementPreview:
 def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: EncoderOffer) -> Plan:
     """Return the plan for the NVENC of one kind of GPU.
 
-    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this kind does not.
+    Raises Unsupported: no NVENC supports the settings; EngineUnfit: this one does not.
     """
     encoder = settle(request, plan.encoder.format, plan.clock.tick_s, offer.capabilities)
     software = picture_losses(plan.extras, plan.encoder, plan.container)
@@ -93,7 +93,7 @@ def with_nvenc(plan: Plan, request: NvencRequest, kind: EncoderKind, offer: Enco
 
 
 def _filters_on_device(source: VideoFormat, filters: FilterSettings, *, converts: bool) -> bool:
-    """Return whether the device can make the encoder's pictures: it can only scale and convert."""
+    """Return whether the device can make the encoder's pictures, which it can only scale and convert."""
     surface = surface_format(source.pix_fmt)
     if filters.needs_software or surface is None or not surface.holds(source.width, source.height):
         return False

@@ -1,4 +1,4 @@
-"""What the output's video track loses: captions, dynamic HDR, alpha, fields, and what the container cannot hold."""
+"""Finds what the output's video loses: captions, dynamic HDR, alpha, fields, and what the container cannot hold."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,11 +26,11 @@ from ..source.source import SourceReading
 
 _WITH_CAPTIONS = frozenset({Codec.H264, Codec.HEVC})
 _WITH_HDR_IN_BITSTREAM = frozenset({Codec.H264, Codec.HEVC, Codec.AV1})
-#: The range of a mastering display's peak in an SEI message, in cd/m² (H.264 D.2.29)
+#: The range in which an SEI message can state a mastering display's peak, in cd/m² (H.264 D.2.29)
 LOWEST_PEAK, HIGHEST_PEAK = 5, 10_000
 _ALPHA_CHECKS = ("metadata.alpha", "metadata.pixel-format")
 _LARGEST_SHAPE_TERM = (1 << 16) - 1
-_DOVI_WITHOUT_BASE_LAYER = 5  #: In this profile, colours are wrong without the metadata
+_DOVI_WITHOUT_BASE_LAYER = 5  #: The profile of Dolby Vision in which colours are wrong without the metadata
 _DOVI_OVER_BASE_LAYER = 8
 
 
@@ -83,7 +83,7 @@ _UNWRITTEN = {
 
 
 def _since(extras: StreamExtras, kind: str) -> str:
-    """Return ", from N s on," if side data of this kind starts after the first picture; otherwise ""."""
+    """Return ", from N s on," if this kind of side data starts after the first picture; otherwise ""."""
     begins = next((rider.first_s for rider in extras.riders if rider.kind == kind), None)
     return f", from {float(begins):.3f} s on," if begins else ""
 
@@ -136,7 +136,7 @@ def check_dolby_vision(extras: StreamExtras, spec: TranscodeSpec) -> None:
 def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) -> None:
     """Check a job with ``--strict``.
 
-    Raises WouldLose: the output loses something; InputDamaged: there is damage, or times were repaired.
+    Raises WouldLose: the output loses something; InputDamaged: the source is damaged, or its times were repaired.
     """
     if losses:
         message = "; ".join(loss.message for loss in losses)

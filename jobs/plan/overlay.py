@@ -1,4 +1,4 @@
-"""Overlays: the picture or subtitles drawn over the film, and their position in the output. Pure."""
+"""Plans overlays: the picture or subtitles drawn over the film, and their position in the output. Pure."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ..request.values import Corner
     from ..source.index import TrackIndex
 
-MARGIN_SHARE: Final = 40  #: In a corner, the distance from both edges is the film's width divided by this
+MARGIN_SHARE: Final = 40  #: In a corner, an overlay's distance from both edges is the film's width divided by this
 
 
 def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, spec: TranscodeSpec) -> Overlay | None:
     """Return the overlay for pictures in ``output``'s format, if any.
 
-    Raises InputError: the file could not be read; Unsupported: the overlay does not fit, or the pictures are interlaced
-    or have colours into which it cannot be converted.
+    Raises InputError: the file could not be read; Unsupported: the overlay does not fit, or the film's pictures are
+    interlaced or have colours into which the overlay cannot be converted.
     """
     if read is None:
         return None
@@ -39,7 +39,7 @@ def settle_overlay(read: ReadResult[OverlayFile] | None, output: VideoFormat, sp
     if not width or not height or x + width > output.width or y + height > output.height:
         message = f"the {width}x{height} overlay picture at {x}:{y} does not fit into {output.width}x{output.height}"
         raise Unsupported(message, "Make it smaller, or move it with --overlay-at.")
-    file.samples()  # raises now if the file does not decode, not later in each worker
+    file.samples()  # raises an error now if the file does not decode, instead of later in each worker
     return Overlay(
         width=width,
         height=height,
@@ -60,7 +60,7 @@ def _check_pictures(output: VideoFormat, flag: str) -> None:
 
 
 def placed(size: Size, outer: Size, at: "tuple[int, int] | Corner") -> tuple[int, int]:
-    """Return where a picture's upper left corner is in an ``outer`` picture; ``at`` is a position or a named corner."""
+    """Return where a picture's upper left corner is in an ``outer`` picture; ``at`` is a position or a corner."""
     if not isinstance(at, str):
         return at
     room = [max(0, whole - own) for own, whole in zip(size, outer, strict=True)]
@@ -95,7 +95,7 @@ def settle_burn(
         message = f"the clock of {index.source} is reset or missing: the times of subtitles are unknown"
         raise Unsupported(message, "Copy the film into mkv with FFmpeg first, or leave out --burn-subtitles.")
     if isinstance(subtitles, ReadText):
-        source, steps = output, None  # text is rendered for the final picture with its border
+        source, steps = output, None  # text is rendered for the final picture, including its border
     screen = screen_of(source, output, steps, square_samples=track.codec == "hdmv_pgs_subtitle")
     found = subtitles.burnt(screen.source, screen.shape)
     burnt = BurntSubtitles(

@@ -34,7 +34,7 @@ class OutputClock:
     def shown_ticks(self, last: int) -> Fraction:
         """Return the duration of the picture at tick ``last``, the last picture that decoded.
 
-        If later pictures fail to decode, the part still ends where the request says.
+        If later pictures did not decode, this picture lasts until the part ends.
         """
         late = 0 if self.last_shown_ticks is None else last - self.last_shown_ticks
         if late and self.end_ticks is not None:
@@ -60,13 +60,13 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
 
     Raises:
         InputUnreadable: the track has no visible picture, or none decodes.
-        RequestError: the part has no visible picture; or its pictures do not allow the requested rate or keyframes.
+        RequestError: the part has no visible picture, or the requested rate or keyframes are impossible.
     """
     index, first_ticks = whole.index, whole.first_ticks
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises if no picture is visible: that error explains more than that none decodes
+        cut()  # raises an error if no picture is visible, which explains more than that none decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)
@@ -170,6 +170,6 @@ def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[War
         yield Warning_(code="clock-reset", message=message, checks=())
     if index.late_frames:
         message = f"{index.late_frames} pictures come too late to be sorted: some are shown out of order"
-        # The time at which one of these pictures is shown decides whether it is in the part.
+        # The time at which such a picture is shown decides whether it is in the part.
         of_part = () if spec.start_s is None and spec.end_s is None else ("frames.count",)
         yield Warning_(code="time-disorder", message=message, checks=("times", "pictures", *of_part))

@@ -1,4 +1,4 @@
-"""Decides the output's picture format and the filters that lead to it, from the source and the spec. Pure."""
+"""Decides the picture format of the output and the filters before the encoder, from the source and the spec. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,12 +28,12 @@ _FIELD_CHECKS = ("pictures.interlaced",)
 _LIMITED, _FULL = 1, 2
 _IDENTITY, _BT709, _SMPTE170M, _BT2020 = 0, 1, 6, 9
 _HD_LINES = 720  #: From this height on, YUV without a stated matrix is taken for BT.709
-SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other is over 64
+SVT_NARROW, SVT_SHORT = 24, 64  #: SVT-AV1 4 returns no data if one side is at most 24 and the other over 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledFilters:
-    """The filters in front of the encoder, and their effects."""
+    """The filters before the encoder, and their effects."""
 
     filters: FilterSettings
     extras: StreamExtras  #: The side data of the output's video track
@@ -44,7 +44,7 @@ class SettledFilters:
 
 @dataclass(frozen=True, slots=True)
 class SettledPicture:
-    """The output's picture format, and the steps that lead to it."""
+    """The output's picture format, and the steps that produce it."""
 
     format: VideoFormat
     steps: PictureSteps | None
@@ -92,7 +92,7 @@ def settle_filters(reads: Reads, part: SourcePart, spec: TranscodeSpec, codec: C
 
 
 def filter_choices(filters: FilterSettings) -> Iterator[Warning_]:
-    """Yield the requested filters; ``verify`` also applies them to the reference, so every check must pass."""
+    """Yield the requested filters. ``verify`` also applies them to the reference, so every check must pass."""
     for code, step, message in (
         ("tone-mapping", filters.tone, "the pictures are {0.words}, without HDR values"),
         ("overlay", filters.overlay, "the pictures are {0.words}"),
@@ -144,7 +144,7 @@ def settle_picture(
 def _colour(source: VideoFormat, pix_fmt: str, height: int) -> Colour:
     colour = source.colour
     if source.pix_fmt.startswith("yuvj"):
-        # These old formats have full range, and only the name of the format states that.
+        # These old formats have full range, which only their names state.
         colour = replace(colour, range=_FULL)
     return _colour_of_rgb(colour, pix_fmt, height) if is_rgb(source.pix_fmt) else colour
 
@@ -156,7 +156,7 @@ def _in_sdr(picture: VideoFormat) -> VideoFormat:
 
 
 def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
-    """Return the colour of pictures that were RGB: full-range RGB, or limited-range YUV with the usual matrix."""
+    """Return the colour for pictures that were RGB: full-range RGB, or limited-range YUV with the usual matrix."""
     if is_rgb(pix_fmt):
         return replace(colour, range=_FULL, matrix=_IDENTITY)
     if colour.primaries == _BT2020:
@@ -165,7 +165,7 @@ def _colour_of_rgb(colour: Colour, pix_fmt: str, height: int) -> Colour:
 
 
 def picture_choices(source: VideoFormat, spec: TranscodeSpec, output: VideoFormat) -> tuple[Warning_, ...]:
-    """Return the requested changes of the pictures' format."""
+    """Return the requested changes to the format of the pictures."""
     found = []
     if spec.pix_fmt is not None and output.pix_fmt != source.pix_fmt:
         message = f"{output.pix_fmt} was requested; the source has {source.pix_fmt}"
@@ -186,14 +186,14 @@ def _size(source: VideoFormat, spec: TranscodeSpec) -> Size:
         return source.width, source.height
     width, height = spec.scale
     if width is None:
-        # Keep the shape. The width is even, because 4:2:0 chroma needs that in nearly every player.
+        # Keep the shape, but with an even width, because nearly every player needs that for 4:2:0 chroma.
         width = max(2, 2 * round(Fraction(source.width * height, source.height) / 2))
     return width, height
 
 
 def _aspect_ratio(source: VideoFormat, width: int, height: int) -> Fraction:
-    """Return the sample aspect ratio that keeps the source's display shape after scaling."""
+    """Return the sample aspect ratio that keeps the display shape of the source after scaling."""
     display = source.sample_aspect_ratio * source.width / source.height
     ratio = display * height / width
-    # Rounding to an even width must not turn square samples into 1281:1280.
+    # Rounding to an even width must not make square samples 1281:1280.
     return source.sample_aspect_ratio if abs(ratio / source.sample_aspect_ratio - 1) < Fraction(1, 200) else ratio

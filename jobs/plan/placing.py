@@ -1,4 +1,4 @@
-"""Where a plan would run: the plan's demand on machines, and its placement as text and JSON. Nothing is started."""
+"""Finds where a plan would run: the plan's demand, and its placement as text and JSON. Nothing is started."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ _GRAY_AND_ALPHA: Final = 2
 
 
 def demand_of(plan: Plan, job: str = "plan") -> Demand:
-    """Return a plan's demand before its encoder kind is settled: every encoder that the job allows."""
+    """Return a plan's demand before the kind of encoder is decided: with every encoder that the job allows."""
     video = plan.carry.video
     picture = plan.encoder.format
     rendition = Rendition(
@@ -89,7 +89,7 @@ def demand_of(plan: Plan, job: str = "plan") -> Demand:
 
 
 def settled_demand(plan: Plan, job: str) -> Demand:
-    """Return a plan's demand once its encoder kind is settled: only workers with that kind."""
+    """Return a plan's demand once the kind of encoder is decided: only workers with that kind."""
     demand = demand_of(plan, job)
     if plan.kind is None:
         return replace(demand, encoder=EncoderChoice.SOFTWARE)
@@ -105,7 +105,7 @@ def _encoder_choice(plan: Plan) -> EncoderChoice:
 
 
 def _nvenc_loss(plan: Plan) -> str:
-    """Return what NVENC would lose but software keeps; "" if there is nothing."""
+    """Return what NVENC would lose but software keeps; "" for nothing."""
     if codes_interlaced(plan.encoder.codec, plan.encoder.format):
         return "the field order"
     if plan.encoder.dolby_vision:
@@ -137,7 +137,7 @@ async def check_device(demand: Demand, pool: "Pool") -> None:
 
 
 def check_driver(plan: Plan) -> None:
-    """Raise Unsupported if a job needs a GPU. Only for jobs that run on this machine alone, if it has no driver."""
+    """Raise Unsupported if a job needs a GPU. Called if it runs only on this machine, which has no driver."""
     asked = "--encoder nvenc" if plan.spec.encoder == "nvenc" else "--device gpu"
     if plan.spec.encoder == "nvenc" or plan.spec.device == "gpu":
         message = f"{asked} is not possible: this machine has no NVIDIA driver (libnvidia-ml.so.1 is missing)"
@@ -145,7 +145,7 @@ def check_driver(plan: Plan) -> None:
 
 
 def check_memory(demand: Demand, inventory: Inventory) -> None:
-    """Raise NotEnoughMemory if no machine has the memory for one segment of a job."""
+    """Raise NotEnoughMemory if no machine has enough memory for one segment of a job."""
     for refusal in place([demand], inventory, start_rates(), Policy()).refusals:
         if refusal.is_too_large:
             raise NotEnoughMemory(refusal.reason, NotEnoughMemory.WHAT_NEXT)
@@ -153,7 +153,7 @@ def check_memory(demand: Demand, inventory: Inventory) -> None:
 
 @lru_cache(_CASES_KEPT)
 def media_case(codec_name: str | None, direction: Direction, pix_fmt: str) -> CodecCase:
-    """Return what an engine must support, from FFmpeg's names of a codec (None if unknown) and of a pixel format."""
+    """Return what an engine must support for a codec (None if unknown) and a pixel format, both by FFmpeg's names."""
     known = {codec.value: codec for codec in MediaCodec} | _BY_FFMPEG
     codec = known.get(codec_name or "", MediaCodec.OTHER)
     layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
@@ -175,7 +175,7 @@ def place_plan(
 
 @dataclass(frozen=True, slots=True)
 class PlacedPlan:
-    """A demand placed on machines: lanes, refusals, and predicted time."""
+    """A demand placed on machines: lanes, refusals, and the predicted time."""
 
     demand: Demand
     inventory: Inventory
@@ -191,12 +191,12 @@ class PlacedPlan:
 
     @property
     def kinds(self) -> tuple[EncoderKind, ...]:
-        """Return the encoder kind of each track; () if nothing could be placed."""
+        """Return the kind of encoder for each track; () if nothing could be placed."""
         return self.placement.lanes[0].kinds if self.placement.lanes else ()
 
     @property
     def expected(self) -> EncoderKind | None:
-        """Return the NVENC that will write the track; None if software does, or nothing could be placed."""
+        """Return the NVENC that will write the track; None if software will, or if nothing could be placed."""
         return next((kind for kind in self.kinds if kind.is_nvenc), None)
 
     def lines(self) -> list[str]:
@@ -310,13 +310,13 @@ def _lane_key(entry: LaneSchedule, devices: dict[str, Device]) -> tuple[object, 
 
 
 def _who(group: Sequence[LaneSchedule], devices: dict[str, Device]) -> str:
-    """Name a device and its node, or a group of equal devices, such as 4 x L40S of l40s-1 ... l40s-4."""
+    """Name a device and its node, or a group of equal devices, for example 4 x L40S of l40s-1 ... l40s-4."""
     found = [devices[entry.lane.device] for entry in group]
     model = _model(found[0])
     if len(found) > 1:
         return f"{len(found)} x {model} of {short_names(device.node for device in found)}"
     is_processor = found[0].kind.is_processor
-    # UUIDs differ in the first part, and other names in the last.
+    # UUIDs differ at the beginning, and other names at the end.
     device = found[0].device
     short = "-".join(device.split("-")[:2]) if device.startswith(("GPU-", "MIG-")) else device.rpartition("/")[2]
     return f"{found[0].node} {model}" + ("" if is_processor else f" {short}")
@@ -331,7 +331,7 @@ def _lane_text(group: Sequence[LaneSchedule]) -> str:
 
 
 def _refused(refusal: Refusal, devices: dict[str, Device]) -> str:
-    """Name the devices of a refusal by model and number: 8 x H200 of h200."""
+    """Name the devices of a refusal by model and number, for example 8 x H200 of h200."""
     named = [devices[device] for device in refusal.devices]
     kinds = Counter(_model(device) for device in named)
     nodes = list(dict.fromkeys(device.node for device in named))

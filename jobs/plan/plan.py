@@ -1,6 +1,6 @@
 """The plan of a job: everything that decides the output's bytes.
 
-``read_for`` does all the reading; ``plan_of`` is a pure function of its result and the spec. A plan never depends on
+``read_for`` reads everything. ``plan_of`` is a pure function of what was read and the spec. A plan never depends on
 workers, cores or measured speeds.
 """
 
@@ -63,12 +63,12 @@ class Plan:
     cropped: FoundPicture = NO_BORDER  #: The result of ``--crop auto``
     kind: EncoderKind | None = None  #: The NVENC that writes the track; None for software
     package: str = ""  #: The version of the package that drives NVENC
-    expected: EncoderKind | None = None  #: The NVENC that placement chose; the device has not confirmed it yet
+    expected: EncoderKind | None = None  #: The NVENC that placement chose, before the device has confirmed it
     grid: KeyframeGrid | CountedGrid | None = None  #: The requested keyframes, if any
 
     @property
     def encoder_kind(self) -> str:
-        """Everything that the output's bytes depend on except the source's pictures, as one stable line."""
+        """What the output's bytes depend on, except for the source's pictures, as one stable line."""
         if self.kind is None and self.expected is not None:
             return f"{self._implementation} ({self.expected.place}); its device decides the settings"
         if self.kind is None and self.spec.encoder == "nvenc":
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def _implementation(self) -> str:
-        """The name of the encoder; that of an NVENC even before its device has confirmed it."""
+        """The name of the encoder. An NVENC has a name even before its device has confirmed it."""
         is_nvenc = self.kind is None and (self.expected is not None or self.spec.encoder == "nvenc")
         return f"{self.encoder.codec}_nvenc" if is_nvenc else self.encoder.implementation
 
@@ -104,7 +104,7 @@ class Plan:
 
     @property
     def frames(self) -> int:
-        """How many pictures the output should have according to the index."""
+        """How many pictures the output should have, according to the index."""
         return sum(segment.frames for segment in self.segments)
 
     @property
@@ -139,7 +139,7 @@ class Plan:
         return (encoded, *self.carry.reports)
 
     def work(self, job: str, segment: int, until: int, entry_moves: int) -> EncodeSegment:
-        """Return the work of segments ``segment`` through ``until``; ``entry_moves`` as in ``TrackRanges.decode``."""
+        """Return the work of segments ``segment`` to ``until``; ``entry_moves`` as in ``TrackRanges.decode``."""
         start, end = self.segments[segment], self.segments[until]
         numbers = None if start.numbers is None or end.numbers is None else (start.numbers[0], end.numbers[1])
         decode = self._ranges.decode(start, entry_moves, until=end, warm_up_frames=self._warm_up_frames)
@@ -164,7 +164,7 @@ class Plan:
 
     @property
     def _warm_up_frames(self) -> int:
-        # FFmpeg's MPEG-2 decoder moves the captions of leading pictures that do not decode to a later picture.
+        # FFmpeg's MPEG-2 decoder moves captions of leading pictures that do not decode to a later picture.
         for_captions = int(self.extras.captions and self.index.codec == "mpeg2video")
         return (WARM_UP_FRAMES + (self.filters.rate is not None)) if self.filters.has_memory else for_captions
 
@@ -314,7 +314,7 @@ def _tracks_of_part(reading: SourceReading, spec: TranscodeSpec) -> SourceDescri
 
 
 def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header: Header) -> EncoderSettings:
-    # Dolby Vision's metadata depends on the picture's position and colours, so filters must not change them.
+    # Dolby Vision's metadata depends on the position and colours of the picture, so filters must not change these.
     dolby_vision = settled.filters.keeps_colours and keeps_dolby_vision(
         header.extras, asked.codec, header.picture, asked.container
     )
@@ -328,7 +328,7 @@ def _encoder(asked: AskedFor, part: SourcePart, settled: SettledFilters, header:
 
 
 def _check_starts(index: TrackIndex, carry: CarryPlan, spec: TranscodeSpec) -> None:
-    """Refuse a track that starts so early that the output's clock would wrap around before the video."""
+    """Refuse a track that starts so early that the output's clock would wrap around before the video begins."""
     first_s, video_s, clock_s = carry.first_presentation_s, index.first_ticks * index.time_base, carry.container.clock_s
     if clock_s is None or first_s is None or spec.start_s or video_s - first_s <= clock_s / 2:
         return

@@ -1,7 +1,7 @@
-"""All reading for a plan, done before any decision: ``plan_of`` opens no file.
+"""Reads everything for a plan before any decision is made: ``plan_of`` opens no file.
 
-A failed read is kept as a value (``ReadResult``) and raises in the step that needs it, so errors are reported in the
-order of the steps: a bad crop before a missing overlay.
+An error is kept as a value (``ReadResult``) and raised in the step that needs the file. So errors come in the order of
+the steps: a bad crop before a missing overlay.
 """
 
 from dataclasses import dataclass

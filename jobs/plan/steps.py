@@ -54,8 +54,8 @@ def settle_framing(
 ) -> Framing:
     """Return how pictures are cropped and turned; ``found`` is the result of ``--crop auto``, None without a border.
 
-    Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; or
-    the display matrix is not a quarter turn, or would turn an overlay.
+    Raises Unsupported: the crop does not fit; spherical, stereo or interlaced pictures cannot be cropped or turned; the
+    display matrix is not a quarter turn, or would turn an overlay.
     """
     stated = stated_region(source, extras, rows=row_step(source, spec))
     crop = found or stated
@@ -80,7 +80,7 @@ def settle_framing(
 
 
 def stated_region(source: VideoFormat, extras: StreamExtras, *, rows: int = 1) -> Region:
-    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is as in ``row_step``.
+    """Return the part of each picture that the container shows, aligned to chroma; ``rows`` is from ``row_step``.
 
     That is the whole picture if the container states no crop or an empty one, or if the picture is spherical or has two
     views.
@@ -114,7 +114,7 @@ def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> 
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
-    """Return the step of rows at which a picture may be cut: 2 if it stays interlaced, otherwise 1."""
+    """Return how many rows a cut must be a multiple of: 2 if the picture stays interlaced, otherwise 1."""
     return 2 if source.interlaced and spec.deinterlace == "off" else 1
 
 
@@ -134,7 +134,7 @@ def _check_crop(source: VideoFormat, shown: Region, crop: Region, *, rows: int) 
 
 
 def fitted(region: Region, size: Size, step: Size) -> Region:
-    """Return the largest region in ``region`` with edges at multiples of ``step``, or at the picture's own edges."""
+    """Return the largest region inside ``region`` with edges at multiples of ``step`` or at the picture's own edges."""
     (left, width), (top, height) = (
         _fitted_axis(begin, length, whole, each)
         for begin, length, whole, each in zip(
@@ -155,7 +155,7 @@ def _turns(spec: TranscodeSpec) -> bool:
 
 
 def asked_turn(extras: StreamExtras, spec: TranscodeSpec) -> Turn:
-    """Return the requested turn: first that of the display matrix, then ``rotate``, then ``flip``.
+    """Return the requested turn: the display matrix first, then ``rotate``, then ``flip``.
 
     Raises Unsupported: the display matrix does more than quarter turns and mirroring.
     """
@@ -239,7 +239,7 @@ def settle_steps(
 
 
 def step_choices(steps: PictureSteps | None, framing: Framing, extras: StreamExtras) -> tuple[Warning_, ...]:
-    """Return the requested steps as choices; ``verify`` applies them too, so pictures must still match."""
+    """Return the requested steps as choices. ``verify`` applies them too, so pictures must still match."""
     choices = []
     if steps is not None:
         choices.append(Warning_(code="picture-steps", message=f"the pictures are {steps.words}", checks=()))

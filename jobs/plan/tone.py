@@ -1,4 +1,4 @@
-"""Tone mapping of HDR to SDR: whether it applies to a source, and with which peak. Pure."""
+"""Decides whether HDR is tone mapped to SDR, and with which peak. Pure."""
 
 from fractions import Fraction
 from typing import Final
@@ -9,7 +9,7 @@ from ...actors.segment.tone import HLG_PEAK_CD, TRANSFERS, WHITE_CD, Operator, T
 from ...errors import Unsupported
 from ..request.spec import TranscodeSpec
 
-_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020; nearly all HDR has these
+_BT2020: Final = frozenset({UNSPECIFIED, 9})  #: Primaries and matrices that count as BT.2020, as in nearly all HDR
 _USUAL_PEAK_CD, _HIGHEST_PEAK_CD = 1000, 10_000
 
 
@@ -26,7 +26,7 @@ def settle_tone(source: VideoFormat, spec: TranscodeSpec) -> ToneMap | None:
 
 
 def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
-    """Return the tone mapping of HDR pictures; None if they are not HDR, or not BT.2020 YUV."""
+    """Return the tone mapping of HDR pictures; None if the pictures are not HDR, or not BT.2020 YUV."""
     colour = source.colour
     transfer = TRANSFERS.get(colour.transfer)
     is_bt2020 = colour.primaries in _BT2020 and colour.matrix in _BT2020 and not is_rgb(source.pix_fmt)
@@ -39,7 +39,7 @@ def tone_of(source: VideoFormat, operator: Operator) -> ToneMap | None:
 def _peak_cd(source: VideoFormat) -> Fraction:
     """Return the peak luminance.
 
-    It is that of the content (MaxCLL), otherwise of the mastering display; if both are unknown, the usual one.
+    This is the peak of the content (MaxCLL), or else of the mastering display, or else the usual one.
     """
     light, mastering = source.hdr.light, source.hdr.mastering
     stated = (light.max_cll if light else 0) or (mastering.max_luminance if mastering else 0) or _USUAL_PEAK_CD

@@ -1,4 +1,4 @@
-"""A part of a track, cut into segments, and the packets to decode for each segment."""
+"""Cuts a part of a track into segments, and finds the packets to decode for each segment."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
@@ -18,12 +18,13 @@ from ...errors import InputUnreadable, UsageError
 from ..source.index import TrackIndex
 from .cuts import CutReason, choose_cuts
 
-PACKET_MARGIN: Final = 2  #: Extra packets to decode if a packet may hold less than a picture: a field, a hidden frame
+#: Extra packets to decode where a packet may hold less than a picture: a field, or a hidden frame
+PACKET_MARGIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment: presentation times [``start_ticks``, ``end_ticks``); a limit of None is the track's start or end."""
+    """One segment: presentation times [``start_ticks``, ``end_ticks``). None stands for the track's start or end."""
 
     segment: int  #: Its number
     start_ticks: int | None
@@ -37,7 +38,7 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class TrackRanges:
-    """The segments of [``start_s``, ``end_s``) of a track; times count from the track's first picture."""
+    """The segments of [``start_s``, ``end_s``) of a track, in seconds after the track's first picture."""
 
     index: TrackIndex
     segments: tuple[PlannedSegment, ...]
@@ -82,7 +83,7 @@ class TrackRanges:
     def decode(
         self, segment: PlannedSegment, entry_moves: int, *, until: PlannedSegment | None = None, warm_up_frames: int = 0
     ) -> DecodeRange:
-        """Return what to decode for ``segment`` through ``until``, including warm-up and the pictures of the seam.
+        """Return what to decode for ``segment`` to ``until``, including warm-up and the pictures of the seam.
 
         Decoding starts ``entry_moves`` steps earlier than usual, and at least ``warm_up_frames`` before the segment.
         """
@@ -99,9 +100,10 @@ class TrackRanges:
         *,
         skips: bool = True,
     ) -> DecodeRange:
-        """Return what to decode for some pictures of a segment, with reliable times.
+        """Return what to decode for some pictures of a segment with reliable times.
 
-        ``last_packet`` holds the last of these pictures. With ``skips``, packets that they do not need are left out.
+        ``last_packet`` is the packet of the last of these pictures. With ``skips``, packets that the pictures do not
+        need are left out.
         """
         index = self.index
         margin = 0 if index.has_whole_pictures else PACKET_MARGIN
@@ -131,7 +133,7 @@ class TrackRanges:
         )
 
     def entry(self, segment: PlannedSegment, moves: int, warm_up_frames: int = 0) -> AccessPoint | None:
-        """Return the access point to decode from; None is the track's start. The parameters are as in ``decode``."""
+        """Return the access point from which to decode; None is the track's start. Parameters are as in ``decode``."""
         if segment.start_ticks is None:
             return None
         points = self.index.access_points
@@ -143,7 +145,8 @@ class TrackRanges:
         place = bisect_right(points, segment.cut_packet, key=lambda point: point.packet) - 1
         while place >= 0 and ahead(points[place]) < warm_up_frames:
             place -= 1
-        # Steps double, so that a stream with a keyframe flag on every packet does not need thousands of moves.
+        # The steps double, so that a stream whose packets are all flagged as keyframes does not need thousands of
+        # moves.
         place -= 2**moves - 1
         return points[place] if place > 0 else None
 
@@ -160,7 +163,7 @@ class TrackRanges:
 
 
 def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int | None, int | None]:
-    """Return the requested part in ticks; None is the track's own start or end."""
+    """Return the requested part in ticks; None stands for the track's own start or end."""
     if not len(index.times):
         message = f"no picture of {index.source} is visible: its edit list hides all of them, or they have no time"
         raise InputUnreadable(message, "It may be damaged; get a complete copy.")
@@ -176,7 +179,7 @@ def _interval(index: TrackIndex, start_s: Fraction | None, end_s: Fraction | Non
 
 
 def _first_packet(index: TrackIndex, start: int | None) -> int:
-    """Return the second-last access point at or before ``start``, whose seam no earlier segment proves."""
+    """Return the packet of the second-last access point at or before ``start``, because no seam proves the last one."""
     if start is None:
         return 0
     timed = np.flatnonzero(index.timed)
@@ -189,7 +192,7 @@ def _first_packet(index: TrackIndex, start: int | None) -> int:
 
 
 def _earliest_time(index: TrackIndex, start: int) -> int:
-    """Return the earliest source time that is shown at ``start`` or later: rule R4 spreads equal times."""
+    """Return the earliest source time shown at ``start`` or later: rule R4 (docs/timeline.md) spreads equal times."""
     place = int(np.searchsorted(index.times, start))
     if place == 0:
         return start

@@ -1,1 +1,1 @@
-"""Describes the contents of a file, as text and JSON."""
+"""Describes the contents of a file as text and as JSON."""

@@ -1,4 +1,4 @@
-"""The result of ``probe`` as JSON and as text: a few lines per track, with the oddities at the end."""
+"""The result of ``probe``, as JSON and as text: a few lines for each track, and then the oddities."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -31,7 +31,7 @@ _UNSPECIFIED = 2
 
 
 class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
-    """The result of ``probe``; ``model_dump(mode="json")`` is the document of docs/probe.md."""
+    """The result of ``probe``; ``model_dump(mode="json")`` is the document that docs/probe.md describes."""
 
     schema_version: int = Field(default=1, alias="schema")
     source: ShownName

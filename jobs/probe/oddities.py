@@ -21,7 +21,10 @@ _ENCRYPTED_SIDE_DATA = frozenset({"encryption_info", "encryption_init_info"})
 def find_oddities(
     tally: SourceTally, tracks: tuple[TrackFacts, ...], duration_s: Fraction | None, videos: Mapping[int, VideoFindings]
 ) -> tuple[Oddity, ...]:
-    """Return the oddities of the whole file, then those of each track; ``videos`` has the video tracks by number."""
+    """Return the oddities of the whole file, then those of each track.
+
+    ``videos`` has the video tracks by track number.
+    """
     found = [Oddity(code=code, message=message) for code, message in _of_file(tally, tracks, duration_s)]
     first = next((each.video.timeline for each in tracks if each.video is not None and each.video.timeline), None)
     for track in tracks:
@@ -85,7 +88,7 @@ def _of_any_track(track: TrackFacts, tally: PacketTally) -> Iterator[tuple[str, 
         yield "encrypted", "the track is encrypted; codecfleet has no keys"
     if not track.decodable and track.kind in ("video", "audio", "subtitle"):
         yield "unknown-codec", f"FFmpeg does not know the codec of the {track.kind}, or its header is missing"
-    # For other tracks, headers count samples, or packets that readers skip.
+    # The headers of other tracks count samples, or packets that readers skip.
     if track.kind == "video" and tally.header_frames > tally.packets:
         yield "header-frames-lie", f"the header promises {tally.header_frames} packets, the file holds {tally.packets}"
     elif not tally.packets and track.kind in ("video", "audio", "subtitle"):
@@ -133,7 +136,7 @@ def _of_timeline(timeline: TimelineFacts) -> Iterator[tuple[str, str]]:
     yield from _of_access(timeline)
     rate = timeline.rate
     if timeline.missing_pts:
-        # Pictures without times leave gaps, so that the steps do not show the rate.
+        # Pictures without times leave gaps, in which the steps do not show the rate.
         return
     if not rate.constant:
         spread = f"{_ms(rate.shortest_s)} to {_ms(rate.longest_s)} ms, usually {_ms(rate.typical_s)} ms"

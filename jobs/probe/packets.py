@@ -27,23 +27,23 @@ _SPS_TYPES = {"h264": 7, "hevc": 33}
 class PacketTally:
     """Numbers counted over the packets of one track."""
 
-    header_frames: int = 0  # packets that the header promises; 0 if the header promises none
+    header_frames: int = 0  # how many packets the header promises; 0 if it promises no number
     packets: int = 0
     size_bytes: int = 0
     first_s: Fraction | None = None  # the first packet's time, on the source's clock
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
-    sequence_changes: int = 0  # how often an H.264 or HEVC keyframe had new sequence parameter sets
+    sequence_changes: int = 0  # how often the sequence parameter sets changed at an H.264 or HEVC keyframe
     formats: tuple[SoundFormat, ...] = ()  # the formats of the track's sound, in order; () if the format never changes
     _sequence: frozenset[bytes] = frozenset()
 
     @property
     def duration_s(self) -> Fraction | None:
-        """The time from the first packet to the end of the last."""
+        """The time from the first packet to the end of the last one."""
         return None if self.first_s is None or self.end_s is None else self.end_s - self.first_s
 
     def note_sequence(self, sets: frozenset[bytes]) -> None:
-        """Take the sequence parameter sets of one packet; most packets have none."""
+        """Take the sequence parameter sets in a packet; most packets have none."""
         if sets and self._sequence and sets != self._sequence:
             self.sequence_changes += 1
         self._sequence = sets or self._sequence
@@ -51,12 +51,12 @@ class PacketTally:
 
 @dataclass(slots=True)
 class SourceTally:
-    """Numbers counted over all packets, and the header's duration."""
+    """Numbers counted over all packets, and the duration in the header."""
 
     header_duration_s: Fraction | None = None
     size_bytes: int = 0
     broken: str | None = None  # why reading stopped before the end; None if the end was reached
-    is_cut_short: bool = False  # whether the file is shorter than the container's structure says
+    is_cut_short: bool = False  # whether the file is shorter than its own structure says
     tracks: dict[int, PacketTally] = field(default_factory=dict)
 
 

@@ -11,8 +11,8 @@ from ...actors.bitstream.access_points import RandomAccess
 from ..source.index import CORRUPT, DISCARD, KEY, MISSING, TrackIndex
 from .values import AccessPointFacts, GopFacts, RateFacts, TimelineFacts
 
-_FINE_TICKS = 10  # if a picture lasts at least this many ticks, a difference of one tick is rounding
-# unreliable packets form one span if they are at most this far apart (as by a decoder's reordering)
+_FINE_TICKS = 10  # if a picture lasts at least this many ticks, a difference of one tick comes from rounding
+# unreliable packets at most this far apart form one span, because decoders reorder packets
 _SPAN_GAP_PACKETS = 16
 
 
@@ -22,7 +22,7 @@ def describe_timeline(index: TrackIndex) -> TimelineFacts:
     points = tuple(_access_point(index, place, end) for place, end in pairwise(places))
     missing = index.dts == MISSING
     dts = index.dts[~missing & index.presented]
-    # Matroska stores no decoding times; the demuxer knows them only after the first few packets.
+    # Matroska stores no decoding times, so the demuxer does not know them for the first few packets.
     known_dts = np.flatnonzero(~missing)
     known = index.pts[index.timed]
     spans = np.split(index.unreliable, np.flatnonzero(np.diff(index.unreliable) > _SPAN_GAP_PACKETS) + 1)

@@ -27,7 +27,7 @@ class Oddity(Value):
 
 
 class ChapterFacts(Value):
-    """A named span of the source's clock."""
+    """A named time span on the source's clock."""
 
     start_s: Seconds
     end_s: Seconds
@@ -83,7 +83,7 @@ RIDER_WORDS: Final = {
 class RiderFacts(Value):
     """One kind of side data of pictures; times count from the first picture."""
 
-    kind: str  # the kind's name in FFmpeg, or ``ALPHA`` or ``LCEVC``
+    kind: str  # the kind of side data, by FFmpeg's name, or ``ALPHA`` or ``LCEVC``
     first_s: Seconds | None  # the time of the first picture with this side data; None if unknown
     last_s: Seconds | None  # the time of the last picture with this side data
 
@@ -116,13 +116,13 @@ class PictureFacts(Value):
     spherical: str | None
     stereo3d: bool
     captions: bool
-    side_data: tuple[str, ...]  # the kinds that any picture has, by FFmpeg's names
+    side_data: tuple[str, ...]  # the kinds that any of the pictures has, by FFmpeg's names
     riders: tuple[RiderFacts, ...] = ()  # the kinds found in packets, and when each was found
     decoded: bool  # whether the first picture was decoded; if not, only the header is described
 
 
 class RateFacts(Value):
-    """The nominal frame rate, and the measured steps between pictures; None for a single picture."""
+    """The nominal frame rate, and the measured steps between pictures (None for a single picture)."""
 
     nominal_fps: Ratio
     measured_fps: Ratio | None = None
@@ -164,13 +164,13 @@ class TimelineFacts(Value):
     discarded_packets: int
     corrupt_packets: int
     missing_pts: int
-    missing_dts: int  # counted after the first packet with a DTS; if no packet has a DTS, all packets count
+    missing_dts: int  # counted from the first packet with a DTS on; over all packets if none has a DTS
     repeated_pts: int
     backward_dts: int
     clock_resets: int
-    unreliable_spans: tuple[tuple[int, int], ...]  # first and last packet of every span without cuts
+    unreliable_spans: tuple[tuple[int, int], ...]  # the first and last packet of every span in which nothing may be cut
     flagged_packets: int  # packets that the container flags as keyframes
-    unusable_keyframes: int  # flagged packets at which decoding cannot start
+    unusable_keyframes: int  # flagged packets at which decoding cannot begin
     access_points: tuple[AccessPointFacts, ...]
     access_point_kinds: dict[str, int]
     gop: GopFacts

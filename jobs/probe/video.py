@@ -32,7 +32,7 @@ class ChangeFacts:
 
 @dataclass(frozen=True, slots=True)
 class VideoFindings:
-    """The description of one video track; if it is incomplete, also the reasons."""
+    """The description of one video track, and the reasons if it is incomplete."""
 
     facts: VideoFacts
     unreadable: str | None = None  # why the track's packets could not be indexed
@@ -41,7 +41,7 @@ class VideoFindings:
 
 
 def probe_video(source: str, track: int) -> VideoFindings:
-    """Probe the ``track``-th video track, from 0; facts may be missing. Raises InputError if the file does not open."""
+    """Probe video track ``track``, from 0; facts may be missing. Raises InputError if the file does not open."""
     try:
         reading = read_source(source, track)
     except InputUnreadable as error:
@@ -63,7 +63,7 @@ def probe_video(source: str, track: int) -> VideoFindings:
 
 
 def _stated(source: str, track: int) -> PictureFacts | None:
-    """Return the picture's properties that the container states; None if not even the size is known."""
+    """Return the properties of the pictures that the container states; None if it does not even state their size."""
     with open_source(source) as container:
         try:
             stream = video_stream(container, source, track)

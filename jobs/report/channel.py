@@ -1,4 +1,4 @@
-"""A job's events, in order and with times; every listener gets all events, even if it starts late."""
+"""Passes on a job's events, in order and with times. Every listener gets all events, even if it starts late."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class EventChannel:
         """Add an event and wake the listeners."""
         async with self._changed:
             if isinstance(event, Progress) and self._events and isinstance(self._events[-1][1], Progress):
-                # Replace the last progress, so that a job's memory does not grow with its duration.
+                # Replaces the previous progress event, so that a job's memory does not grow with its duration.
                 self._events.pop()
             self._sent += 1
             self._events.append((self._sent, event))
@@ -72,7 +72,7 @@ class JobEvents:
         self._channel = channel
         self._began = time.monotonic()
         self.stages_s: dict[str, float] = {}
-        self.traceparent = ""  #: the job's span, the parent of the stages' spans; "" for none
+        self.traceparent = ""  #: the job's span, which is the parent of its stages' spans; "" for no span
         self._waits_for = ""
 
     @property
@@ -88,7 +88,7 @@ class JobEvents:
         await self._channel.send(event)
 
     async def emit_waiting(self, reason: str) -> None:
-        """Report why there is no worker, unless that reason was reported last."""
+        """Report why there is no worker, unless the last report gave the same reason."""
         if reason and reason != self._waits_for:
             self._waits_for = reason
             await self.emit(events.Warned, code="waiting", message=f"no worker yet: {reason}")

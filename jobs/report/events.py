@@ -20,7 +20,7 @@ class Event:
     at_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as plain JSON values: ``schema``, ``event``, then the fields."""
+        """Return the event as plain JSON values: ``schema``, ``event``, then the fields of the event."""
         fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
         return {"schema": SCHEMA_VERSION, "event": self.kind, **fields}
 
@@ -45,17 +45,17 @@ class Planned(Event):
 
     kind: ClassVar[str] = "planned"
     segments: int
-    frames: int  # the number of frames that the index promises; the report has the actual number
+    frames: int  # the number of frames in the index; the report has the actual number
     duration_s: Fraction
     codec: str
     encoder: str
     workers: int
-    warm_fleet: int | None = None  # process id of the warm fleet; None if the job runs on its own workers or a cluster
+    warm_fleet: int | None = None  # process id of the warm fleet; None if the job has its own workers or uses a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStarted(Event):
-    """A segment went to a worker; ``is_second`` if an earlier run is late and continues."""
+    """A segment went to a worker. With ``is_second``, an earlier run of it is late and continues."""
 
     kind: ClassVar[str] = "segment_started"
     segment: int
@@ -67,7 +67,7 @@ class SegmentStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFinished(Event):
-    """A segment came back and is on disk."""
+    """A segment is encoded and on disk."""
 
     kind: ClassVar[str] = "segment_finished"
     segment: int
@@ -91,7 +91,7 @@ class Progress(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """Something the user should know: a loss, damage, a fallback."""
+    """Something the user should know, for example a loss, damage or a fallback."""
 
     kind: ClassVar[str] = "warning"
     code: str
@@ -101,7 +101,7 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True)
 class JournalOpened(Event):
-    """From now on the job can be continued: ``codecfleet resume WORK``."""
+    """The job can be continued from now on: ``codecfleet resume WORK``."""
 
     kind: ClassVar[str] = "journal"
     work: str  # the work location: a folder or a URL
@@ -111,7 +111,7 @@ class JournalOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkKept(Event):
-    """The job ended without an output; ``codecfleet resume WORK`` continues from its finished segments."""
+    """The job ended without an output, but ``codecfleet resume WORK`` continues from its finished segments."""
 
     kind: ClassVar[str] = "kept"
     work: str
@@ -120,7 +120,7 @@ class WorkKept(Event):
 
 @dataclass(frozen=True, slots=True)
 class Done(Event):
-    """The output is published; nothing follows."""
+    """The output is published. This is the last event."""
 
     kind: ClassVar[str] = "done"
     report: Report
@@ -128,7 +128,7 @@ class Done(Event):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Event):
-    """The job ended without an output, and awaiting it raises; nothing follows."""
+    """The job ended without an output, and awaiting it raises the error. This is the last event."""
 
     kind: ClassVar[str] = "failed"
     error: str  # the error's class, from ``codecfleet.errors``; for a defect, the class of the exception
@@ -138,7 +138,7 @@ class Failed(Event):
 
     @classmethod
     def of(cls, job: str, at_s: float, error: BaseException) -> Self:
-        """Return the event of a job that ``error`` ended."""
+        """Return the event for a job that ``error`` ended."""
         if isinstance(error, CodecfleetError):
             return cls(job, at_s, type(error).__name__, error.message, error.next_step, error.exit_code)
         text = redacted(str(error))

@@ -17,7 +17,7 @@ _Unit: TypeAlias = Annotated[int, Field(ge=-1, le=1)]
 
 
 def _fraction(holds: Callable[[Fraction], bool]) -> AfterValidator:
-    """Return a validator for text that is a fraction for which a condition holds."""
+    """Return a validator for text that is a fraction and meets a condition."""
 
     def checked(text: str) -> str:
         try:
@@ -52,7 +52,9 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     """A failed attempt at a segment."""
 
     attempt: int
-    step: str  # "beside other work", "in a process of its own", "decoded in software", or both of the latter
+    # how the attempt ran: "beside other work", "in a process of its own", "decoded in software", or the last two
+    # together
+    step: str
     where: str  # the worker; "" if the pool names none
     fault: str  # failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)
     cause: str
@@ -79,25 +81,28 @@ class SegmentReport(BaseModel, frozen=True, extra="forbid"):
     failures: tuple[AttemptReport, ...] = ()  # in order
     restored: bool = False  # whether an earlier run of the job encoded the segment
     decoded_by: str = "software"  # "software" or "nvdec"
-    fallback: str = ""  # why software decoded the segment on a worker with a device for it; "" if the device did
+    fallback: str = ""  # why software decoded the segment on a worker with a device; "" if the device decoded it
     decode_s: float
     encode_s: float
     wall_s: float
 
 
 class PictureReport(BaseModel, frozen=True, extra="forbid"):
-    """How pictures were scaled to ``size``, cropped, turned, scaled and padded; sizes are (width, height)."""
+    """How pictures were scaled to ``size``, then cropped, turned, scaled again and padded.
+
+    Sizes are (width, height).
+    """
 
     size: tuple[_Side, _Side]
-    crop: tuple[_Side, _Side, _Place, _Place]  # the part that was kept: width, height, x, y
+    crop: tuple[_Side, _Side, _Place, _Place]  # the part that was kept, as width, height, x, y
     turn: tuple[_Unit, _Unit, _Unit, _Unit]  # a, b, c, d: (x, y) went to (a x + c y, b x + d y), y downwards
     scaled: tuple[_Side, _Side]
     padded: tuple[_Side, _Side]
-    place: tuple[_Place, _Place]  # the upper left corner of the picture in the padded picture
+    place: tuple[_Place, _Place]  # the position of the picture's upper left corner in the padded picture
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse a matrix that is not a turn, and parts that reach outside the whole."""
+        """Refuse a matrix that is not a turn, and parts that reach outside the picture."""
         a, b, c, d = self.turn
         inner = [(self.crop[:2], self.crop[2:], self.size), (self.scaled, self.place, self.padded)]
         sides = [side for part, place, whole in inner for side in zip(part, place, whole, strict=True)]
@@ -118,7 +123,7 @@ class OverlayReport(BaseModel, frozen=True, extra="forbid"):
     """The picture laid over every picture (the formula is in docs/filters.md)."""
 
     picture: ShownName
-    sha256: str  # of the picture's file
+    sha256: str  # the digest of the picture's file
     place: tuple[_Place, _Place]  # the picture's upper left corner, in samples of the output
     opacity_percent: Annotated[int, Field(ge=0, le=100)]
 
@@ -129,7 +134,7 @@ class BurnReport(BaseModel, frozen=True, extra="forbid"):
     source_index: int
     sha256: str  # the SHA-256 of everything that the track shows: samples, places and times
     screen: tuple[_Number, _Number, _Number, _Number]  # left, top, width, height in the output, as fractions
-    source: tuple[_Side, _Side]  # the size of the source's picture, turned like the output
+    source: tuple[_Side, _Side]  # the size of the source's picture, turned as in the output
     shape: _Ratio  # the output's sample aspect ratio, as a fraction
     font: ShownName | None = None  # the font file for text; None if the request names none
 
@@ -147,7 +152,7 @@ class TrackReport(BaseModel, frozen=True, extra="forbid"):
 
 
 class LoudnessReport(BaseModel, frozen=True, extra="forbid"):
-    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and the gain; None for silence."""
+    """The loudness of an encoded track by EBU R 128, in LUFS and dBTP, and its gain. Values are None for silence."""
 
     source_index: int
     source_lufs: float | None
@@ -165,23 +170,23 @@ class Proof(BaseModel, frozen=True, extra="forbid"):
 
     frames_in: int
     frames_out: int
-    # the number that the requested frame rate gives; None if each picture taken gives one picture
+    # the number of pictures at the requested frame rate; None if each picture taken gives one picture
     frames_due: int | None = None
     first_pts_s: str
     last_pts_s: str
     seams: int
     seams_equal: int
-    output_frames: int  # video packets with a distinct presentation time, counted by reading the joined file back
+    output_frames: int  # video packets with distinct presentation times, counted by reading the joined file back
     times_equal: bool
     output_sha256: str
 
 
 class Resumed(BaseModel, frozen=True, extra="forbid"):
-    """The work that a job took over from an earlier run, in planned segments."""
+    """The work that a job took over from an earlier run; numbers count planned segments."""
 
     restored: int  # segments that were finished, and not encoded again
     redone: int  # segments that were in flight when the earlier run ended, or whose payload is damaged
-    published: bool = False  # whether the earlier run had published the output; if so, the report is from that run
+    published: bool = False  # whether the earlier run had published the output; if so, this is the report of that run
 
 
 class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
@@ -196,7 +201,7 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     start_s: _Span | None = None  # the requested start, in seconds after the first picture; None for the first picture
     end_s: _Span | None = None  # the requested end; None for the source's end
     video_track: int = Field(default=0, ge=0)
-    encoder_kind: str  # implementation, version and every option on which the output's bytes depend
+    encoder_kind: str  # the encoder, its version and every option on which the output's bytes depend
     width: int
     height: int
     pix_fmt: str
@@ -211,7 +216,8 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     proof: Proof
     warnings: tuple[Warning_, ...]
     choices: tuple[Warning_, ...] = ()  # requested differences from the source, which cause no warning
-    timings_s: dict[str, float]  # wall time of index, plan, startup, encode, gather, proof, publish; and total
+    # the wall time of the stages (index, plan, startup, encode, gather, proof, publish) and in total
+    timings_s: dict[str, float]
     fps: float  # frames per second of the encode stage alone: without start-up, join and proof
     resumed: Resumed | None = None  # None if the job started over
     steps: PictureReport | None = None  # None if pictures were not cropped, turned, scaled or padded
@@ -219,10 +225,10 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
     tone: ToneReport | None = None  # None if colours were not mapped
     overlay: OverlayReport | None = None
     burnt: BurnReport | None = None  # subtitles burnt in after all other steps
-    frame_rate: _Rate | None = None  # requested pictures per second, as a fraction; None keeps the times of the source
-    # Options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised.
+    frame_rate: _Rate | None = None  # the requested frame rate, as a fraction; None if the source's times are kept
+    # the options of FFmpeg's ``bilateral``, applied after all steps but the border; "" if pictures were not denoised
     denoise: str = Field(default="", pattern=r"^(sigmaS=[0-9.]+:sigmaR=[0-9.]+)?$")
-    gpu_refusal: str = ""  # why no GPU worked for the job; "" if a GPU worked, no GPU exists, or none was wanted
+    gpu_refusal: str = ""  # why no GPU worked for the job; "" if a GPU did, or if there was none, or none was wanted
 
     @property
     def part_s(self) -> tuple[Fraction | None, Fraction | None]:

@@ -4,11 +4,11 @@ from typing import Final
 
 _SOON_S: Final = 60.0
 _PART_SOON: Final = 1 / 100
-_PART: Final = 1 / 1000  # the smallest finished part for an estimate: _PART_SOON in the first minute, _PART later
+_PART: Final = 1 / 1000  # the smallest finished part for an estimate: _PART_SOON in the first minute, then _PART
 
 
 def time_left_s(elapsed_s: float, *, done: float, left: float) -> float | None:
-    """Return the remaining seconds at the pace so far; None while too little is done."""
+    """Return the remaining seconds at the pace so far; None if too little is done for an estimate."""
     if left <= 0:
         return 0.0
     least = _PART_SOON if elapsed_s < _SOON_S else _PART

@@ -1,4 +1,4 @@
-"""The options for sound and subtitles: docs/containers.md."""
+"""The options for sound and subtitles (docs/containers.md)."""
 
 from fractions import Fraction
 from typing import Annotated, Literal, Self

@@ -28,13 +28,14 @@ from .running import Journaling, RunOptions, Segmenting, WaitOptions
 from .spec_file import KEYS, SpecFile
 from .spellings import name_for
 
-PREFIX: Final = "CODECFLEET_"  #: The prefix of variables, followed by the key in capitals
+PREFIX: Final = "CODECFLEET_"  #: The prefix of environment variables; the key follows in capitals
 _CLUSTER_VARIABLE: Final = "RAY_ADDRESS"
 _BY_KUBERNETES: Final = re.compile(r"CODECFLEET_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 """Variables that Kubernetes sets in every pod for a service whose name starts with codecfleet."""
 _HELP: Final = "docs/config.md lists the keys of the configuration."
 _SCHEMA: Final = 1
-_DIGITS_MAX: Final = 40  #: More digits than the parser accepts in a time
+#: The digits of a fractional time that is written as text: more than the parser accepts, so none is lost
+_DIGITS_MAX: Final = 40
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -133,7 +134,7 @@ class _FleetOptions(Part):
     debug: Annotated[bool, Field(description="Print the traceback before an error's line."), Option("")] = False
 
 
-# In the order of fields, those of a later base come first.
+# The fields of a later base class come first.
 class Settings(LimitOptions, _FleetOptions, Journaling, WaitOptions, RunOptions, Segmenting, _PresetOption):
     """The settings for all jobs: how and where they run. docs/config.md lists the fields."""
 
@@ -154,7 +155,7 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """A value's origin. ``place`` is a file and line, or a variable, or "" for a default."""
+    """The origin of a value. ``place`` is a file and line, a variable, or "" for a default."""
 
     kind: OriginKind = OriginKind.DEFAULT
     place: str = ""
@@ -173,7 +174,7 @@ class Config:
     path: Path | None  #: The file's path; None for a user without a home
     is_there: bool  #: Whether the file exists and can be read
     own_presets: Path | None  #: The folder of the user's presets; None for a user without a home
-    #: Files that replace the files with the same names on this machine
+    #: Files whose content replaces that of the files with the same names on this machine
     sent: SentFiles = field(default_factory=SentFiles)
 
     def origin(self, field: str) -> ValueOrigin:
@@ -200,7 +201,7 @@ class Config:
         return {"schema": _SCHEMA, "path": path, "is_there": self.is_there, "keys": keys}
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables from which codecfleet's processes read their settings."""
+        """Return the environment variables from which other processes of codecfleet read these settings."""
         values = {
             fleet_variables.IDLE: ("idle_s", str(float(self.settings.idle_s))),
             fleet_variables.POLICY: ("policy", self.settings.policy or ""),
@@ -215,7 +216,7 @@ class Config:
         return {variable: value for variable, (field, value) in values.items() if field in self.origins}
 
     def layer(self, model: type[BaseModel]) -> Layer:
-        """Return the fields of a model that were set, except the preset; ``spec`` adds the options of that."""
+        """Return the fields of a model that were set, except the preset, whose options ``spec`` adds."""
         fields = [field for field in self.origins if field in model.model_fields and field != "preset"]
         return Layer({field: getattr(self.settings, field) for field in fields}, self.spell)
 
@@ -230,8 +231,8 @@ class Config:
     ) -> SpecT:
         """Return the spec of a job or batch: ``given`` overrides a spec file, a preset and this configuration.
 
-        ``choice`` is the value of ``--preset``, ``spec_file`` that of ``--spec``; without both, the configuration's
-        preset applies. ``next_step`` is the advice if options conflict.
+        ``choice`` is the value of ``--preset``, ``spec_file`` that of ``--spec``. Without either, the configuration's
+        preset applies. ``next_step`` is the advice for options that conflict.
 
         Raises:
             UsageError: there is no such preset; a file or an option is invalid.
@@ -301,7 +302,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Any, 
 
 
 def _plain(value: object) -> object:
-    """Return a value for TOML and JSON; fractions of a second become text, which keeps every digit."""
+    """Return a value for TOML and JSON. Fractions of a second become text, which keeps every digit."""
     match value:
         case PresetChoice(name=name, speed=speed):
             given = [each for each in (name, speed) if each is not None]
@@ -314,7 +315,7 @@ def _plain(value: object) -> object:
 
 
 def _unknown(message: str, key: str, known: Iterable[str], spell: Callable[[str], str] = str) -> UsageError:
-    """Return the error for an unknown key; ``spell`` spells the suggested key."""
+    """Return the error for an unknown key, with a suggestion that ``spell`` spells."""
     if key in KEYS:
         return UsageError(message, "Put options of the output into a preset or a spec file: docs/config.md.")
     near = name_for(key, known, {})

@@ -1,4 +1,4 @@
-"""Merges a job's options from several places: configuration, preset, spec file, command line."""
+"""Merges a job's options from several layers: configuration, preset, spec file, command line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ _OF_ENCODED_SOUND: Final = ("audio_bitrate_bps", "audio_channels", "loudness_luf
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The fields of a spec from one place, and how that place spells their names."""
+    """The fields of a spec from one layer, and how that layer spells their names."""
 
     fields: Mapping[str, Any]
     spell: Speller
 
 
 def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> SpecT:
-    """Build ``model`` from all layers; later layers win (``left_by``).
+    """Build ``model`` from all layers, of which later ones take precedence (``left_by``).
 
-    Raises UsageError: a field is invalid, or fields conflict; the message spells fields as their layer does.
+    Raises UsageError: a field is invalid, or fields conflict; the message names fields as their layer does.
     """
     values: dict[str, Any] = {}
     spellers: dict[str, Speller] = {}
@@ -39,8 +39,8 @@ def spec_of(model: type[SpecT], layers: Sequence[Layer], next_step: str) -> Spec
 def left_by(former: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of ``former`` that still apply under ``given``.
 
-    Quality and bitrate replace each other. Another codec drops the quality and encoder options; sound that is not
-    encoded drops its settings.
+    Quality and bitrate replace each other. Another codec drops the quality and encoder options. If sound is not
+    encoded, its settings are dropped.
     """
     ended = {*given, *_ended(former, given)}
     return {field: value for field, value in former.items() if field not in ended}

@@ -1,4 +1,4 @@
-"""Declares each option once: ``Option`` is metadata of a pydantic field, which command line, TOML files and docs use.
+"""Declares each option once: ``Option`` is metadata of a pydantic field, for the command line, TOML files and docs.
 
 The field's type and bounds define the values; a type with a special notation names a ``Kind``.
 """
@@ -49,7 +49,7 @@ class Kind:
 
     metavar: str
     values: str  #: What a TOML file accepts, for docs/config.md
-    #: Takes a name for errors, and the text of the command line or the value in TOML
+    #: Takes a name, for errors, and the text of the command line or the value in TOML
     read: Callable[[str, object], Any]
     is_list: bool = False  #: Whether the command line may repeat the option
 
@@ -129,7 +129,7 @@ _KINDS: Final[Mapping[object, Kind]] = {
 
 
 def as_written(kind: Kind, value: object) -> object:
-    """Return a field's value; text is parsed as on the command line. Raises ValueError: the text is invalid."""
+    """Return the value of a field; text is parsed as on the command line. Raises ValueError: the text is invalid."""
     if not isinstance(value, str):
         return value
     try:
@@ -143,13 +143,13 @@ def as_written(kind: Kind, value: object) -> object:
 class Option:
     """How a field is written. The docs turn ``docs/NAME.md`` and ``--flags`` in these texts into links and keys."""
 
-    flag: str  #: A flag; a name without dashes is a positional argument; "" for files and variables only
+    flag: str  #: A flag, or the name of a positional argument; "" for files and variables only
     panel: str | None = None  #: The option's group in the help
-    default: str = ""  #: The meaning of an empty field, in words
+    default: str = ""  #: The meaning of an absent value, in words
     example: str = ""  #: A value in TOML
     key: str = ""  #: The key; by default the name of the flag, or of the field
     metavar: str = ""  #: By default the kind's
-    kind: Kind = NAME  #: Only needed if the field's type does not imply it
+    kind: Kind = NAME  #: Needed only if the field's type does not imply the kind
     help: str = ""  #: The field's description
     aliases: tuple[str, ...] = ()  #: Other flags
 
@@ -232,7 +232,7 @@ def flag_of(model: type[BaseModel]) -> Speller:
 
 
 def build(model: type[ModelT], fields: Mapping[str, Any], spell: Speller, next_step: str) -> ModelT:
-    """Return a model of these fields. Raises UsageError: a value is invalid; ``spell`` spells the field."""
+    """Return a model of these fields. Raises UsageError with the field as ``spell`` spells it: a value is invalid."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

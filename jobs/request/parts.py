@@ -1,4 +1,4 @@
-"""The parts of specs: each option with its type, bounds and help, shared by all jobs with that option."""
+"""The parts of specs: each option with type, bounds and help, for all jobs with that option."""
 
 import os
 from fractions import Fraction
@@ -23,7 +23,7 @@ BATCH: Final = "The batch"
 class Part(BaseModel):
     """A group of options. Times are in seconds as ``Fraction``, rates in bit/s."""
 
-    # Validators are built on first use, since most of these models are only bases of others.
+    # Validators are built on first use, since most of these models are only base classes.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
@@ -44,7 +44,7 @@ def _path_text(value: object) -> object:
 
 
 def _clock_time(value: object) -> object:
-    """Read a clock time; seconds are left to pydantic, which also reads fractions."""
+    """Convert a clock time to seconds; leave other text to pydantic, which also reads fractions."""
     return as_written(TIME, value) if isinstance(value, str) and ":" in value else value
 
 
@@ -175,7 +175,7 @@ class EncoderTuning(Part):
     ] = ()
 
 
-# In the order of fields, those of a later base come first.
+# The fields of a later base class come first.
 class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
     """How the video is encoded."""
 
@@ -183,7 +183,7 @@ class VideoOptions(EncoderTuning, _Keyframes, RateLimit, CodecAndRate):
 class CudaPlace(Part):
     """A GPU, context and stream of a caller that uses CUDA itself."""
 
-    #: Ordinal or UUID; by default the context's device, or the first one
+    #: The GPU's ordinal or UUID; by default the context's GPU, or else the first
     device: Annotated[int, Field(ge=0)] | str | None = None
     #: The handle of a context that stays valid; by default the primary context
     context: Annotated[int, Field(ge=1)] | None = None
@@ -234,9 +234,9 @@ class BatchRules(Part):
         str,
         Field(
             min_length=1,
-            description="Name of each output below --output. {dir} is the input's folder, relative to the one that you "
-            "named; {stem} its name without the extension; {ext} its extension if codecfleet can write that container, "
-            "otherwise mp4.",
+            description="Name of each output below --output. {dir} is the input's folder, relative to the folder that "
+            "you named. {stem} is the input's name without the extension. {ext} is the extension if "
+            "codecfleet can write that container, otherwise mp4.",
         ),
         Option("--output-template", BATCH, metavar="TEMPLATE"),
     ] = "{dir}/{stem}.{ext}"
@@ -245,7 +245,7 @@ class BatchRules(Part):
         Field(
             ge=1,
             le=10_000,
-            description="Most files to work on at the same time. Fewer run if they keep all workers busy.",
+            description="The most files to work on at the same time. Fewer run if they keep all workers busy.",
         ),
         Option("--files-at-once", BATCH, metavar="N"),
     ] = 64

@@ -1,4 +1,4 @@
-"""The options for processing pictures: docs/filters.md."""
+"""The options for processing pictures (docs/filters.md)."""
 
 from fractions import Fraction
 from functools import partial
@@ -84,8 +84,8 @@ class _Burn(Part):
     burn_subtitles: Annotated[
         int | str | None,
         Field(
-            description="Burn this subtitle track into the pictures: its number, counted from 0, or a language, which "
-            "means the first track in it: docs/filters.md."
+            description="Burn this subtitle track into the pictures: its number, counted from 0, or a language, for "
+            "the first track in that language: docs/filters.md."
         ),
         Option("--burn-subtitles", PICTURE, default="none", example='"eng"', kind=TRACK),
         BeforeValidator(partial(as_written, TRACK)),
@@ -137,7 +137,10 @@ class Picture(_Burn, _Overlay, _Steps):
     ] = "off"
     deinterlace: Annotated[
         Literal["off", "auto", "on"],
-        Field(description="Deinterlace never, only pictures that the source marks as interlaced, or always."),
+        Field(
+            description="Deinterlace never (off), only pictures that the source marks as interlaced (auto), or always "
+            "(on)."
+        ),
         Option("--deinterlace", PICTURE),
     ] = "off"
 

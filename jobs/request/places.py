@@ -1,4 +1,4 @@
-"""The user's own files: configuration and presets, and the files sent with a submitted command."""
+"""Finds the user's own files: configuration and presets, and the files sent with a submitted command."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from ...errors import UsageError
 
 CONFIG_VARIABLE: Final = "CODECFLEET_CONFIG"  #: Replaces ``config.toml`` in the user's folder
 SENT_VARIABLE: Final = "CODECFLEET_SENT"  #: The files that `codecfleet submit` sent with a command
-SENT_BYTES_MAX: Final = 32 << 10  #: The largest encoded size; Linux limits an argument of a program to 128 KiB
+SENT_BYTES_MAX: Final = 32 << 10  #: The largest encoded size; Linux limits one argument of a program to 128 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class SentFiles:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Return the files in the environment. Raises UsageError: the value is not from ``variables``."""
+        """Return the files in the environment. Raises UsageError: the value does not come from ``variables``."""
         try:
             return cls(**_texts(json.loads(environment.get(SENT_VARIABLE, "{}"))))
         except (ValueError, TypeError, RecursionError):

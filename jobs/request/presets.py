@@ -1,7 +1,6 @@
-"""Presets: named spec files, built in or the user's own, and the values of ``--preset``.
+"""Presets: named spec files, built in (docs/config.md) or the user's own, and the values of ``--preset``.
 
-docs/config.md lists the built-in ones. A preset is the spec file ``NAME.toml``; a comment in its first line is its
-summary.
+A preset is the spec file ``NAME.toml``. A comment in the first line of the file is the preset's summary.
 """
 
 import os
@@ -41,7 +40,7 @@ class NamedPreset:
     name: str
     path: Path
     is_own: bool  #: Whether the preset is the user's own
-    hides: bool  #: Whether it replaces a built-in preset of the same name
+    hides: bool  #: Whether the preset replaces a built-in preset of the same name
 
     @property
     def text(self) -> str:
@@ -72,7 +71,7 @@ class NamedPreset:
 
 
 def find_presets(own_folder: Path | None) -> dict[str, NamedPreset]:
-    """Return all presets by name; the user's presets replace built-in ones. Raises UsageError: a name is invalid."""
+    """Return all presets by name. The user's presets replace built-in ones. Raises UsageError: a name is invalid."""
     built_in = _presets_in(Path(str(files(f"{__name__.split('.')[0]}.configs").joinpath("presets"))))
     own = {} if own_folder is None else _presets_in(own_folder)
     for name, path in own.items():
@@ -91,7 +90,7 @@ def _presets_in(folder: Path) -> dict[str, Path]:
 
 
 def preset_named(name: str, own_folder: Path | None, asked_by: str = "--preset") -> NamedPreset:
-    """Return a preset; errors name the option ``asked_by``. Raises UsageError: there is no such preset."""
+    """Return a preset. Raises UsageError, which names the option ``asked_by``: there is no such preset."""
     presets = find_presets(own_folder)
     if name in presets:
         return presets[name]
@@ -120,7 +119,7 @@ def load_preset(
 
 
 def read_choice(name: str, raw: object) -> PresetChoice:
-    """Parse the value of ``--preset``; the preset need not exist. Raises UsageError: it is no name and no speed."""
+    """Parse a value of ``--preset``; the preset need not exist. Raises UsageError: it is neither a name nor a speed."""
     words = _words_of(name, raw)
     names = [word for word in words if _NAME.fullmatch(word) and not _is_speed(word)]
     speeds = [_speed(name, word) for word in words if word not in names]
@@ -132,7 +131,7 @@ def read_choice(name: str, raw: object) -> PresetChoice:
 def _words_of(name: str, raw: object) -> list[str]:
     """Split a value into words.
 
-    It is a list from the command line, text, a number or a list from TOML, or the text of a variable.
+    The value is a list from the command line; text, a number or a list from TOML; or the text of a variable.
     """
     items: list[Any] = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, list) else [raw]
     if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in items):
@@ -147,7 +146,7 @@ def _speed(name: str, word: str) -> int:
 
 def _is_speed(word: str) -> bool:
     if word.lower() in BETWEEN:
-        return True  # a speed of x264 without a counterpart: the error names the nearest ones
+        return True  # no number here matches this speed of x264: the error names the nearest ones
     try:
         _speed("", word)
     except UsageError:

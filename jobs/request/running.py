@@ -1,4 +1,4 @@
-"""The options for running a job: segments, machines, deadlines, and the journal for resuming."""
+"""The options for running a job: segments, machines, deadlines, and the journal with which a job resumes."""
 
 from fractions import Fraction
 from typing import Annotated, Literal, Self
@@ -22,7 +22,7 @@ class Segmenting(Part):
         Field(
             ge=1,
             le=10_000,
-            description="Most segments to encode at the same time. It does not change the output's bytes.",
+            description="The most segments to encode at the same time. The number changes no byte of the output.",
         ),
         Option("--workers", RUN, default="as many as the machines can run", example="4"),
     ] = None
@@ -59,7 +59,7 @@ class WaitOptions(Part):
         Field(
             ge=0,
             le=100,
-            description="Percent of the segments that may also start on a second worker if the first one is late: "
+            description="The percentage of segments that may also start on a second worker if the first one is late: "
             "docs/reliability.md.",
         ),
         Option("--second-runs", RUN, metavar="PERCENT"),
@@ -72,8 +72,8 @@ class Reaching(Part):
     ship: Annotated[
         bool,
         Field(
-            description="Send the local input to cluster nodes that cannot see it, only the bytes that each one's "
-            "segments need: docs/storage.md."
+            description="Send the local input to cluster nodes that cannot see it. Each node gets only the bytes that "
+            "its segments need: docs/storage.md."
         ),
         Option("--ship", RUN, default="every node must see the input"),
     ] = False
@@ -120,8 +120,8 @@ class RunOptions(MachineOptions):
     encoder: Annotated[
         Literal["auto", "software", "nvenc"],
         Field(
-            description="Encode with software, with a GPU's NVENC, or with whichever finishes first (auto). It changes "
-            "the output's bytes: docs/nvenc.md."
+            description="Encode with software, with a GPU's NVENC, or with whichever finishes first (auto). The choice"
+            " changes the output's bytes: docs/nvenc.md."
         ),
         Option("--encoder", RUN),
     ] = "auto"
@@ -129,8 +129,8 @@ class RunOptions(MachineOptions):
         str | None,
         Field(
             min_length=1,
-            description="If a segment fails the job, save the part of the input that it read in this folder, for a bug "
-            "report: docs/reliability.md.",
+            description="If a segment makes the job fail, save the part of the input that the segment read in this "
+            "folder, for a bug report: docs/reliability.md.",
         ),
         Option("--keep-evidence", RUN, default="nowhere", example='"evidence"', metavar="DIR"),
         PATH,

@@ -1,4 +1,4 @@
-"""A user's request: ``TranscodeSpec`` and ``BatchSpec``, validated and frozen, for both the CLI and the API."""
+"""A user's request, for the command line and the API: ``TranscodeSpec`` and ``BatchSpec``, validated and frozen."""
 
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Self
@@ -50,7 +50,7 @@ class _Rules(Part):
     ] = False
 
 
-# In the order of fields, those of a later base come first.
+# The fields of a later base class come first.
 class JobOptions(
     _Rules,
     Restarting,
@@ -64,22 +64,22 @@ class JobOptions(
     Picture,
     VideoOptions,
 ):
-    """A job's options, apart from its files."""
+    """The options of a job, apart from its files."""
 
     def _beside(self) -> dict[str, str | None]:
-        """Return the other files that the job reads, with local paths made absolute."""
+        """Return the job's other files, with local paths made absolute."""
         named = {"overlay": self.overlay, "subtitle_font": self.subtitle_font}
         return {field: None if place is None else absolute(place) for field, place in named.items()}
 
 
 class TranscodeSpec(JobOptions, _Files):
-    """One input to one output. docs/config.md lists the fields, with their defaults.
+    """A request to transcode one input to one output. docs/config.md lists the fields, with their defaults.
 
     Text is read as on the command line: ``scale="720p"``, ``bitrate_bps="4M"``, ``start_s="1:30"``, ``codec="h265"``.
     """
 
     if TYPE_CHECKING:
-        # The types here are only those that a field holds; a field also accepts others.
+        # The types here are those that a field holds; a field accepts further types.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...
@@ -115,7 +115,7 @@ class _BatchFiles(Part):
 
 
 class BatchSpec(BatchRules, JobOptions, _BatchFiles):
-    """Many inputs, each with an output, and the same options unless a list overrides them: docs/batch.md."""
+    """A request for many inputs, each with an output. Options are the same for all, unless a list overrides them."""
 
     if TYPE_CHECKING:
 

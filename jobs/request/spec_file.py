@@ -64,8 +64,8 @@ class SpecFile:
 
     @classmethod
     def read(cls, path: str | PathLike[str], text: str | None = None) -> Self:
-        """Read a file, or parse ``text`` in its place; raises UsageError like ``load_spec``."""
-        # Floats would round times and rates; as text, they reach the parsers of the command line.
+        """Read a file, or parse ``text`` instead. Raises the UsageErrors of ``load_spec``."""
+        # A float would round times and rates, so numbers reach the command line's parsers as text.
         file = read_toml(
             "spec",
             path,
@@ -84,7 +84,7 @@ class SpecFile:
 
     @property
     def layer(self) -> Layer:
-        """The fields of the file; errors name them with file and line."""
+        """The fields in the file. Errors name them with file and line."""
         return Layer(self.fields, lambda field: _spelled(self.file, options_of(TranscodeSpec)[field].key))
 
 

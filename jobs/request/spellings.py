@@ -1,4 +1,4 @@
-"""Other programs' names for options and values (FFmpeg, x264 and others): accepted, or answered with advice."""
+"""Other programs' names for options and values, such as FFmpeg's: they are accepted, or answered with advice."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -20,7 +20,7 @@ CODECS: Final[Mapping[str, Codec]] = {
 PRESET_NAMES: Final[Mapping[str, int]] = {
     dict(options)["preset"]: preset for preset, options in zip(PRESETS, PROFILES[Codec.H264].presets, strict=True)
 }
-"""x264's preset of each of our numbers."""
+"""x264's preset names, and our number for each."""
 BETWEEN: Final = {
     "superfast": "ultrafast (1) or veryfast (2)",
     "faster": "veryfast (2) or fast (3)",
@@ -97,7 +97,7 @@ MISSING: Final[Mapping[str, str]] = {
     "--watch": "No folder is watched; run codecfleet batch again to encode new files.",
 }
 """Features that do not exist, and the alternative to each."""
-_NEAR: Final = 0.8  #: ``difflib``'s ratio from which a name counts as a typo of another
+_NEAR: Final = 0.8  #: A name counts as a typo of another from this ratio of ``difflib`` on
 _KEYWORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vcodec", "video_codec"), "codec"),
     "acodec": "audio",
@@ -108,7 +108,7 @@ _KEYWORDS: Final[Mapping[str, str]] = {
 
 
 def parse_codec(name: str, text: str) -> str:
-    """Return the codec that ``text`` names: ``hevc`` also for ``h265``, ``x265`` and ``libx265``."""
+    """Return the codec that ``text`` names; ``h265``, ``x265`` and ``libx265`` also name ``hevc``."""
     if (known := CODECS.get(text.lower())) is not None:
         return known.value
     codec, _, encoder = text.lower().partition("_")
@@ -132,19 +132,18 @@ def parse_preset(name: str, text: str) -> int:
 
 
 def near_to(name: str, flags: Iterable[str]) -> list[str]:
-    """Return the flags that resemble a name, nearest first."""
+    """Return the flags that resemble a name, the nearest first."""
     plain = {flag.lstrip("-"): flag for flag in flags if flag.startswith("--")}
     return [plain[near] for near in get_close_matches(name.lstrip("-").lower(), plain, n=2, cutoff=_NEAR)]
 
 
 def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str]:
-    """Return advice on the first foreign option and what to write instead, or ""; ``flags`` are the command's own."""
+    """Return what to write instead of the first foreign option, or ""; ``flags`` are the command's own options."""
     for argument in arguments:
         name = argument.partition("=")[0]
         if name in flags:
             continue
-        # FFmpeg numbers streams: -c:v:0 is -c:v for the first stream; many people write FFmpeg's options with two
-        # dashes.
+        # FFmpeg numbers streams: -c:v:0 is -c:v for the first one. Many people write FFmpeg's options with two dashes.
         spelled = (name, name.rpartition(":")[0] if name.count(":") > 1 else "", f"-{name.lstrip('-')}")
         found = next((FFMPEG[each] for each in spelled if each in FFMPEG), "") or GUESSED.get(name, "")
         if found and (not found.startswith("--") or found.split()[0].rstrip(",") in flags):
@@ -153,7 +152,7 @@ def ours_for(arguments: Sequence[str], flags: Collection[str]) -> tuple[str, str
 
 
 def name_for(name: str, fields: Iterable[str], written: Mapping[str, str]) -> str:
-    """Return the field that ``name`` means or resembles, or ""; ``written`` maps further names to fields."""
+    """Return the field that ``name`` means or resembles, or ""; ``written`` maps more names to fields."""
     known = dict.fromkeys(fields)
     plain = name.lower().replace("-", "_")
     for candidate in (plain, written.get(plain), _KEYWORDS.get(plain)):

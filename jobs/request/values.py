@@ -1,7 +1,7 @@
 """Parses values from the command line and TOML files, exactly and never through a float.
 
-Every parser takes the option's name, which the UsageError for a wrong value names. Only ASCII digits are accepted: no
-``nan``, ``inf``, ``1e9`` or digits of other scripts.
+Every parser takes the option's name, for the UsageError about a wrong value. Digits are ASCII only, without ``nan``,
+``inf`` or ``1e9``.
 """
 
 import os
@@ -34,9 +34,9 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8}){0,3}")  #: The syntax of a part of BCP 47
 _TRACK_MAX: Final = 65_535
 _LOUDNESS = re.compile(r"-[0-9]{1,2}(?:\.[0-9])?")
-LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: The limits of loudness in LUFS; usual targets are well inside
+LOUDNESS_MIN, LOUDNESS_MAX = -36, -5  #: The limits of a loudness in LUFS, far beyond the usual targets
 _FRAME_RATE = re.compile(r"([0-9]{1,6})(?:/([0-9]{1,6}))?")
-FPS_MIN, FPS_MAX = 1, 300  #: The limits of pictures per second; the maximum is also the limit for sources
+FPS_MIN, FPS_MAX = 1, 300  #: The limits of a frame rate; the maximum is also the limit for sources
 _NUMBER = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,18})?")
 _CHANNELS: Final = 3
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -160,7 +160,7 @@ def parse_loudness(name: str, text: str) -> Fraction:
 
 
 def parse_frame_rate(name: str, text: str) -> Fraction:
-    """Return the pictures a second of ``25`` or ``30000/1001``, exactly; from 1 to 300."""
+    """Return the pictures per second of ``25`` or ``30000/1001``, exactly; from 1 to 300."""
     how = "Write a whole number or a fraction: 25, 24000/1001 (23.976), 30000/1001 (29.97), 60000/1001 (59.94)."
     match = _FRAME_RATE.fullmatch(text)
     if match is None or int(match[2] or 1) == 0:
@@ -172,7 +172,7 @@ def parse_frame_rate(name: str, text: str) -> Fraction:
 
 
 def parse_count(name: str, text: str, *, least: int = 0, most: int = 1_000_000) -> int:
-    """Return the whole number ``text``, from ``least`` to ``most``."""
+    """Return the whole number in ``text``, from ``least`` to ``most``."""
     how = f"Write a whole number from {least} to {most}."
     if _COUNT.fullmatch(text) is None:
         raise refusal(name, text, "not a whole number", how)
@@ -196,7 +196,7 @@ def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """Return the number in ``text``, or its three numbers separated by commas: one for each channel of a picture."""
+    """Return the number in ``text``, or three numbers separated by commas: one for each channel of a picture."""
     parts = text.split(",")
     if len(parts) not in (1, _CHANNELS) or not all(_NUMBER.fullmatch(part) for part in parts):
         how = "Write for example 0.017 or 123.7,116.3,103.5."
@@ -205,7 +205,7 @@ def parse_numbers(name: str, text: str) -> tuple[float, ...]:
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return (key, value) of each ``key=value``, in order; each key may occur once, and values may hold ``=`` signs."""
+    """Return (key, value) for each ``key=value``, in order; a key may occur once, and values may hold ``=`` signs."""
     pairs = []
     for text in texts:
         key, _, value = text.partition("=")
@@ -217,7 +217,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_path(name: str, text: str) -> str:
-    """Return ``text`` if it can name a file, address or pixel format: it has no NUL, and is not empty or an option."""
+    """Return ``text`` if it can name a file, address or pixel format: not empty, no NUL, and not an option."""
     if not text.strip():
         raise UsageError(f"{name} is empty", "Write its name.")
     if "\0" in text:
@@ -234,7 +234,7 @@ def _refuse_repeats(name: str, keys: Sequence[str]) -> None:
 
 
 def refusal(name: str, text: str, reason: str, how: str) -> UsageError:
-    """Return the error for a wrong value ``text`` of ``name``: it says why the value is wrong, and how to write one."""
+    """Return the error for a wrong value ``text`` of ``name``, with the reason and how to write a value."""
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
     return UsageError(f"{name} {shown!r} is {reason}", how)
 
@@ -245,7 +245,7 @@ def is_ffmpeg_ratio(value: Fraction) -> bool:
 
 
 def location(name: str, value: object) -> str:
-    """Return a path or URL as text; a program may pass a path object."""
+    """Return a path or URL as text. A program may pass a path object."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise UsageError(f"{name} is not a path: {value!r}", "Give a str or a pathlib.Path.")

@@ -53,7 +53,7 @@ class _PacketCopy(PictureDecoder[VideoFrame]):
 def save_evidence(folder: Path, segment: int, range_: DecodeRange, history: tuple[Attempt, ...]) -> Path:
     """Save the packets that ``segment`` reads, and a description of packets and attempts (docs/reliability.md).
 
-    Return the file of concatenated packets, which players can play if they can play a raw stream of the codec. Raises
+    Return the file of concatenated packets, which a player plays if it plays raw streams of the codec. Raises
     InputError: the source can no longer be read; StorageFailed.
     """
     copy = _PacketCopy()

@@ -1,4 +1,4 @@
-"""Runs one job from a spec to a published file: plan, encoder, track, proof, publishing."""
+"""Runs one job from a spec to a published file: planning, choice of the encoder, encoding, proof, publishing."""
 
 import asyncio
 import os
@@ -50,13 +50,13 @@ from .track_run import TrackRun
 
 _ENDS_AN_NVENC = (DeviceError, EncoderFailed, FleetUnavailable, ProofFailed, SegmentFailed, WorkerLost)
 """Errors that NVENC may have caused: it failed, is gone, or its segments do not fit together."""
-_TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU worked if nothing prevented it
+_TOO_LATE = "the processors finished before a GPU was ready"  #: Why no GPU worked although nothing prevented it
 
 
 class JobRun:
-    """Runs one job. Used once.
+    """Runs one job; for one use.
 
-    ``start`` is awaited after planning; it may continue a start of ``pool`` that has begun. ``keeps_if_cancelled``
+    ``start`` is awaited after planning, and may continue a start of ``pool`` that has begun. ``keeps_if_cancelled``
     returns whether a cancelled job keeps its finished segments for another run.
     """
 
@@ -86,7 +86,7 @@ class JobRun:
         self._stamp = SourceStamp(spec.source, None)
 
     async def run(self) -> Report:
-        """Run the job; afterwards the output's name has either the complete file or nothing. Raises CodecfleetError.
+        """Run the job. Afterwards there is either the complete output or none. Raises CodecfleetError.
 
         The finished segments of a failed job stay in its work location, from which another run continues.
         """
@@ -105,16 +105,16 @@ class JobRun:
             report = await self._published()
             if report is None:
                 if taken is not None:
-                    raise taken  # noqa: TRY301 - the work location is released as after any failure
+                    raise taken  # noqa: TRY301 - the work location is released as after any other failure
                 report = await self._sharing_blocks()
-        except BaseException as error:  # also after a cancellation: work is kept or removed
+        except BaseException as error:  # also after a cancellation, work is kept or removed
             await asyncio.shield(self._keep_or_remove(error))
             raise
         await asyncio.shield(in_thread(self._work.remove))
         return report
 
     def _taken(self) -> OutputExists | None:
-        """Check the output; return the refusal if an earlier run of this job may have published it."""
+        """Check the output. Return the error that refuses it if an earlier run of this job may have published it."""
         spec = self._spec
         refuse_folder(spec.source)
         try:
@@ -144,7 +144,7 @@ class JobRun:
             await self._events.emit(WorkKept, work=self._work.location, segments=kept)
 
     async def _sharing_blocks(self) -> Report:
-        """Run the job; this machine reads each block of a remote source only once."""
+        """Run the job, with a cache in which this machine reads each block of a remote source once."""
         blocks = HeldBlocks(self._spec.source)
         try:
             await shielded(blocks.hold)
@@ -158,7 +158,7 @@ class JobRun:
         try:
             reads = await self._events.timed("index", in_thread(read_for, spec))
             software = await self._events.timed("plan", in_thread(plan_of, spec, reads))
-        except Exception as error:  # any failure may come from a changed source
+        except Exception as error:  # any failure may be due to a changed source
             await in_thread(self._stamp.explain, error)
             raise
         if (refusal := await in_thread(self._refusal, software, encoder=False)) is not None:
@@ -184,9 +184,9 @@ class JobRun:
             check_memory(demand_of(software, self._job), machine)
 
     async def _settled(self, software: Plan) -> tuple[Plan, list[Warning_]]:
-        """Choose the encoder; report why there is no worker, and fail after a while."""
+        """Choose the encoder; report why there is no worker, and fail if that lasts too long."""
         if may_choose(software) and self._work.found.header and not await in_thread(self._refusal, software):
-            return software, []  # an earlier run used software
+            return software, []  # an earlier run switched to software
         wait = WorkerWait(self._pool, self._job, software.spec, self._events.emit_waiting)
         async with TaskOwner() as owner:
             owner.start(wait.run(), "wait for a worker")
@@ -238,14 +238,14 @@ class JobRun:
         size = await in_thread(lambda: track.path.stat().st_size)
         if spec.if_smaller:
             await in_thread(self._check_size, size)
-        # Everything slow comes before publishing: a job that is cancelled meanwhile leaves no output.
+        # Everything slow comes before publishing, so that a job cancelled meanwhile leaves no output.
         gpu_refusal = await self._gpu_refusal(plan, track)
         await in_thread(self._stamp.check)
         await in_thread(self._work.check)
         facts = {"job": self._job, "workers": self._workers, "warm_fleet": self._warm_fleet, "resumed": self._resumed}
         facts |= {"warnings": (*plan.warnings, *late), "output_bytes": size, "gpu_refusal": gpu_refusal}
         report = make_report(plan, track, proof, events.stages_s | {"total": events.elapsed_s}, facts)
-        # The output is recorded first, so that a run killed before the clean-up is known to be finished.
+        # The output is recorded first. A run that is killed before the clean-up is then known to be finished.
         await shielded(self._work.complete, report)
         await events.timed("publish", uncancellable(publish, track.path, spec.output, overwrite=spec.overwrite))
         timings_s = events.stages_s | {"total": events.elapsed_s}
@@ -271,7 +271,7 @@ class JobRun:
         if self._spec.device == "cpu" or has_worked:
             return ""
         preview = await self._pool.preview(settled_demand(plan, self._job))
-        # A GPU suits the work and refused no picture, so it came too late.
+        # A GPU suits the work and refused no picture, so it must have been ready too late.
         is_late = preview.takes_gpu and not any(tally.fallback for tally in tallies)
         return _TOO_LATE if is_late else preview.gpu_refusal
 

@@ -1,4 +1,4 @@
-"""Builds a job's report and late warnings from the results of its stages."""
+"""Builds a job's report, and the warnings that come after planning, from the results of the stages."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
         texts["corrupt"] += _times(plan, met)
     found = [Warning_(code=code, message=text, checks=()) for code, text in texts.items()]
     found += _resized(plan, segments)
-    # Waiting for a session to open is normal.
+    # Waiting for a session to open is normal, and needs no warning.
     reasons = Counter(each.fallback for each in met if each.fallback not in ("", SESSIONS_OPENING))
     return found + [
         Warning_(code="fallback", message=f"software decoded {count} of {len(met)} segments: {reason}", checks=())
@@ -86,7 +86,7 @@ def damage_warnings(plan: Plan, segments: Sequence[SpooledSegment]) -> list[Warn
 
 
 def second_run_warnings(second_runs: str, hangs: int) -> list[Warning_]:
-    """Return warnings about late segments and hung work that ran again."""
+    """Return warnings about late segments and hung work that were run again."""
     found = [Warning_(code="second-run", message=second_runs, checks=())] if second_runs else []
     message = f"{counted(hangs, 'run')} made no progress within the deadline and ran again elsewhere"
     return found + ([Warning_(code="deadline", message=message, checks=())] if hangs else [])
@@ -122,7 +122,7 @@ def _times(plan: Plan, met: Sequence[SegmentTally]) -> str:
 def make_report(
     plan: Plan, track: FinishedTrack, proof: Proof, timings_s: dict[str, float], facts: dict[str, Any]
 ) -> Report:
-    """Return the report of a finished job; ``facts`` are the fields that only the run knows."""
+    """Return the report of a finished job. ``facts`` are the fields that only the run knows."""
     encode_s = timings_s.get("encode", 0.0)
     encoded = sum(each.facts.frames_out for each in track.segments if each.facts.segment not in track.restored)
     return Report(

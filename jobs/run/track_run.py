@@ -1,4 +1,4 @@
-"""Encodes and joins one planned track: an asynchronous shell around the decisions of ``board`` and ``proof``."""
+"""Encodes and joins one planned track, carrying out the decisions of ``board`` and ``proof``."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 
 class TrackRun:
-    """Encodes and joins one plan whose encoder is chosen. Used once.
+    """Encodes and joins one plan whose encoder is chosen; for one use.
 
-    The source must match its ``stamp``; ``work`` must be open, and holds spooled segments and the joined file.
+    The source must match ``stamp``. ``work`` must be open; it holds spooled segments and the joined file.
     """
 
     def __init__(
@@ -94,7 +94,10 @@ class TrackRun:
         self._loudness: dict[int, Loudness] = {}
 
     def restore(self, found: Iterable[Encoded]) -> None:
-        """Start with the segments of an earlier run. Raises InputDamaged: ``strict`` refuses damage in them."""
+        """Start with the segments of an earlier run.
+
+        Raises InputDamaged: with ``strict``, damage in them is refused.
+        """
         results = []
         for each in found:
             run = Run(each.segment, each.until, each.entry_moves, each.attempt)
@@ -144,7 +147,7 @@ class TrackRun:
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
-        """Return the error; the next step names the file with the segment's packets, if that was saved."""
+        """Return the error. If the segment's packets were saved, the next step names their file."""
         folder = self._plan.spec.keep_evidence
         if folder is None or error.segment is None:
             return error
@@ -194,7 +197,10 @@ class TrackRun:
         return replace(work, label=run.label, apart_from=run.apart_from, constraints=run.constraints, cores=run.cores)
 
     async def _accept(self, run: Run, result: EncodedSegment) -> Finished | Lost:
-        """Write a result's payload to disk before the board sees it; a result that contradicts itself is lost."""
+        """Write a result's payload to disk before the board sees the result.
+
+        A result that contradicts itself is lost.
+        """
         await in_thread(self._stamp.check_local)
         if wrong := miscounted(result, len(result.payload)):
             self._watch.origin(run.label).found_wrong(wrong)
@@ -213,7 +219,7 @@ class TrackRun:
         return self._finished(run, result)
 
     def _tell_doubts(self, run: Run, result: EncodedSegment) -> None:
-        """Report a doubtful device, where software decoded after a failure, or whose seams still differ."""
+        """Report a device as doubtful if software decoded after its failure, or if its seams still differ."""
         if result.device_fault and not result.tally.damaged:
             self._watch.origin(run.label).found_doubtful(result.device_fault)
         before = self._latest.get(run.segment)
@@ -230,7 +236,7 @@ class TrackRun:
 
     def _finished(self, run: Run, result: EncodedSegment) -> Finished:
         event = finished(run, result.tally, self._segment_work(run).decode.entry, self._plan.index)
-        # At a fixed frame rate, every segment must show pictures.
+        # With a fixed frame rate, every segment must show pictures.
         return replace(event, is_void=self._plan.filters.rate is not None and not result.frames_out)
 
     async def _put(self, run: Run, result: EncodedSegment) -> None:
@@ -283,7 +289,7 @@ class TrackRun:
             runs = [self._latest[number] for number in self._joined]
             check_manifest([self._spooled[number] for number in self._joined], runs, len(self._plan.segments))
             joined = await shielded(gather.finish)
-        except BaseException:  # also after a cancellation: the file is closed
+        except BaseException:  # also after a cancellation, the file is closed
             gather.abandon()
             raise
         self._warnings = (*guard.warnings(), *gather.warnings)

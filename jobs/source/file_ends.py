@@ -1,4 +1,4 @@
-"""Detects files that were cut short, from their own structure: FFmpeg reads them without an error."""
+"""Detects from a file's own structure that it was cut short, which FFmpeg does not report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-_MOST_PARTS: Final = 1 << 16  #: The most tags or frames that are read; beyond that the end counts as unknown
+_MOST_PARTS: Final = 1 << 16  #: The most tags or frames that are read; a file with more has an unknown end
 _FLV_HEAD_BYTES: Final = 11
 _IVF_HEAD_BYTES: Final = 12
 _SYNC: Final = 0x47
@@ -41,7 +41,7 @@ class PacketEnds:
 def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, seen: PacketEnds) -> bool:
     """Return whether a file is shorter than its format says.
 
-    ``watch`` has seen the file opened, and ``seen`` has seen its packets.
+    ``watch`` was there when the file was opened; ``seen`` is what its packets show.
 
     Raises InputError: the file cannot be read again; StorageFailed: the store does not answer.
     """
@@ -61,13 +61,13 @@ def is_cut_short(source: str, container: "InputContainer", watch: HeaderWatch, s
 
 
 def _samples_end(container: "InputContainer") -> int:
-    """Return where the last sample of an mp4 or mov should end, according to its tables; 0 if there are no samples."""
+    """Return where the last sample of an mp4 or mov should end according to its tables; 0 without samples."""
     last = [stream.index_entries[-1] for stream in container.streams if len(stream.index_entries)]
     return max((entry.pos + entry.size for entry in last), default=0)
 
 
 def _matroska_end(read: Read) -> int | None:
-    """Return where the segment ends; None if its length is unknown, as in live streams."""
+    """Return where the Matroska segment ends; None if its length is unknown, as in live streams."""
     for part in elements(read, 0, None):
         if part.kind != HEADER:
             return part.end if part.kind == SEGMENT and part.end != NO_END else None

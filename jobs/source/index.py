@@ -1,4 +1,4 @@
-"""The index of a video track: every packet's times, flags and position. It trusts no header's duration or count."""
+"""The index of a video track: every packet's times, flags and position. Durations and counts in headers are ignored."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from ...actors.media.values import Colour, PictureSize
 from .last_picture import LONGEST_S
 
 MISSING = np.iinfo(np.int64).min  #: The value of a missing timestamp
-_NO_TIME = 1 << 62  #: Later than any timestamp (``indexer.py``)
+_NO_TIME = 1 << 62  #: Later than any timestamp that ``indexer.py`` accepts
 KEY, DISCARD, CORRUPT = 1, 2, 4  #: Flags of a packet
 CLEAN_ACCESS_POINTS, CLEAN_PACKETS = 2, 2 * REORDER_FRAMES
 """After this many access points or packets, a decoder holds no earlier picture."""
@@ -45,12 +45,12 @@ class TrackIndex:
     shifts: tuple[TimeShift, ...]  #: Clock resets, in the source's own ticks
     has_whole_pictures: bool = False  #: Whether every packet is proven to show one whole picture
     tick_divisor: int = 1
-    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers of each
+    sizes: Mapping[int, PictureSize] = field(default_factory=dict)  #: Sizes by access point, from the headers there
     max_pixels: int = InputLimits().max_pixels  #: The largest allowed number of pixels in one picture
     colours: tuple[tuple[int, Colour], ...] = ()  #: Packets where colours change, and the new colours
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
     fragments: Fragments | None = None  #: Of a fragmented mp4
-    stated_last_ticks: Fraction | None = None  #: The last picture's duration, if the container states it
+    stated_last_ticks: Fraction | None = None  #: The last picture's duration if the container states it, otherwise None
 
     @property
     def packets(self) -> int:
@@ -64,22 +64,22 @@ class TrackIndex:
 
     @cached_property
     def presented(self) -> NDArray[np.bool_]:
-        """Which packets are visible: not discarded by an edit list."""
+        """Whether each packet is visible: not discarded by an edit list."""
         return np.asarray((self.flags & DISCARD) == 0)
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
-        """Which packets are visible and have a known time."""
+        """Whether each packet is visible and has a known time."""
         return np.asarray(self.presented & (self.pts != MISSING))
 
     @cached_property
     def untimed(self) -> bool:
-        """Whether no packet has a PTS; if so, pictures are counted."""
+        """Whether no packet has a PTS, so that pictures are counted."""
         return not bool((self.pts != MISSING).any())
 
     @cached_property
     def times(self) -> NDArray[np.int64]:
-        """The presentation times that the index promises, sorted."""
+        """The presentation times in the index, sorted."""
         if self.untimed:
             count = int(self.presented.sum())
             return np.array([round(n * self.nominal_ticks) for n in range(count)], dtype=np.int64)
@@ -97,7 +97,7 @@ class TrackIndex:
 
     @property
     def _last_ticks(self) -> Fraction:
-        """The last picture's duration: nominal, unless the container states one that differs by at least a tick."""
+        """The last picture's duration: nominal, unless the container states one that differs by a tick or more."""
         stated, nominal = self.stated_last_ticks, self.nominal_ticks
         is_nominal = stated is None or abs(stated - nominal) < 1 or self.states_too_long
         return nominal if is_nominal or stated is None else stated
@@ -122,7 +122,7 @@ class TrackIndex:
         return len(self.times) if end is None else int(np.searchsorted(self.times, end))
 
     def shown_ticks(self, end: int | None) -> Fraction:
-        """Return the duration of the last picture before ``end``; an ``end`` of None is the track's own end.
+        """Return the duration of the last picture before ``end``, by default the last of the track.
 
         The picture lasts until ``end``, but at least for its nominal duration, and never past the next picture.
         """
@@ -141,7 +141,7 @@ class TrackIndex:
         return (self.end_ticks - self.first_ticks) * self.time_base
 
     def check(self, limits: InputLimits) -> None:
-        """Raise InputTooLarge if the track's duration or frame rate breaks a limit."""
+        """Raise InputTooLarge if the track's duration or frame rate exceeds a limit."""
         rate = float(self.frame_rate)
         limits.check("max_frame_rate", self.frame_rate, f"{self.source} states {rate:g} frames a second")
         if len(self.times):
@@ -156,7 +156,7 @@ class TrackIndex:
 
     @cached_property
     def largest_size(self) -> PictureSize | None:
-        """The largest display size, if pictures change their size; otherwise None.
+        """The largest display size of a track whose size changes; otherwise None.
 
         An access point counts if a picture before the next access point is visible. Of equally large sizes, the one
         with more samples counts, then the first.
@@ -177,10 +177,10 @@ class TrackIndex:
         return kind is RandomAccess.IDR or (kind is RandomAccess.FLAGGED and self.codec in _RESETTING_KEYFRAMES)
 
     def is_sound(self, entry: AccessPoint | None, first_damage: int | None) -> bool:
-        """Return whether damage looks the same to a decoder started at ``entry`` as to one started at the beginning.
+        """Return whether a decoder started at ``entry`` decodes damage like one started at the track's beginning.
 
-        Damaged pictures depend on the reference pictures. These references are the same if ``entry`` resets the decoder
-        and is undamaged, or if enough undamaged packets follow it to replace all earlier references.
+        Damaged pictures depend on their reference pictures. Both decoders have the same references if ``entry`` resets
+        the decoder and is undamaged, or if enough undamaged packets follow to replace all earlier references.
         """
         if entry is None or first_damage is None:
             return True
@@ -206,8 +206,7 @@ class TrackIndex:
     def _in_clusters(self, ticks: int, packet: int) -> tuple[tuple[int, int], ...]:
         """Return Matroska's index entry for the keyframe at a time, and the next entry.
 
-        If there is no next entry, return one at an unreachable time, which keeps the demuxer from searching the whole
-        file.
+        Without a next entry, return one at an unreachable time, so that the demuxer does not search the whole file.
         """
         place = int(np.searchsorted(self.clusters[:, 0], ticks))
         found = [(int(at), int(cluster)) for at, cluster in self.clusters[place : place + 2]]
@@ -218,7 +217,7 @@ class TrackIndex:
 
     @cached_property
     def _repeated(self) -> NDArray[np.bool_]:
-        """Which packets are read twice, since another packet has the same position, and the same PTS or DTS."""
+        """Whether each packet is read twice: another packet has the same position, and the same PTS or DTS."""
         repeated = np.zeros(self.packets, dtype=bool)
         for clock in (self.pts, self.dts):
             known = np.flatnonzero(clock != MISSING)
@@ -234,19 +233,19 @@ class TrackIndex:
 
     @property
     def held_frames(self) -> int:
-        """How many pictures to hold for sorting, including the decoder's reordering; the maximum if times repeat."""
+        """How many pictures to hold for sorting, including the decoder's reordering; if times repeat, the maximum."""
         if self._repeated_times.any():
             return MOST_HELD_FRAMES
         return min(MOST_HELD_FRAMES, REORDER_FRAMES + int(self._overtaken.max(initial=0)))
 
     @property
     def late_frames(self) -> int:
-        """How many pictures come too late to be sorted with ``held_frames`` (rule R3)."""
+        """How many pictures come too late to be sorted when ``held_frames`` are held (rule R3)."""
         return int((self._overtaken > MOST_HELD_FRAMES - REORDER_FRAMES).sum())
 
     @cached_property
     def unreliable(self) -> NDArray[np.int64]:
-        """Packets around which nothing may be cut: their time is missing, repeated, or jumps back."""
+        """Packets around which nothing may be cut, because their times are missing, repeated, or jump back."""
         missing = self.presented & (self.pts == MISSING)
         backward = np.zeros(self.packets, dtype=bool)
         decoding = np.flatnonzero((self.dts != MISSING) & self.presented)
@@ -268,13 +267,13 @@ class TrackIndex:
         return bool(near < len(self.unreliable) and int(self.unreliable[near]) <= packet + REORDER_FRAMES)
 
     def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
-        """Return the sorted times of the pictures in [start, end)."""
+        """Return the times of the pictures in [start, end), sorted."""
         low = 0 if start is None else int(np.searchsorted(self.times, start))
         high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
         return self.times[low:high]
 
     def frames_between(self, start: int | None, end: int | None) -> int:
-        """Return how many pictures the index promises in [start, end)."""
+        """Return how many pictures the index has in [start, end)."""
         return len(self.times_between(start, end))
 
     def tick_at(self, time_s: Fraction) -> int:
@@ -282,11 +281,11 @@ class TrackIndex:
         return self.first_ticks + ceil(time_s / self.time_base)
 
     def shown_at(self, ticks: int) -> int:
-        """Return the time of the picture on screen at ``ticks``; before the first picture, return its time."""
+        """Return the time of the picture on screen at ``ticks``; before the first picture, the first picture's time."""
         return int(self.times[max(0, int(np.searchsorted(self.times, ticks, side="right")) - 1)])
 
     def last_packet_before(self, end: int, beyond_frames: int) -> int:
-        """Return the last packet needed for the pictures before ``end`` and ``beyond_frames`` after it.
+        """Return the last packet needed for the pictures before ``end`` and for ``beyond_frames`` pictures after it.
 
         If packets have no times, that is the track's last packet.
         """
@@ -297,12 +296,12 @@ class TrackIndex:
         return int(np.flatnonzero(wanted)[-1])
 
     def packets_from(self, entry: AccessPoint | None, last_packet: int | None) -> int:
-        """Return the number of packets from ``entry`` through ``last_packet``."""
+        """Return the number of packets from ``entry`` to ``last_packet``."""
         stop = self.packets if last_packet is None else last_packet + 1
         return stop - (0 if entry is None else entry.packet)
 
     def span_bytes(self, entry: AccessPoint | None, last_packet: int | None) -> tuple[int, int] | None:
-        """Return the byte range of the packets from ``entry`` through ``last_packet``; None if unknown."""
+        """Return the byte range of the packets from ``entry`` to ``last_packet``; None if it is unknown."""
         span = slice(0 if entry is None else entry.packet, None if last_packet is None else last_packet + 1)
         begins = self.pos_bytes[span]
         placed = begins >= 0
@@ -311,14 +310,14 @@ class TrackIndex:
         return int(begins[placed].min()), int((begins + self.sizes_bytes[span])[placed].max())
 
     def part(self, entry: AccessPoint | None, last_packet: int | None) -> FilePart | None:
-        """Return the part of a fragmented file with packets ``entry`` through ``last_packet``; None for the whole."""
+        """Return the part of a fragmented file with packets ``entry`` to ``last_packet``; None for the whole file."""
         span_bytes = self.span_bytes(entry, last_packet)
         if self.fragments is None or span_bytes is None:
             return None
         return self.fragments.part(span_bytes, self.access_point(0) if entry is None else entry)
 
     def expected_from(self, entry: AccessPoint | None, last_packet: int | None) -> Sequence[int]:
-        """Return the sorted times of the pictures that packets ``entry`` through ``last_packet`` should decode to."""
+        """Return the sorted times of the pictures that packets ``entry`` to ``last_packet`` should give."""
         stop = self.packets if last_packet is None else last_packet + 1
         span = slice(0 if entry is None else entry.packet, stop)
         times = np.sort(self.pts[span][self.timed[span]])
@@ -328,7 +327,7 @@ class TrackIndex:
 
 
 def overtaken(times: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return how many entries before each entry have a later time, counted up to ``most``."""
+    """Return for each entry how many earlier entries have a later time, counted up to ``most``."""
     counts = np.zeros(len(times), dtype=np.int64)
     if not bool((np.diff(times) < 0).any()):
         return counts

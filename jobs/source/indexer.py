@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 _FARTHEST_TICKS = 1 << 61
 _COLUMNS = 6
-_CHECKED_PACKETS = 256  #: After every this many packets, limits are checked
+_CHECKED_PACKETS = 256  #: Limits are checked after every this many packets
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:
-    """Return the ``track``-th video track of an open source, counted from 0; cover art does not count.
+    """Return video track ``track`` of an open source, counted from 0 without cover art.
 
     Raises NoVideoTrack: the track does not exist; InputUnreadable: the source has no tracks, or the codec is unknown.
     """
@@ -60,7 +60,7 @@ def video_stream(container: InputContainer, source: str, track: int) -> VideoStr
 
 
 class TrackIndexer:
-    """Collects every packet of one video track, in demux order, and builds the index. Each object is used once."""
+    """Collects every packet of one video track, in demux order, and builds the index; for one use."""
 
     def __init__(
         self, source: str, source_bytes: int, stream: VideoStream, limits: InputLimits, fragments: Fragments | None
@@ -72,8 +72,8 @@ class TrackIndexer:
         self._source_bytes = source_bytes
         self._fragments = fragments
         self._pixels = stream.width * stream.height
-        # The codec's own rate first: a raw bitstream's container only knows a default. Read now, because FFmpeg's
-        # guess changes if parameters change in mid-stream.
+        # The codec's own rate comes first, because the container of a raw bitstream has only a default. It is read now,
+        # because FFmpeg's guess changes if parameters change in mid-stream.
         self._rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         self._codec = context.codec.canonical_name
         self._extradata = context.extradata or b""
@@ -87,7 +87,7 @@ class TrackIndexer:
         #: The values in the headers of the last access point; None before the first access point
         self.mark: Hashable = None
         self.orders: list[tuple[int, FieldOrder]] = []  #: Packets where the field order changes, and the new order
-        self._rows = array("q")  # six numbers per packet, since a list of tuples would need six times the memory
+        self._rows = array("q")  # six numbers for each packet: a list of tuples would need six times the memory
         self._packets = 0
         self._kinds: dict[int, RandomAccess] = {}
         self._sizes: dict[int, PictureSize] = {}
@@ -142,7 +142,7 @@ class TrackIndexer:
         return next(interlaced, None) is FieldOrder.BOTTOM_FIRST
 
     def check(self, pixels: int) -> None:
-        """Raise InputTooLarge if the packets so far break a limit, or have too many pixels for the source's size."""
+        """Raise InputTooLarge if the packets so far exceed a limit, or have too many pixels for the source's size."""
         packets, bytes_ = self._packets, self._source_bytes
         self._limits.check("max_packets", packets, f"{self._source} has {packets} packets of video or more")
         if bytes_ > 0:
@@ -151,7 +151,7 @@ class TrackIndexer:
             self._limits.check("max_pixels_per_byte", ratio, message)
 
     def index(self, track_end: Callable[[], TrackEnd | None]) -> TrackIndex:
-        """Build the index; ``track_end`` returns the end of an mp4's or mov's edit list.
+        """Build the index; ``track_end`` returns where the edit list of an mp4 or mov ends.
 
         Raises InputUnreadable: there are no packets, or times would overflow.
         """
@@ -214,7 +214,7 @@ class TrackIndexer:
 
 
 def _clusters(stream: VideoStream) -> NDArray[np.int64]:
-    """Return Matroska's index, as far as the demuxer has read it: (ticks, position) of each keyframe."""
+    """Return Matroska's index as far as the demuxer has read it: (ticks, position) of each keyframe."""
     entries = stream.index_entries if stream.container.format.name.startswith("matroska") else ()
     return np.array([(each.timestamp, each.pos) for each in entries], np.int64).reshape(-1, 2)
 
@@ -232,7 +232,7 @@ def _refuse_far(source: str, *ticks: int) -> None:
 
 
 def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Yield, for each time that visible packets share, their number and the ticks to the next time."""
+    """Yield, for each time that visible packets share, how many share it and the ticks to the next time."""
     times, counts = np.unique(pts[(pts != MISSING) & ((flags & DISCARD) == 0)], return_counts=True)
     for place in np.flatnonzero(counts[:-1] > 1):
         yield int(counts[place]), int(times[place + 1] - times[place])
@@ -241,7 +241,7 @@ def _shared_times(pts: NDArray[np.int64], flags: NDArray[np.uint8]) -> Iterator[
 def find_resets(
     dts: NDArray[np.int64], flags: NDArray[np.uint8], time_base: Fraction, rate: Fraction
 ) -> tuple[TimeShift, ...]:
-    """Find resets of the source's clock (rule R1) in decoding times; presentation times step back at B-pictures too."""
+    """Find resets of the source's clock (rule R1) in decoding times; presentation times step back at B-pictures."""
     watched = np.flatnonzero((dts != MISSING) & ((flags & DISCARD) == 0))
     steps = np.diff(dts[watched])
     step = whole_ticks(nominal_ticks(rate, time_base))

@@ -1,4 +1,4 @@
-"""The duration of a track's last picture, which no next picture ends (docs/timeline.md). Pure.
+"""Finds the duration of a track's last picture, which no next picture ends (docs/timeline.md). Pure.
 
 Matroska states this duration. In mp4 and mov a sample's duration counts in decoding order, so for reordered pictures
 the edit list's end or the sum of all durations decides. Other containers state nothing.
@@ -29,11 +29,11 @@ def stated_duration(
     hides_packets: bool = False,
     lacks_packets: bool = False,
 ) -> Fraction | None:
-    """Return the stated duration in ticks; the arrays are of the visible packets with known times, in demux order.
+    """Return the stated duration in ticks. The arrays have the visible packets with known times, in demux order.
 
-    Return None if the duration is not stated, or is less than half of the shortest distance between pictures.
-    ``track_end`` is called for mp4 and mov. ``hides_packets`` says that an edit list hides some packets, and
-    ``lacks_packets`` that the header promises more.
+    The result is None if no duration is stated, or if it is less than half of the shortest distance between pictures.
+    ``track_end`` is called for mp4 and mov. With ``hides_packets``, an edit list hides some packets; with
+    ``lacks_packets``, the header promises more packets.
     """
     if not len(pts) or not muxer.startswith(("mov", "matroska")):
         return None
@@ -63,10 +63,10 @@ def _with_edits(
 ) -> Iterator[Fraction]:
     """Yield the durations from the samples and from the edit list, the most reliable first.
 
-    A sample's value within one tick of the edit list is exact. The edit list may end within the picture. If the picture
-    is decoded last, its sample is right unless the list ends before it. If the list starts within a picture, FFmpeg
-    hides that picture and shows the next up to ``late`` ticks early. If packets are missing, the list's end proves
-    nothing.
+    A duration from the samples is exact if it is within one tick of that from the edit list. The edit list may end
+    within the picture. If the picture is decoded last, its sample is right unless the list ends before it. If the list
+    starts within a picture, FFmpeg hides that picture and shows the next up to ``late`` ticks early. If packets are
+    missing, the list's end proves nothing.
     """
     if end is not None:
         edited = end.end_s / tick_s - shown_ticks

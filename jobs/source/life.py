@@ -1,7 +1,7 @@
-"""Changes of the pictures' properties within a track. Pure.
+"""Describes how the properties of pictures change within a track. Pure.
 
 A *run* is a sequence of packets whose pictures have the same properties. One picture of each distinct run is decoded
-while the packets are read (``source/runs.py``). A track that never changes has no runs.
+while the packets are read (``jobs/source/runs.py``). A track that never changes has no runs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _TOP_FIRST = {FieldOrder.TOP_FIRST: True, FieldOrder.BOTTOM_FIRST: False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureRun:
-    """Packets whose pictures have the same properties, from ``packet`` up to the next run."""
+    """Packets whose pictures have the same properties, from ``packet`` to the next run."""
 
     packet: int  #: The first packet, in demux order
     ticks: int  #: The time of the run's first picture, in the index's ticks
@@ -43,7 +43,7 @@ class PictureLife:
     """The runs of a track, in demux order; none if its pictures never change."""
 
     runs: tuple[PictureRun, ...] = ()
-    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, if ``runs`` belong to a part
+    whole: tuple[PictureRun, ...] = ()  #: All runs of the track, if ``runs`` has only those of a part
 
     @property
     def changes(self) -> tuple[PictureChange, ...]:
@@ -51,7 +51,7 @@ class PictureLife:
         return tuple(change for before, after in pairwise(self.runs) for change in _changes(before, after))
 
     def during(self, start: int | None, end: int | None) -> "PictureLife":
-        """Return the runs visible in [``start``, ``end``), in ticks; a None is the track's own start or end."""
+        """Return the runs visible in [``start``, ``end``), in ticks; None stands for the track's own start or end."""
         ends = [*(run.ticks for run in self.runs[1:]), None]
         return PictureLife(
             tuple(
@@ -74,7 +74,7 @@ def picture_life(
 ) -> PictureLife:
     """Return the visible runs, each different from the previous one.
 
-    ``marks`` and ``orders`` are (first packet, value) pairs in demux order; ``pictures`` has a picture for each mark.
+    ``marks`` and ``orders`` are pairs (first packet, value) in demux order. ``pictures`` has a picture for each mark.
     """
     found: list[PictureRun] = []
     for begin, end, picture in _stretches(index.packets, marks, pictures, orders):
@@ -105,7 +105,7 @@ def _stretches(
 
 
 def _first_shown(index: TrackIndex, begin: int, end: int) -> int | None:
-    """Return the time of the first visible picture of packets [begin, end); None if none is visible."""
+    """Return the time of the first visible picture of packets [begin, end); None if no picture is visible."""
     shown = index.presented[begin:end]
     if index.untimed:
         return int(index.times[index.presented[:begin].sum()]) if shown.any() else None
@@ -120,7 +120,7 @@ def _changes(before: PictureRun, after: PictureRun) -> Iterator[PictureChange]:
 
 
 def _words(picture: StatedPicture) -> Iterator[tuple[str, str]]:
-    """Yield each property and its value in words; colours are H.273 numbers."""
+    """Yield each property and its value in words; colours are numbers of H.273."""
     yield "size", f"{picture.width}x{picture.height}"
     yield "sample aspect ratio", _stated(picture.sample_aspect_ratio)
     yield "pixel format", picture.pix_fmt

@@ -1,4 +1,4 @@
-"""Chooses one format for a track whose pictures change, by the rules of docs/timeline.md. Pure."""
+"""Chooses one format for a track whose pictures change, by the rules in docs/timeline.md. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ _LIMITED, _FULL = 1, 2
 
 
 def with_life(index: TrackIndex, life: PictureLife) -> TrackIndex:
-    """Return the index with the runs' colours, and with the sizes and shapes that headers did not give."""
+    """Return the index with the colours of the runs, and with sizes and shapes that the headers did not state."""
     sizes = dict(index.sizes)
     packets = [point.packet for point in index.access_points] if life.runs else []
     for begin, end, picture in _stretches(index, life):
@@ -40,7 +40,7 @@ def _stretches(index: TrackIndex, life: PictureLife) -> list[tuple[int, int, Sta
 
 
 def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
-    """Return the life with each run's complete colours; ``first`` is the container's format of the first picture."""
+    """Return the life with complete colours for each run; ``first`` is the container's format of the first picture."""
     columns = {
         name: _meant([getattr(run.picture.colour, name) for run in life.runs], name, getattr(first.colour, name))
         for name in UNSTATED
@@ -55,9 +55,9 @@ def with_colours(life: PictureLife, first: VideoFormat) -> PictureLife:
 def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
     """Return the effective value of a field for each run.
 
-    If pictures agree, the container's value applies to all of them, otherwise each has its own value. Full range must
-    be stated: an absent value counts as 0 (H.264 and H.265, annex E). Other missing values are taken from the run
-    before, or from the first run with a value.
+    If all pictures agree, the container's value applies to them; otherwise each picture has its own value. An absent
+    range counts as limited, 0 (H.264 and H.265, annex E). Other missing values come from the run before, or from the
+    first run with a value.
     """
     unstated = UNSTATED[name]
     if name == "range" and _FULL in own:
@@ -72,7 +72,7 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
         last = value if value != unstated else last
         found.append(last)
     if first != unstated and first not in stated:
-        # No picture states the container's value, so it overrides that of the first run, for which it was written.
+        # No picture states the container's value, so it replaces that of the first run, for which it was written.
         found = [first if value == own[0] else value for value in found]
     return found
 
@@ -80,8 +80,8 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
 def one_format(first: VideoFormat, life: PictureLife, index: TrackIndex) -> VideoFormat:
     """Return the format of a whole track; ``first`` is the format of the first picture.
 
-    It has the largest size, deepest samples and finest chroma of any picture, the colours and HDR values of the first
-    picture of that size, and is interlaced if any picture is.
+    It has the largest size, deepest samples and finest chroma of any picture, and the colours and HDR values of the
+    first picture of that size. It is interlaced if any picture is.
     """
     sized = _resized(first, index)
     if not life.runs:
@@ -129,7 +129,7 @@ def base_run(runs: Sequence[PictureRun], index: TrackIndex) -> PictureRun:
 def _resized(format_: VideoFormat, index: TrackIndex) -> VideoFormat:
     """Return the format with the track's largest size.
 
-    The container's shape holds unless the shape changes in the bitstream.
+    The container's shape applies unless the shape changes in the bitstream.
     """
     largest = index.largest_size
     if largest is None:

@@ -1,4 +1,4 @@
-"""Side data of a track's pictures, and when it starts: captions or HDR10+ may begin in mid-stream."""
+"""Finds side data of a track's pictures, and when it starts: captions or HDR10+ may begin in mid-stream."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Span:
-    """The first and last packet with one kind of side data, by number and by time in the source's own ticks."""
+    """The first and last packet with one kind of side data, as numbers and as times in the source's own ticks."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class Riders:
         self._spans: dict[str, _Span] = {}
 
     def ridden(self, index: TrackIndex) -> tuple[Rider, ...]:
-        """Return every kind found, in order of appearance; ``index`` holds the same packets."""
+        """Return every kind found, in the order of appearance; ``index`` has the same packets."""
         found = [
             Rider(kind, *(_relative_s(index, packet) for packet in (span.first, span.last)))
             for kind, span in self._spans.items()

@@ -26,7 +26,7 @@ _MOST_PACKETS = 64  #: The most packets decoded for one picture, more than any d
 
 
 class RunReader:
-    """Takes every packet of a track with the mark of its run, and decodes one picture per run. Used once."""
+    """Takes every packet of a track with the mark of the packet's run, and decodes one picture per run; for one use."""
 
     def __init__(self, stream: "VideoStream") -> None:
         self._stream = stream
@@ -38,7 +38,7 @@ class RunReader:
         self._tried: set[Hashable] = set()
         self.described: tuple[VideoFormat, StreamExtras] | None = None  #: The first picture that decodes
         self.pts: int | None = None  #: The PTS of the first picture that decodes
-        #: By the run's mark; empty if there is a single run, unless ``changes``
+        #: One picture by the run's mark; empty if there is a single run, unless ``changes``
         self.pictures: dict[Hashable, StatedPicture] = {}
 
     @property
@@ -47,7 +47,7 @@ class RunReader:
         return self._first.failed
 
     def see(self, packet: "Packet[VideoStream]", mark: Hashable, new_extradata: bytes = b"") -> None:
-        """Take the next packet and the mark of its run; ``new_extradata`` is the latest changed configuration."""
+        """Take the next packet and the mark of its run; ``new_extradata`` is the configuration, if it has changed."""
         if mark is not self._mark:
             self._see_mark(mark, new_extradata)
         if self._sample is not None:
@@ -57,7 +57,7 @@ class RunReader:
             self._describe(packet)
 
     def finish(self, *, changes: bool) -> None:
-        """Flush the decoders; with ``changes``, also decode a picture of the first run if that is the only run."""
+        """Flush the decoders. With ``changes``, also decode a picture of the first run if it is the only run."""
         self._feed(None)
         if self.described is None:
             self._describe(None)
@@ -70,7 +70,7 @@ class RunReader:
             self.described = describe_video(self._stream, frame), describe_extras(self._stream, frame)
 
     def _see_mark(self, mark: Hashable, new_extradata: bytes) -> None:
-        """Start to decode a picture of a new run; a picture of the first run is decoded before."""
+        """Start to decode a picture of a new run, but first one of the first run."""
         if self._mark is None:
             self._first_packets.clear()  # nothing before the first access point decodes
         elif not self._tried:
@@ -87,7 +87,7 @@ class RunReader:
         self._first_packets.clear()
 
     def _begin(self, mark: Hashable, new_extradata: bytes) -> None:
-        """Start a new decoder, without the container's colours, for a picture of a run."""
+        """Start a new decoder, without the container's colours, for one picture of a run."""
         context = cast("VideoCodecContext", CodecContext.create(self._stream.codec_context.codec, "r"))
         configure_decoder(context, self._stream)
         if new_extradata:

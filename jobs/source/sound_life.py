@@ -1,7 +1,7 @@
-"""Changes of a sound track's format: broadcasts switch channels and sample rates.
+"""Finds changes in the format of a sound track: broadcasts switch channels and sample rates.
 
-Packet headers show a change, or the container sends a new configuration with a packet. A track is not read if its first
-packet shows that it cannot change.
+Packet headers show a change, or the container sends a new configuration with a packet. A track whose first packet shows
+that it cannot change is not read further.
 """
 
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _SEVERAL = 2
 _MOST_SHOWN = 3
-_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: Formats with configurations in packets, besides mp4
+_NEW_CONFIGURATIONS = frozenset({"flv", "ogg"})  #: Formats other than mp4 with configurations in packets
 
 
 @dataclass(frozen=True, slots=True)
 class SoundFormat:
-    """A format of a track's sound, and when it starts."""
+    """A format of a track's sound, and when this format starts."""
 
     start_s: Fraction  #: On the source's clock
     sample_rate: int
@@ -51,8 +51,8 @@ class SoundFormat:
 class SoundLives:
     """Watches an open source's packets for sound tracks whose format changes.
 
-    ``has_several`` says that an mp4 has several sample descriptions. With ``all_packets``, every track is watched, even
-    if ``follows`` would be False.
+    With ``has_several``, an mp4 has several sample descriptions. With ``all_packets``, every track is watched, even one
+    for which ``follows`` returns False.
     """
 
     def __init__(self, container: "InputContainer", *, has_several: bool = False, all_packets: bool = False) -> None:
@@ -87,7 +87,7 @@ class SoundLives:
 
 
 def in_words(formats: tuple[SoundFormat, ...]) -> str:
-    """Return how a track's sound changes, with times after the first picture."""
+    """Return the changes of a track's sound in words, with times after the first picture."""
     first, *later = formats
     if not later:
         return f"{first.name} in this part, but another format at the track's start"
@@ -138,7 +138,7 @@ class _Life:
         self._stated = context.sample_rate, context.layout.name
         self._configuration = extradata(stream)
         self._has_headers = has_headers(self._codec, self._configuration)
-        self._coming: SoundFormat | None = None  #: A format that only one packet has, which may be damaged
+        self._coming: SoundFormat | None = None  #: A format that only one packet has may be due to damage
         self.formats: list[SoundFormat] = []
 
     def see(self, packet: "Packet[Stream]") -> None:
@@ -174,7 +174,7 @@ class _Life:
         start_s = (ticks or 0) * Fraction(packet.time_base)
         rate, layout = self._stated
         if self.formats and header != self.formats[0].header:
-            # If the decoder doubled the stated rate at first (SBR), it also does so later.
+            # If the decoder doubled the stated rate (SBR) at first, it does so later too.
             is_doubled = self.formats[0].header.sample_rate * 2 == rate == header.sample_rate * 2
             rate = rate if is_doubled else header.sample_rate or rate
             layout = AudioLayout(header.layout).name if header.layout else layout
@@ -187,7 +187,10 @@ def has_headers(codec: str, configuration: bytes) -> bool:
 
 
 def _header_of(codec: str, configuration: bytes) -> SoundHeader | None:
-    """Return a parsed configuration; for codecs other than AAC, a value that only identifies it."""
+    """Return a parsed configuration.
+
+    For codecs other than AAC, return a value that only identifies the configuration.
+    """
     if codec == "aac":
         return aac_header(configuration)
     return SoundHeader(0, "", tuple(configuration))

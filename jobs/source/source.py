@@ -1,6 +1,6 @@
 """Reads a source once: the index of a video track, the other tracks, and the format of the pictures.
 
-``SourceStamp`` detects a source that changes afterwards: index, segments and sound are read at different times.
+``SourceStamp`` detects a source that changes later, because index, segments and sound are read at different times.
 """
 
 import os
@@ -45,14 +45,14 @@ _SEEN_EVERYWHERE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """A version of a source: device, inode, size and change time of a local file, otherwise what the store reports."""
+    """The version of a source: device, inode, size and change time of a local file; else what the store reports."""
 
     source: str
-    facts: Hashable | None  #: None if the store reports nothing: then changes go unnoticed
+    facts: Hashable | None  #: None if the store reports nothing, so that changes go unnoticed
 
     @classmethod
     def of(cls, source: str) -> Self:
-        """Return the stamp of a source in its current state; a missing source has no facts."""
+        """Return the stamp of a source as it is now; a missing source has no facts."""
         return cls(source, source_version(source))
 
     def is_replaced(self) -> bool:
@@ -65,12 +65,12 @@ class SourceStamp:
         if self.facts is None:
             return
         found = SourceStamp.of(self.source).facts
-        # A store that does not answer does not prove a change; the next read reports the reason.
+        # A store that does not answer proves no change; the next read reports the reason.
         if found != self.facts and (found is not None or is_local(self.source)):
             raise changed_meanwhile(self.source)
 
     def check_local(self) -> None:
-        """``check`` a source on this machine; for other sources, workers compare the version with each segment."""
+        """Run ``check`` for a local source; for other sources, workers compare the version with each segment."""
         if is_local(self.source):
             self.check()
 
@@ -89,10 +89,10 @@ class SourceStamp:
             raise unseen from error
 
     def _unseen(self, error: Exception) -> InputError | None:
-        """Return a better error if ``error`` is from a node on which the file is missing or differs."""
+        """Return a better error if ``error`` comes from a node on which the file is missing or differs."""
         if not (is_local(self.source) and isinstance(error, InputError) and error.where):
             return None
-        from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - no other use of a source needs the cluster
+        from ...cluster.worker_names import WorkerId  # noqa: PLC0415 - nothing else about a source needs the cluster
 
         node = WorkerId(error.where).station.node
         if error.message.startswith(no_file(local_path(self.source)).message):
@@ -114,11 +114,11 @@ class SourceReading:
 
     index: TrackIndex
     tracks: SourceDescription
-    #: The common format (``one_format.py``); None if no picture decodes
+    #: The common format (``jobs/source/one_format.py``); None if no picture decodes
     picture: tuple[VideoFormat, StreamExtras] | None
-    undecodable: str  #: Why no picture decodes; "" if a picture does
+    undecodable: str  #: Why no picture decodes; "" if one does
     first_ticks: int | None = None  #: The time of the first picture that decodes; leading pictures may lack references
-    is_cut_short: bool = False  #: Whether the file is shorter than the container's structure says
+    is_cut_short: bool = False  #: Whether the file is shorter than its own structure says
     life: PictureLife = UNCHANGING  #: Changes of the pictures' properties
 
     def in_part(self, start_s: Fraction | None, end_s: Fraction | None) -> "SourceReading":
@@ -140,10 +140,10 @@ class SourceReading:
 
 
 def read_source(source: str, track: int = 0) -> SourceReading:
-    """Read every packet of a source's ``track``-th video track, and decode one picture of each run.
+    """Read every packet of video track ``track`` of a source, and decode one picture of each run.
 
-    Headers only state sizes: pixel format, interlacing, captions and HDR are known from decoded pictures. Raises
-    InputError: the source cannot be read, breaks a limit, or has no packets; NoVideoTrack.
+    Headers state only sizes; decoded pictures show pixel format, interlacing, captions and HDR. Raises InputError: the
+    source cannot be read, breaks a limit, or has no packets; NoVideoTrack.
     """
     limits = InputLimits.of(os.environ)
     watch = HeaderWatch()
@@ -165,13 +165,11 @@ class _Pass:
         self._watch = watch
         self._languages = stated_languages(container, watch)
         self._ends = PacketEnds()
-        # For the packets of the video track:
         is_boxed = container.format.name.startswith("mov")
         fragments = watch.fragments(container.size, decoder_mark(stream)) if is_boxed else None
         self._indexer = TrackIndexer(source, container.size, stream, limits, fragments)
         self._riders = Riders(stream.codec_context.codec.canonical_name, extradata(stream))
         self._runs = RunReader(stream)
-        # For the packets of the other tracks:
         self._starts = TrackStarts(container, stream)
         self._lives = SoundLives(container, has_several=has_several_descriptions(watch.read))
         self._tracks: SourceDescription | None = None
@@ -209,7 +207,7 @@ class _Pass:
         return track_end(self._watch.read, self._stream.id)
 
     def _lacks_end(self, index: TrackIndex) -> bool:
-        """Return whether an mp4 or mov promises more packets than FFmpeg reads, and a later end."""
+        """Return whether an mp4 or mov promises more packets, and a later end, than FFmpeg reads."""
         end = self._track_end() if self._stream.frames > index.packets else None
         return end is not None and end.end_s > (index.end_ticks + index.nominal_ticks) * index.time_base
 
@@ -226,7 +224,7 @@ class _Pass:
                 else:
                     self._see_other(packet)
         except av.error.FFmpegError:
-            self._ends.is_broken = True  # use what was read so far
+            self._ends.is_broken = True  # what was read so far is used
         self._runs.finish(changes=len(self._indexer.orders) > 1)
         self._starts.give_up()
 
@@ -243,7 +241,7 @@ class _Pass:
             self._describe_tracks()
 
     def _describe_tracks(self) -> None:
-        """Describe the tracks once all have started; from then on, read only sound tracks whose format may change."""
+        """Describe the tracks once all have started; after that, read only sound tracks whose format may change."""
         if self._tracks is None and self._starts.are_known:
             self._tracks = self._described()
             for each in self._starts.streams:

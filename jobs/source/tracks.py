@@ -1,6 +1,6 @@
 """Describes a source's tracks, chapters, tags and attachments, without decoding.
 
-Packets are read only until each audio track has had one, which gives the track's start and priming.
+Packets are read only until each audio track has had one, from which its start and priming are known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 
-_SEARCH_PACKETS = 20_000  #: The most packets that are read to find the first one of each track
+_SEARCH_PACKETS = 20_000  #: The most packets that are read to find the first packet of each track
 _UNDETERMINED = "und"  #: ISO 639-2's code for an unknown language
 
 
@@ -55,7 +55,7 @@ class AudioTrack:
     channels: int
     layout: str  #: FFmpeg's name
     frame_samples: int  #: 0 if it varies
-    priming_samples: int  #: Samples at the start of the first packet that a decoder drops
+    priming_samples: int  #: The samples at the start of the first packet that a decoder drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """A named span of the source's clock, in seconds."""
+    """A named time span on the source's clock, in seconds."""
 
     start_s: Fraction
     end_s: Fraction
@@ -95,7 +95,7 @@ class Track:
     silent: bool = False  #: Whether this is an audio track without packets
     formats: tuple[SoundFormat, ...] = ()  #: The formats of the track's sound, in order; () if the format never changes
     attachment: Attachment | None = None
-    frame_rate: Fraction | None = None  #: The rate of the pictures, or of a timecode track
+    frame_rate: Fraction | None = None  #: The frame rate of the pictures, or of a timecode track
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDescription:
-    """The container's statements about the file."""
+    """What the container states about the file."""
 
     url: str
     format: str  #: FFmpeg's name of the demuxer
@@ -140,7 +140,7 @@ def describe_tracks(url: str) -> SourceDescription:
         starts = TrackStarts(container)
         for stream in container.streams:
             stream.discard = Discard.default if stream in starts.streams else Discard.all
-        # If a track is damaged before the first packet, only the header of the track is used.
+        # If a track is damaged before its first packet, only the track's header is used.
         with suppress(av.error.FFmpegError):
             for packet in demux(container, *starts.streams) if starts.streams else ():
                 starts.see(packet)
@@ -150,7 +150,7 @@ def describe_tracks(url: str) -> SourceDescription:
 
 
 def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[int, StatedLanguage]:
-    """Return the BCP 47 languages of an open source's streams; ``watch`` saw the source opened."""
+    """Return the BCP 47 languages of an open source's streams. ``watch`` was there when the source was opened."""
     name, streams = container.format.name.partition(",")[0], container.streams
     form = {"matroska": LanguageForm.MATROSKA, "mov": LanguageForm.MP4}.get(name)
     if form is None:
@@ -160,7 +160,7 @@ def stated_languages(container: "InputContainer", watch: HeaderWatch) -> dict[in
 
 
 class TrackStarts:
-    """Watches an open source's packets until each sound and video track except ``other`` has had one."""
+    """Watches an open source's packets until every sound and video track except ``other`` has had one."""
 
     def __init__(self, container: "InputContainer", other: "Stream | None" = None) -> None:
         self.streams: tuple[Stream, ...] = tuple(
@@ -187,7 +187,7 @@ class TrackStarts:
             self._awaited.clear()
 
     def give_up(self) -> None:
-        """End the search at the end of the file: tracks that have not started have no packets."""
+        """End the search at the end of the file, where tracks that have not started have no packets."""
         self.missed = frozenset(self._awaited)
         self._awaited.clear()
 
@@ -195,7 +195,10 @@ class TrackStarts:
 def describe_container(
     url: str, container: "InputContainer", starts: TrackStarts, languages: Mapping[int, StatedLanguage]
 ) -> SourceDescription:
-    """Describe an open source. ``starts`` saw the first packets; ``languages`` has those of each stream index."""
+    """Describe an open source.
+
+    ``starts`` has seen the first packets; ``languages`` maps stream indices to languages.
+    """
     return SourceDescription(
         url=url,
         format=container.format.name,
@@ -213,13 +216,13 @@ def _end_s(container: "InputContainer") -> Fraction | None:
 
 
 def skipped_samples(packet: "Packet[Stream]") -> tuple[int, int]:
-    """Return how many samples a decoder drops at the start and end of this packet's audio."""
+    """Return how many samples a decoder drops at the start and at the end of a packet of sound."""
     data = bytes(side_data(packet).get("skip_samples", b""))
     return int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
 
 
 def tag_value(tags: Iterable[tuple[str, str]], key: str) -> str | None:
-    """Return a tag's value; ``key`` is the tag's name in lower case; the file may write it in any case."""
+    """Return a tag's value; ``key`` is the name in lower case, while the file may use any case."""
     return next((value for name, value in tags if name.lower() == key), None)
 
 
@@ -273,7 +276,7 @@ def timecode_rate(stream: "Stream") -> Fraction | None:
 
 
 def _language(stream: "Stream", stated: StatedLanguage | None) -> str | None:
-    """Return a track's language as FFmpeg reads it, or from its BCP 47 tag if the container states nothing else."""
+    """Return a track's language as FFmpeg reads it, or from the BCP 47 tag if the container states nothing else."""
     language = tag_value(stream.metadata.items(), "language") or ""
     if stated is not None and (stated.is_alone or language in ("", _UNDETERMINED)):
         language = iso_639_2(stated.tag) or ""
@@ -317,7 +320,7 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    #: How much longer than its samples an all-priming packet is by its stated duration
+    #: By how much a packet of priming only is longer, by its stated duration, than its samples
     silent_s: Fraction = Fraction(0)
 
 
@@ -325,10 +328,10 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
     priming = skipped_samples(packet)[0]
     codec = "" if stream.codec_context is None else stream.codec_context.name
     if not priming and codec in ("opus", "libopus"):
-        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat that.
+        # Opus decoders drop as much as the codec's own header says, even if the container does not repeat it.
         priming = structures(stream)[1].initial_padding
     if not priming and codec == "vorbis":
-        # The first packet gives no sound (Vorbis I, 4.3.8).
+        # In Vorbis the first packet gives no sound (Vorbis I, 4.3.8).
         rate = stream.codec_context.sample_rate if isinstance(stream.codec_context, AudioCodecContext) else 0
         priming = floor((packet.duration or 0) * Fraction(packet.time_base) * rate + Fraction(1, 2))
     tick = Fraction(packet.time_base)
@@ -336,12 +339,12 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
 
 
 def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fraction:
-    """Return by how much the stated duration of an all-priming packet exceeds its samples; sound starts after that."""
+    """Return by how much a packet of priming only is longer, by its stated duration, than its samples."""
     context = stream.codec_context
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)
     frame_s = Fraction(context.frame_size, context.sample_rate or 1)
-    # Twice the duration may be right: SBR need not be stated (ISO/IEC 14496-3, 1.6.5).
+    # Twice the duration may be right, because SBR need not be stated (ISO/IEC 14496-3, 1.6.5).
     doubled = duration_s <= 2 * frame_s + Fraction(stream.time_base or 1)
     return Fraction(0) if doubled else duration_s - frame_s
 
@@ -350,7 +353,7 @@ def _start(stream: "Stream", first: _FirstPacket | None, audio: AudioTrack | Non
     if first is not None and audio is not None:
         start_s = first.pts_s + first.silent_s + Fraction(first.priming_samples, audio.sample_rate)
         tick = Fraction(stream.time_base or 1)
-        # If ticks are coarser than samples, the first packet's time was rounded: the start is a whole tick.
+        # With ticks coarser than samples, the first packet's time was rounded, so the start is a whole tick.
         return start_s if tick * audio.sample_rate <= 1 else floor(start_s / tick + Fraction(1, 2)) * tick
     if stream.start_time is None or not stream.time_base:
         return None

@@ -1,7 +1,8 @@
 """Finds out whether each packet of a track provably shows one whole picture.
 
 Sources: RFC 6386 9.1 for VP8; VP9 Bitstream & Decoding Process Specification annex B; AV1 Bitstream & Decoding Process
-Specification 7.5; SMPTE RDD 36 for ProRes; RFC 9043 4.4 for FFV1; for H.264 and HEVC ``parameter_sets.py``.
+Specification 7.5; SMPTE RDD 36 for ProRes; RFC 9043 4.4 for FFV1; for H.264 and HEVC see
+``actors/bitstream/parameter_sets.py``.
 """
 
 from collections.abc import Container
@@ -24,7 +25,7 @@ _WITH_PROMISES: Final = frozenset({"h264", "hevc"})
 class WholePictures:
     """Takes packets in demux order; ``are_proven`` covers all packets so far.
 
-    Only keyframes are searched for parameter sets: sequences start there (H.264 7.4.1.2.1, H.265 7.4.2.4.2).
+    Only keyframes are searched for parameter sets, since sequences start there (H.264 7.4.1.2.1, H.265 7.4.2.4.2).
     """
 
     def __init__(self, codec: str, extradata: bytes) -> None:
@@ -35,11 +36,11 @@ class WholePictures:
             self.are_proven = has_whole_frames_only(extradata, hevc=self._hevc) is True
         else:
             self.are_proven = codec in _BY_DEFINITION | _WITH_HIDDEN_FRAMES
-        #: Whether all packets are read; otherwise only keyframes and packets with side data
+        #: Whether all packets are read, or only keyframes and packets with side data
         self.reads_all = codec in _WITH_HIDDEN_FRAMES
 
     def see(self, packet: "Packet[VideoStream]", beside: Container[str] = ()) -> None:
-        """Take the next packet; ``beside`` names its side data."""
+        """Take the next packet; ``beside`` has the names of the packet's side data."""
         if not self.are_proven or self._codec in _BY_DEFINITION:
             return
         if self._codec == "vp8":
@@ -47,7 +48,7 @@ class WholePictures:
         elif self._codec == "vp9":
             self.are_proven = sum(frame.is_shown for frame in vp9_frames(bytes(packet))) == 1
         elif "new_extradata" in beside:
-            self.are_proven = False  # packets may now be delimited differently
+            self.are_proven = False  # after this packet, others may be delimited differently
         elif packet.is_keyframe:
             sets = packet_sequence_sets(bytes(packet), self._extradata, hevc=self._hevc)
             # Damaged parameter sets prove nothing, and decoders may still read them.

@@ -1,4 +1,4 @@
-"""The folder of stills: checked before any work, filled under a temporary name, then renamed."""
+"""Handles the folder of stills: checked before any work, filled under a temporary name, then renamed."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def check_folder(output: str, *, overwrite: bool) -> None:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Check that a folder can be replaced: it holds only files that an earlier run listed."""
+    """Check that a folder can be replaced, because it holds only files that an earlier run listed."""
     advice = "Choose another name."
     if path.is_symlink() or not path.is_dir():
         raise OutputExists(f"{path} exists already, and is not a folder", advice)
@@ -57,7 +57,7 @@ def _check_replaceable(path: Path) -> None:
 
 
 def _listed(path: Path) -> frozenset[str]:
-    """Return the files that a folder's index lists, and the index; empty if the index cannot be read."""
+    """Return the index file and the files that it lists; nothing if the index cannot be read."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         index = json.loads((path / INDEX).read_text(encoding="utf-8"))
         return frozenset({INDEX, index["vtt"], *(each["file"] for each in index["stills"])})
@@ -65,9 +65,9 @@ def _listed(path: Path) -> frozenset[str]:
 
 
 def publish_folder(finished: Path, output: str, *, overwrite: bool) -> None:
-    """Rename a finished folder to its final name; an old folder is moved out of the way.
+    """Rename a finished folder to its final name; a folder with that name is moved out of the way.
 
-    Raises OutputExists: something took the name meanwhile; StorageFailed.
+    Raises OutputExists: the name was taken meanwhile; StorageFailed.
     """
     path = local_path(output)
     try:

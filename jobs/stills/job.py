@@ -1,4 +1,4 @@
-"""Runs a stills job: decodes the needed ranges on many workers, and publishes the complete folder or nothing."""
+"""Runs a stills job: decodes the needed ranges on many workers, and publishes a complete folder or nothing."""
 
 import asyncio
 import secrets
@@ -41,7 +41,7 @@ class StillsReport:
     output: str  #: The folder
     stills: int  #: How many were taken
     sheets: int
-    missing: tuple[int, ...]  #: Numbers of the stills whose pictures do not decode
+    missing: tuple[int, ...]  #: The numbers of the stills whose pictures do not decode
     width: int  #: The width of each still
     height: int
     index: str  #: The path of the index
@@ -98,7 +98,7 @@ class DecodeCounts:
 async def make_stills(
     spec: StillsSpec, pool: Pool, *, progress: Callable[[int], None] = lambda _frames: None
 ) -> StillsReport:
-    """Take stills of a source; the folder is written completely or not at all. Raises CodecfleetError.
+    """Take stills of a source. The folder appears complete or not at all. Raises CodecfleetError.
 
     ``pool`` starts during planning. ``progress`` is called several times per second with the frames decoded so far.
     """
@@ -117,7 +117,7 @@ async def make_stills(
         writer = await run.fill(spool.folder / FOLDER)
         await in_thread(stamp.check)
         await uncancellable(publish_folder, writer.folder, spec.output, overwrite=spec.overwrite)
-    # any failure may come from a changed source, which ``explain`` reports; otherwise the error is raised again
+    # any failure may be due to a changed source, which ``explain`` reports; otherwise the error is raised again
     except Exception as error:
         await in_thread(stamp.explain, error)
         raise
@@ -169,7 +169,7 @@ class _StillsRun:
         *,
         adjoin: bool,
     ) -> None:
-        """Run work over ranges that have these numbers of frames; seams are compared if the ranges ``adjoin``."""
+        """Run work over ranges with these numbers of frames. If the ranges ``adjoin``, seams are compared."""
         before = self.decoded.frames
 
         def end(run: Run, result: SeenT) -> Finished:

@@ -1,4 +1,4 @@
-"""The times of stills, exact and in seconds after the track's first picture, and the starts of scenes."""
+"""Computes the times of stills, exactly and in seconds after the track's first picture, and the starts of scenes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,10 @@ class Moment:
 
 
 def at_multiples(every_s: Fraction, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, ...]:
-    """Return ``begin_s`` and each further ``every_s`` before ``end_s``. Raises UsageError: there are too many."""
+    """Return ``begin_s`` and the times every ``every_s`` after it, up to ``end_s``.
+
+    Raises UsageError: there are too many.
+    """
     count = ceil((end_s - begin_s) / every_s)
     if count > STILLS_MOST:
         message = f"{count} stills, one every {float(every_s):g} s, are more than {STILLS_MOST:,}"
@@ -48,7 +51,7 @@ def at_middles(count: int, begin_s: Fraction, end_s: Fraction) -> tuple[Moment, 
 
 
 def at_scenes(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, ...]:
-    """Return the starts of scenes; the last scene ends at ``end_s``. Raises UsageError: there are too many."""
+    """Return the scenes of these starts; the last scene ends at ``end_s``. Raises UsageError: there are too many."""
     if len(starts_s) > STILLS_MOST:
         message = f"{len(starts_s)} scenes are more than {STILLS_MOST:,}"
         raise UsageError(message, "Use a higher --scene-threshold or longer --scene-seconds.")
@@ -60,7 +63,7 @@ def _from_each(starts_s: Sequence[Fraction], end_s: Fraction) -> tuple[Moment, .
 
 
 class MeasuredPictures:
-    """The measured pictures of a part; add its segments in order."""
+    """The measured pictures of a part, whose segments are added in order."""
 
     def __init__(self) -> None:
         self.times: list[int] = []
@@ -83,7 +86,8 @@ def scene_starts(
     """Return the times at which scenes start: at the first picture, and at each picture that differs enough.
 
     As in FFmpeg's ``scdet``, both the mean difference from the previous picture and the change of that difference must
-    reach ``threshold_percent`` of ``DIFFERENCE_MOST``: in a pan or a flicker the difference is large but steady.
+    reach ``threshold_percent`` of ``DIFFERENCE_MOST``. In a pan or a flicker the difference is large but hardly
+    changes.
     """
     starts: list[int] = []
     enough = Fraction(threshold_percent * DIFFERENCE_MOST, 100)

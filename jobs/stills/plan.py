@@ -1,4 +1,4 @@
-"""The plan of a stills job: the look of its pictures, the ranges to decode, and the work for each range."""
+"""Plans a stills job: the look of the stills, the ranges to decode, and the work for each range."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,11 +32,11 @@ from .moments import Moment, at_middles, at_multiples
 from .shots import ShotList, plan_shots
 from .spec import QUALITY, SHEET_WIDTH, StillsSpec
 
-# the most bytes of one range's stills: 1 byte per pixel for JPEG and WebP, otherwise 3
+# the most bytes of one range's stills, at 1 byte per pixel for JPEG and WebP, otherwise 3
 TAKEN_BYTES_MOST: Final = 256 << 20
 SHEET_PIXELS_MOST: Final = 1 << 27  # the most pixels of a sheet, which is assembled in memory with 3 bytes per pixel
 _BT709, _BT601 = 1, 6
-_KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # H.273 matrices that FFmpeg can convert from
+_KNOWN_MATRICES: Final = frozenset({_BT709, 4, 5, _BT601, 7, 9})  # H.273 matrices from which FFmpeg can convert
 _NO_MATRIX: Final = frozenset({0, UNSPECIFIED, 3})  # H.273: identity (RGB), unspecified, reserved
 _HD: Final = (1280, 577)  # from this width or height on, players assume BT.709 for an unspecified matrix
 _WITHOUT_BASE_LAYER: Final = 5  # the Dolby Vision profile that has a special colour space
@@ -70,7 +70,7 @@ class StillsPlan:
         return (min(index.end_ticks, index.end_ticks if end is None else end) - index.first_ticks) * index.time_base
 
     def moments(self) -> tuple[Moment, ...]:
-        """Return the times of the stills, except for ``scene``. Raises UsageError: there are too many."""
+        """Return the times of the stills, unless ``scene`` chooses them. Raises UsageError: there are too many."""
         if self.spec.every_s is not None:
             return at_multiples(self.spec.every_s, self.begin_s, self.end_s)
         return at_middles(self.spec.count or 1, self.begin_s, self.end_s)
@@ -137,8 +137,8 @@ class StillsPlan:
 def plan_stills(spec: StillsSpec) -> StillsPlan:
     """Read a source, and plan its stills.
 
-    Raises InputError; RequestError: there is no such track, or its stills cannot have the requested form; UsageError:
-    the part has no visible picture.
+    Raises InputError; RequestError: there is no such track, or stills cannot have the requested form; UsageError: the
+    part has no visible picture.
     """
     reading = read_source(spec.source, spec.video_track)
     format_, extras = reading.described()
@@ -157,7 +157,10 @@ def plan_stills(spec: StillsSpec) -> StillsPlan:
 
 
 def settled_colour(picture: VideoFormat) -> Colour:
-    """Return a picture's colour with the matrix and range that players assume. Raises Unsupported: it is unknown."""
+    """Return a picture's colour with the matrix and range that players assume.
+
+    Raises Unsupported: these are unknown.
+    """
     colour = picture.colour
     if picture.pix_fmt.startswith("yuvj"):
         colour = replace(colour, range=FULL_RANGE)
@@ -173,7 +176,7 @@ def settled_colour(picture: VideoFormat) -> Colour:
 
 
 def look_of(spec: StillsSpec, picture: VideoFormat, extras: StreamExtras) -> StillLook:
-    """Return the look of stills. Raises Unsupported: too large, or Dolby Vision without base layer."""
+    """Return the look of stills. Raises Unsupported: stills are too large, or Dolby Vision has no base layer."""
     if extras.dovi_profile == _WITHOUT_BASE_LAYER:
         message = "Dolby Vision profile 5 has wrong colours without its metadata, which is not applied"
         raise Unsupported(message, "Use a version of the film in HDR10, HLG or SDR.")
@@ -207,7 +210,7 @@ def _size(spec: StillsSpec, width: int, height: int) -> tuple[int, int]:
 
 
 def look_warnings(picture: VideoFormat, tone: ToneMap | None) -> list[str]:
-    """Return warnings that stills differ from an HDR display."""
+    """Return warnings that stills look different from the HDR source."""
     transfer = TRANSFERS.get(picture.colour.transfer)
     if tone is not None:
         return [f"the stills are {tone.words}"]

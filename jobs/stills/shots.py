@@ -1,8 +1,8 @@
 """Chooses the ranges of a track to decode for stills: those with a wanted picture.
 
 A range starts at its own access point if that resets the decoder (IDR, or a keyframe of VP9 or AV1), otherwise at an
-earlier one from which its pictures decode correctly. If the keyframes of H.264 guarantee no such point, the whole track
-is decoded, and seams are compared as in a transcode.
+earlier one from which its pictures decode correctly. If H.264 keyframes give no such point, the whole track is decoded,
+and seams are compared as in a transcode.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from ..plan.cuts import usual_segment_s
 from ..plan.track_ranges import PlannedSegment, TrackRanges
 from ..source.index import MISSING, TrackIndex
 
-MOVES_MOST: Final = 3  # how many steps back to search for a safe entry: 7 access points
+MOVES_MOST: Final = 3  # how many steps back to search for a safe entry, which is 7 access points
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Shot:
     """One range to decode."""
 
     segment: PlannedSegment
-    moments: tuple[int, ...]  # the range's stills, in ascending ticks
-    entry_moves: int = 0  # steps back from the range's own access point (``TrackRanges.entry``)
+    moments: tuple[int, ...]  # the range's stills, as ascending ticks
+    entry_moves: int = 0  # how many steps before the range's own access point decoding starts (``TrackRanges.entry``)
 
 
 @dataclass(frozen=True, slots=True)
 class ShotList:
-    """The ranges of a job, in order. If they ``adjoin``, they cover the whole part, and seams can be compared."""
+    """The ranges of a job, in order. With ``adjoin``, they cover the whole part, so seams can be compared."""
 
     index: TrackIndex
     shots: tuple[Shot, ...]
@@ -66,7 +66,7 @@ def plan_shots(
 
     Neighbouring ranges are joined up to about ``segment_s`` (the usual length if None) and ``most_pictures`` stills.
     """
-    # With this length, every access point starts a group.
+    # This length makes every access point start a group.
     groups = TrackRanges.cut(index, start_s=start_s, end_s=end_s, segment_s=index.time_base)
     wanted = [_Wanted(moment, index.shown_at(moment)) for moment in moments]
     moves = {group: entry_moves(groups, groups.segments[group]) for group in {_group(groups, each) for each in wanted}}
@@ -80,7 +80,7 @@ def plan_shots(
 
 
 def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
-    """Return how many steps back a segment's decoding must start for correct pictures; None if it would be too many."""
+    """Return how many steps back decoding a segment must start for correct pictures; None for too many."""
     index = ranges.index
     if segment.start_ticks is None or index.resets_decoder(segment.cut_packet):
         return 0
@@ -92,14 +92,14 @@ def entry_moves(ranges: TrackRanges, segment: PlannedSegment) -> int | None:
 
 
 class _Wanted(NamedTuple):
-    """A moment, and the time of the picture on screen then."""
+    """A moment, and the time of the picture that is on screen then."""
 
     moment: int
     shown: int
 
 
 class _Part(NamedTuple):
-    """The stills of one range, which starts with ``group``, or inside that group if the group is split."""
+    """The stills of one range, which starts with ``group``, or inside that group if it is split."""
 
     group: int
     is_split: bool

@@ -34,16 +34,16 @@ class _Which(Part):
     ]
     every_s: Annotated[
         Fraction | None,
-        Field(ge=_SHORTEST_S, description="The picture on screen at each multiple of this time."),
+        Field(ge=_SHORTEST_S, description="Take the picture on screen at each multiple of this time."),
         Option("--every", WHICH),
         _TIME_TEXT,
     ] = None
     count: Annotated[
         int | None,
-        Field(ge=1, le=STILLS_MOST, description="This many pictures, from the middles of equal parts."),
+        Field(ge=1, le=STILLS_MOST, description="Take this many pictures, from the middles of equal parts."),
         Option("--count", WHICH),
     ] = None
-    scene: Annotated[bool, Field(description="The first picture of each scene."), Option("--scene", WHICH)] = False
+    scene: Annotated[bool, Field(description="Take the first picture of each scene."), Option("--scene", WHICH)] = False
     scene_threshold: Annotated[
         int,
         Field(
@@ -91,7 +91,7 @@ class _Looks(Part):
     ] = None
     sheet: Annotated[
         tuple[int, int] | None,
-        Field(description="Put this many stills in a row and this many rows on each picture file, a sprite sheet."),
+        Field(description="Write sprite sheets: files with this many stills in a row, and this many rows."),
         Option("--sheet", PICTURE, default="a file for each still", kind=GRID),
         BeforeValidator(partial(as_written, GRID)),
     ] = None
@@ -108,15 +108,15 @@ class _Looks(Part):
         return self
 
 
-# In the order of fields, those of a later base come first.
+# The fields of a later base class come first.
 class StillsSpec(WaitOptions, Reaching, MachineOptions, Segmenting, SourceRange, _Looks, _Which):
-    """Stills of one video track. docs/stills.md lists the fields.
+    """A request for stills of one video track. docs/stills.md lists the fields.
 
     Text is read as on the command line: ``every_s="0.5"``, ``scale="180p"``, ``sheet="10x10"``.
     """
 
     if TYPE_CHECKING:
-        # The types here are only those that a field holds; a field also accepts others.
+        # The types here are those that a field holds; a field accepts further types.
         def __init__(
             self, *, source: "str | PathLike[str]", output: "str | PathLike[str]", **options: object
         ) -> None: ...

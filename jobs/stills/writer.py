@@ -63,12 +63,13 @@ class Sheets:
 
     columns: int
     rows: int
-    write: Callable[[int, NDArray[np.uint8]], None]  # takes each complete sheet's number and samples (rows, columns, 3)
+    # takes the number and samples (rows, columns, 3) of each complete sheet
+    write: Callable[[int, NDArray[np.uint8]], None]
     _tiles: list[NDArray[np.uint8]] = field(default_factory=list)
     _sheets: int = 0
 
     def add(self, tile: NDArray[np.uint8]) -> Tile:
-        """Add the next still, of (rows, columns, 3) samples."""
+        """Add the next still, an array of (rows, columns, 3) samples."""
         if len(self._tiles) == self.columns * self.rows:
             self.finish()
         row, column = divmod(len(self._tiles), self.columns)
@@ -93,7 +94,7 @@ class Sheets:
 
 @dataclass(slots=True)
 class StillsWriter:
-    """Fills ``folder``, which must exist, with the stills of ``moments``."""
+    """Fills ``folder`` with the stills of ``moments``. The folder must exist."""
 
     folder: Path
     plan: StillsPlan
@@ -214,7 +215,7 @@ def listing(
     time_base: Fraction,
     size: tuple[int, int],
 ) -> dict[str, Any]:
-    """Return ``index.json``: ``facts`` about the job, the stills, and any sheets."""
+    """Return the content of ``index.json``: ``facts`` about the job, the stills, and any sheets."""
     by_name = {each.file: each for each in files}
 
     def entry(still: Still) -> dict[str, Any]:
@@ -244,7 +245,7 @@ def listing(
 def webvtt(stills: Sequence[Still], begin_s: Fraction, end_s: Fraction, size: tuple[int, int]) -> str:
     """Return WebVTT with a cue for each still, from ``begin_s`` to ``end_s`` without a gap.
 
-    The time of a missing still is covered by the still before. Cues shorter than a millisecond are omitted.
+    The still before a missing one covers its time. Cues shorter than a millisecond are left out.
     """
     starts_s = [begin_s, *(still.moment.begin_s for still in stills[1:]), end_s]
     cues = [

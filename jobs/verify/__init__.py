@@ -1,1 +1,1 @@
-"""Compares two files, independently of the code that made them."""
+"""Compares an output with its source, independently of the code that made the output."""

@@ -1,4 +1,4 @@
-"""Checks copied audio packet by packet, and all audio by what is heard, when, and from which speaker."""
+"""Checks audio: copies packet by packet, and all tracks by what is heard, when, and from which speaker."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,8 @@ LAG_S = 0.05  # the largest lag at which sounds are compared
 LIKENESS = 0.4  # the minimum correlation of two encodings of the same sound
 _PERIODIC = 0.9  # correlation peaks this close to the best peak count as equal
 _SILENCE = 1e-3  # RMS below which a window is silent
-_QUIET_PART = 1 / 20  # speakers below this fraction of the loudest one are not compared, since codecs spread noise
-_LEVEL_TIMES = 2  # the largest factor between a speaker's levels: 6 dB
+_QUIET_PART = 1 / 20  # speakers below this fraction of the loudest one are not compared, because codecs spread noise
+_LEVEL_TIMES = 2  # the largest allowed factor between a speaker's levels: 6 dB
 _OPUS_HZ = 48_000
 _AAC_FRAME_SAMPLES = 1024
 
@@ -43,10 +43,10 @@ def check_audio(source: str, output: str, alignment: Alignment) -> list[Check]:
             none = "0 packets in the requested part"
             checks.append(check(f"{name}.payload", none, f"{lost} lost", passed=not lost))
             continue
-        # Encoders never reproduce the same bytes, so the track is a copy if most packets are the source's.
+        # Encoders never reproduce the source's bytes, so the track is a copy if most packets are equal.
         shared = len(set(left.sums) & set(right.sums)) > len(set(right.sums)) // 2
         may_be_copy = left.codec == right.codec and left.index not in alignment.encoded
-        # If silence fills gaps of PCM, the output rightly has more bytes, so the sound decides.
+        # If silence fills gaps in PCM, the output rightly has more bytes, so sounds are compared.
         may_be_part = (alignment.trimmed or shared) and not (left.bytes_a_second and gaps_of(left))
         if may_be_copy and (left.digest == right.digest or may_be_part):
             checks += _check_copied(name, left, right, alignment)
@@ -98,7 +98,7 @@ def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
         return [payload]
     moved = [abs(a - b) for a, b in matched if a is not None and b is not None]
     said = f"{float(max(moved, default=Fraction(0)) * 1000):.3f} ms at most"
-    # Times that the source's coarse ticks rounded may differ by half a tick.
+    # Times rounded to the source's coarse ticks may differ by half a tick.
     allowed_s = OFFSET_S + (left.tick_s / 2 if left.tick_s * left.rate_hz > 1 else 0)
     return [payload, check(f"{name}.times", "within 1 ms", said, passed=all(step <= allowed_s for step in moved))]
 
@@ -106,11 +106,11 @@ def _check_copied(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 def _matched_times(
     left: SoundTrack, right: SoundTrack, alignment: Alignment
 ) -> list[tuple[Fraction | None, Fraction | None]] | None:
-    """Return when each packet of a copy is heard in the source and in the output; None if the bytes differ."""
+    """Return when each packet of a copy is heard in source and output; None if the bytes differ."""
     if left.digest == right.digest and left.begins == right.begins:
         return list(zip(left.heard_s, right.heard_s, strict=True))
     if left.digest == right.digest:
-        # FFmpeg splits damaged sound of some codecs into packets differently for each container.
+        # FFmpeg splits damaged sound of some codecs differently for each container.
         found = zip(right.begins, right.heard_s, strict=True)
         return [(time_s, after) for begin, after in found if (time_s := _time_of(left, begin)) is not None]
     if alignment.part_s is None:
@@ -122,7 +122,10 @@ def _matched_times(
 
 
 def _time_of(track: SoundTrack, byte: int) -> Fraction | None:
-    """Return when a byte of a track is heard; None inside a packet, unless it is PCM, where every byte has a time."""
+    """Return when a byte of a track is heard.
+
+    Only in PCM does a byte inside a packet have a time; otherwise return None.
+    """
     place = bisect_right(track.begins, byte) - 1
     time_s, inside = (track.heard_s[place], byte - track.begins[place]) if place >= 0 else (None, 0)
     if time_s is None or (inside and not track.bytes_a_second):
@@ -135,8 +138,7 @@ def find_kept(
 ) -> list[int] | None:
     """Return the places of ``part`` in a track whose clock steps back; None if a packet in [0, ``part_s``) is missing.
 
-    The clock of such a track may leave the part and return to it, so packets from outside the part may be missing in
-    between.
+    Such a clock may leave the part and return to it, so packets outside the part may be missing in between.
     """
     kept: list[int] = []
     for place, (value, time_s) in enumerate(zip(whole, times_s, strict=True)):
@@ -150,9 +152,9 @@ def find_kept(
 def find_run(
     whole: Sequence[int], times_s: Sequence[Fraction | None], part: Sequence[int], begin_s: Fraction | None
 ) -> int | None:
-    """Return the place in ``whole`` where the packets of ``part`` start; None if there is no such run.
+    """Return the place in ``whole`` where the packets of ``part`` start; None if there is no such place.
 
-    Silence repeats, so there may be several places; the place nearest in time to ``begin_s`` is returned.
+    Silence repeats, so there may be several. The one nearest in time to ``begin_s`` is returned.
     """
     starts = [place for place, value in enumerate(whole) if part and value == part[0]]
     if begin_s is not None:
@@ -174,7 +176,7 @@ def _check_offset(name: str, left: SoundTrack, right: SoundTrack, alignment: Ali
 
 
 def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -> bool:
-    """Return whether the sound before the source's first sample is priming, which lasts at most one frame."""
+    """Return whether sound before the source's first sample is priming, which lasts for one frame at most."""
     frame_s = Fraction(max(right.frame_samples, _AAC_FRAME_SAMPLES), right.rate_hz)
     encoded = (
         right.first_sample_s == first_sample_s and (left.first_sample_s or 0) - first_sample_s <= frame_s + OFFSET_S
@@ -185,7 +187,7 @@ def _is_priming(left: SoundTrack, right: SoundTrack, first_sample_s: Fraction) -
 def _check_heard(
     name: str, left: SoundTrack, right: SoundTrack, alignment: Alignment, *, copied: bool
 ) -> Iterator[Check]:
-    """Compare the decoded sound with the source's; for a copy, the packets already prove the end."""
+    """Compare the decoded sound of both files. For a copy, the packets already prove the end."""
     gaps = gaps_of(left)
     starts = window_starts(right if alignment.trimmed else left, () if alignment.trimmed else gaps)
     held = [] if alignment.trimmed else [begin + GAP_EDGE_S for begin, end in gaps if end - begin > 3 * GAP_EDGE_S]
@@ -193,7 +195,7 @@ def _check_heard(
     was = hear(left, [*starts, *held], now.end_s if alignment.trimmed else None)
     if not copied:
         yield _check_duration(name, left, right, was, now, trimmed=alignment.trimmed)
-    # If the container does not separate packets, a damaged header may join two packets; the bytes are the same.
+    # In a container that does not separate packets, a damaged header may join two packets; the bytes stay the same.
     is_joined = left.digest == right.digest and len(right.sums) < len(left.sums)
     joined = "the same bytes in fewer packets" if is_joined else ""
     at_most, passed = f"at most {was.failed} packets fail", now.failed <= was.failed
@@ -201,7 +203,7 @@ def _check_heard(
     amplified = left.index in alignment.loudness
     checks = [_check_sound(name, was, now, range(len(starts)))]
     checks += _check_speakers(name, was, now, range(len(starts)), amplified=amplified)
-    # How damage decodes depends on the packet boundaries.
+    # The result of decoding damage depends on the boundaries of packets.
     yield from (not_applicable(each.name, joined) if each.failed and joined and was.failed else each for each in checks)
     yield _check_rate(name, left, right, was, now)
     if held:
@@ -247,7 +249,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
     alone = {"FC"} if len(was.layouts) > 1 and ("FC",) in was.layouts else set()
     named = not any(each.startswith("#") for each in wanted | found)
     levels = [(was.levels(n), now.levels(n)) for n in windows]
-    # If a codec lacks a layout, a larger layout with silent extra speakers is fine.
+    # If a codec lacks a layout, a larger layout whose extra speakers are silent is fine.
     further = found - wanted if len(found) > max(len(wanted), 2 if alone else 0) else set()
     heard = [after for _, after in levels if after]
     is_silent = all(after.get(each, 0.0) <= _QUIET_PART * max(after.values()) for after in heard for each in further)
@@ -264,7 +266,7 @@ def _check_speakers(name: str, was: Heard, now: Heard, windows: Sequence[int], *
 
 
 def _exchanged(was: Heard, now: Heard, levels: _Levels) -> dict[str, str]:
-    """Return the speakers whose sound moved: {speaker: the speaker that has this sound now}."""
+    """Return the speakers whose sound moved, as {speaker: the speaker that has this sound now}."""
     found: dict[str, str] = {}
     for window, (before, after) in enumerate(levels):
         least = max(_SILENCE, max(before.values(), default=0.0) / 4)
@@ -316,7 +318,7 @@ def _check_gaps(name: str, was: Heard, now: Heard, gaps: Sequence[tuple[int, Fra
 
 
 def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float, float]:
-    """Return the delay of ``second`` in seconds, and the correlation at that delay (1 if only the loudness differs)."""
+    """Return the delay of ``second`` in seconds, and the correlation at that delay: 1 if only the loudness differs."""
     size = 2 * len(first)
     product = np.fft.rfft(second, size) * np.conj(np.fft.rfft(first, size))
     correlation = np.fft.irfft(product, size)
@@ -325,7 +327,7 @@ def _lag(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[float
     best = int(np.argmax(around))
     near = slice(reach - int(OFFSET_S * GRID_HZ), reach + int(OFFSET_S * GRID_HZ) + 1)
     if around[near].max() >= _PERIODIC * around[best]:
-        # A tone repeats; take the smallest of equally good delays.
+        # A tone repeats, so the smallest of equally good delays is taken.
         best = near.start + int(np.argmax(around[near]))
     energy = float(np.sqrt(np.sum(first.astype(np.float64) ** 2) * np.sum(second.astype(np.float64) ** 2)))
     return (best - reach) / GRID_HZ, float(around[best]) / energy if energy else 0.0

@@ -1,4 +1,4 @@
-"""Checks the two files' own boxes and elements, without FFmpeg: durations, rates, crop, alpha, missing bytes."""
+"""Checks the boxes and elements of the two files, without FFmpeg: durations, rates, crop, alpha, missing bytes."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ def read_stated(url: str) -> StatedFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """The two files, described from their containers; None for containers that only FFmpeg reads."""
+    """What the containers of the two files state; None for containers that only FFmpeg reads."""
 
     source: StatedFile | None
     output: StatedFile | None
@@ -57,7 +57,7 @@ class Containers:
 
     @property
     def source_last_s(self) -> Fraction | None:
-        """The source's duration of its last picture; None if it is missing or implausible."""
+        """The duration that the source states for its last picture; None if it is missing or implausible."""
         track = self.source_video
         last_s = None if track is None or track.spread is None else track.spread.last_s
         return last_s if last_s is not None and 0 < last_s <= LONGEST_S else None
@@ -88,12 +88,12 @@ def _video(file: StatedFile | None, number: int) -> StatedTrack | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedTimes:
-    """The times that the output's pictures should have, in seconds after the first picture."""
+    """When the output's pictures should be shown, in seconds after the first picture."""
 
     times_s: Sequence[Fraction]
     last_s: Fraction | None  # the last picture's duration; None if unknown
     nominal_s: Fraction  # the nominal duration of a picture
-    is_whole: bool = True  # whether every packet of the source with a time decodes to a picture
+    is_whole: bool = True  # whether every packet of the source that has a time decodes to a picture
 
 
 def check_containers(files: Containers, showing: ExpectedTimes) -> Iterator[Check]:
@@ -132,7 +132,7 @@ def _check_last(track: StatedTrack | None, showing: ExpectedTimes) -> Check:
     found = track.spread.last_s
     if found is None and showing.last_s <= 2 * showing.nominal_s:
         return not_applicable(name, "the last picture has its nominal duration, and the container states none")
-    # A part ends when the next picture starts, but lasts at least for the nominal duration of its own last picture.
+    # A part ends when the next picture starts, but its last picture is shown at least for the nominal duration.
     wanted = (showing.last_s, max(showing.last_s, showing.nominal_s))
     near = found is not None and any(abs(found - each) <= showing.nominal_s * _THIRD for each in wanted)
     shown = "none" if found is None else f"{float(found):.3f} s"
@@ -163,8 +163,8 @@ def check_crop(
 ) -> list[Check]:
     """Check that the source's crop (``wanted``) stays hidden; ``found`` is the output's crop.
 
-    ``kept`` is the part of each source picture that the report states (left, top, width, height), or None for all.
-    ``shapes`` are the aspect ratios of the source's visible part, and of the output's pictures.
+    ``kept`` is the kept part of each source picture according to the report (left, top, width, height), None for all of
+    it. ``shapes`` are the aspect ratios of the source's visible part and of the output's pictures.
     """
     if not wanted and not found:
         return []

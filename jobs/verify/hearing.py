@@ -1,4 +1,4 @@
-"""Decodes a sound track: each speaker's sound in a few windows, the track's end, and undecodable packets."""
+"""Decodes a sound track, and keeps each speaker's sound in a few windows, the track's end, and undecodable packets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ _Sound: TypeAlias = NDArray[np.float32]
 WINDOWS: Final = 8
 MOST_GAPS: Final = 8
 WINDOW_S: Final = Fraction(1)
-GAP_S: Final = Fraction(1, 50)  # shorter gaps come from rounding or from the codec
+GAP_S: Final = Fraction(1, 50)  # shorter gaps come from rounding or the codec
 GAP_EDGE_S: Final = Fraction(1, 20)  # how far an encoder spreads sound into a gap
-ROUNDED_S: Final = Fraction(1, 1000)  # how far millisecond ticks may move a frame
+ROUNDED_S: Final = Fraction(1, 1000)  # how far ticks of a millisecond may move a frame
 GRID_HZ: Final = 16_000
 _WINDOW_SAMPLES: Final = int(WINDOW_S * GRID_HZ)
 LFE: Final = "LFE"
@@ -31,7 +31,7 @@ _SIDES: Final = {"SL": "BL", "SR": "BR"}
 
 @dataclass(slots=True)
 class Heard:
-    """A decoded track; windows are sampled at ``GRID_HZ``."""
+    """A decoded track, with windows sampled at ``GRID_HZ``."""
 
     windows: list[dict[str, _Sound]]  # each window's sound by speaker
     end_s: Fraction = Fraction(0)
@@ -45,7 +45,7 @@ class Heard:
         return frozenset(aliases(self.layouts).values())
 
     def mono(self, window: int) -> _Sound:
-        """Return the mean of a window's speakers."""
+        """Return the mean of all speakers in a window."""
         sounds = list(self.windows[window].values())
         return np.mean(sounds, axis=0, dtype=np.float32) if sounds else np.zeros(_WINDOW_SAMPLES, np.float32)
 
@@ -69,7 +69,7 @@ def aliases(layouts: Sequence[Sequence[str]]) -> dict[str, str]:
 def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None = None) -> Heard:
     """Decode a track, with a window of ``WINDOW_S`` at each of ``starts``, in seconds after the first picture.
 
-    A part ends at ``end_s``; windows exclude frames that start at that time or later.
+    Frames that start at ``end_s``, where a part ends, or later are left out of windows.
     """
     heard = Heard([{} for _ in starts])
 
@@ -79,7 +79,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
     for frame in decoded_sound(track.url, track.number, failed):
         begin_s = frame_start_s(frame) - track.zero_s
         if abs(begin_s - heard.end_s) <= ROUNDED_S + Fraction(frame.time_base or 0):
-            begin_s = heard.end_s  # coarse ticks round the times of frames, but the sound is continuous
+            begin_s = heard.end_s  # coarse ticks round the times of frames, but sound is continuous
         heard.end_s = begin_s + Fraction(frame.samples, frame.sample_rate)
         names = _names(frame)
         if names not in heard.layouts:
@@ -97,7 +97,7 @@ def hear(track: SoundTrack, starts: Sequence[Fraction], end_s: Fraction | None =
 
 
 def _names(frame: AudioFrame) -> tuple[str, ...]:
-    """Return the names of a frame's speakers; without names, the names in the standard layout, or else numbers."""
+    """Return the names of a frame's speakers: its own, or else those of the standard layout, or else numbers."""
     names = tuple(channel.name for channel in frame.layout.channels)
     if len(set(names)) == len(names) and not _UNNAMED & set(names):
         return names
@@ -118,7 +118,7 @@ def _channels(frame: AudioFrame) -> _Sound:
 
 
 def _lay(window: _Sound, offset_s: float, samples: _Sound, rate_hz: int) -> None:
-    """Resample ``samples`` into the window; they start ``offset_s`` after the window."""
+    """Resample ``samples``, which start ``offset_s`` after the window, into the window."""
     first = max(0, int(np.ceil(offset_s * GRID_HZ)))
     last = min(len(window), int(np.ceil((offset_s + len(samples) / rate_hz) * GRID_HZ)))
     places = (np.arange(first, last) / GRID_HZ - offset_s) * rate_hz
@@ -158,7 +158,7 @@ def window_starts(track: SoundTrack, gaps: Sequence[tuple[Fraction, Fraction]]) 
 def speakers_that_differ(
     was: Mapping[str, float], now: Mapping[str, float], *, gain: float, least: float, times: float
 ) -> list[str]:
-    """Return the speakers whose level differs from ``gain`` times the old level by more than a factor of ``times``.
+    """Return the speakers whose level differs from ``gain`` times the old one by more than a factor of ``times``.
 
     Levels below ``least`` are ignored. Mono may move from the centre to left and right.
     """

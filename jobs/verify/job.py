@@ -1,6 +1,6 @@
-"""The proof that OUTPUT is exactly INPUT, encoded again; shares no code with planning, encoding and joining.
+"""Proves that OUTPUT is exactly INPUT, encoded again, with no code of planning, encoding or joining.
 
-Both files are decoded once, in lockstep, and compared by the rules of docs/timeline.md and docs/verify.md.
+Both files are decoded once, in step, and compared by the rules in docs/timeline.md and docs/verify.md.
 """
 
 import time
@@ -85,7 +85,7 @@ class _Compared:
     source_size: tuple[int, int] = (0, 0)  # the size of the source's largest picture, which is also the output's
 
     def begin(self, was: Facts, now: Facts, files: Containers) -> None:
-        """Take the facts of both tracks from their first pictures."""
+        """Read the facts of both tracks from their first pictures."""
         self.facts = was, now
         self.life.source.stated, self.life.output.stated = was.format.colour, now.format.colour
         crop, kept = files.crops
@@ -97,7 +97,10 @@ class _Compared:
     def take(
         self, number: int, expected: tuple[int, VideoFrame] | None, frame: VideoFrame | None, time_s: Fraction | None
     ) -> None:
-        """Take frame ``number`` of both files, None if one has ended; ``time_s`` is the source's time, if known."""
+        """Take frame ``number`` of both files; a file that has ended has None.
+
+        ``time_s`` is the source's time, if known.
+        """
         if frame is not None and number in self.digests_wanted:
             self.digests[number] = picture_digest(frame)
         if expected is not None:
@@ -135,9 +138,10 @@ def verify(
             it.
         audio_tracks: the audio tracks that the output should have, from 0; None means all.
         start_s: start of the requested part, in seconds after the first visible frame.
-        end_s: end of the requested part, which does not include this instant.
-        report: path of the transcode's report. Differences that its warnings declare are not failures. Its steps are
-            applied before pictures are compared (docs/filters.md). Its part and video track are the defaults.
+        end_s: end of the requested part, not included, in the same seconds.
+        report: path of the transcode's report. Differences that a warning in it declares are not failures. The steps in
+            it are applied before pictures are compared (docs/filters.md). The part and video track in it are the
+            defaults.
         progress: called with the number of frames compared so far.
 
     Raises:
@@ -237,7 +241,7 @@ def _read_report(report: str) -> Report:
 def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s: Fraction | None) -> Fraction | None:
     """Return the duration of the picture at place ``last``, the last one of a part; None if it is not stated.
 
-    The part ends at ``end_s`` (the source's end if None); ``stated_s`` is the duration of the source's last picture.
+    The part ends at ``end_s``, None for the source's end. ``stated_s`` is the duration of the source's last picture.
     """
     shown, time_base = timeline.times[last], timeline.time_base
     left_s = None if end_s is None else max(end_s - (shown - timeline.zero) * time_base, timeline.nominal * time_base)
@@ -246,14 +250,14 @@ def last_shown_s(timeline: Timeline, last: int, end_s: Fraction | None, stated_s
         return following_s if left_s is None else min(following_s, left_s)
     promised_s = (timeline.packets[-1] - timeline.zero + timeline.nominal) * time_base
     if shown < timeline.packets[-1] and end_s is not None and end_s < promised_s:
-        return left_s  # later pictures do not decode, so this picture stays on screen
+        return left_s  # later pictures do not decode, so this one stays on screen
     return stated_s if stated_s is None or left_s is None else min(stated_s, left_s)
 
 
 def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> ComparedPart | None:
-    """Return the requested part, at its own times or a fixed rate; this decodes the source once more.
+    """Return the requested part, at its own times or a fixed rate. This decodes the source once more.
 
-    Return None for a whole track, unless its pictures depend on their times because subtitles are burnt in.
+    For a whole track, return None unless burnt-in subtitles make pictures depend on their times.
     """
     fps = pair.fps
     is_timed = pair.steps is not None and pair.steps.burn is not None
@@ -287,7 +291,7 @@ def _select(pair: _Pair, start_s: Fraction | None, end_s: Fraction | None) -> Co
 def _compare(pair: _Pair, part: ComparedPart | None) -> tuple[_Compared, ComparedPart]:
     compared = _run(pair, part)
     if part is None and tuple(compared.emitted) != compared.timeline.order:
-        # The track is more disordered than the window can sort; by now the order is known.
+        # The track is more disordered than the window can sort, but by now the order is known.
         compared = _run(pair, ComparedPart.whole(compared.timeline))
     return compared, part or ComparedPart.whole(compared.timeline)
 
@@ -316,7 +320,7 @@ def _run(pair: _Pair, part: ComparedPart | None) -> _Compared:
 
 @contextmanager
 def _ahead(items: Iterator[ItemT]) -> Iterator[Iterator[ItemT]]:
-    """Iterate over ``items`` in a thread, one item ahead of the consumer, so that decoding overlaps with comparing."""
+    """Iterate over ``items`` in a thread, one item ahead, so that decoding overlaps with comparing."""
     end = object()
 
     def pulled(pool: ThreadPoolExecutor) -> Iterator[ItemT]:

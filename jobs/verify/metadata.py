@@ -46,7 +46,7 @@ _LUMINANCE = Fraction(1, 500)
 _OWN_TAGS = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration", "creation_time", "software"}
     | {"handler_name", "handler", "encoding_tool", "encoded_by", "date_modified", "writing_app", "muxing_app"}
-    # Tags of FLV about the file itself.
+    # FLV's tags about the file itself
     | {"filesize", "audiochannels", "audiocodecid", "videocodecid", "audiodatarate", "videodatarate", "framerate"}
     | {"audiosamplerate", "audiosamplesize", "stereo", "width", "height", "timecode"}
 )
@@ -54,7 +54,7 @@ _MP4_TAGS = frozenset(
     {"title", "artist", "album_artist", "album", "composer", "comment", "genre", "copyright", "date", "description"}
     | {"synopsis", "show", "episode_id", "network", "lyrics", "track", "disc", "grouping"}
 )
-# ISO 639-2 has two codes for these languages, and containers keep one or the other.
+# These languages have two codes in ISO 639-2, of which containers keep one.
 _CODES = (
     "bod:tib ces:cze cym:wel deu:ger ell:gre eus:baq fas:per fra:fre hye:arm isl:ice kat:geo mkd:mac mri:mao msa:may "
     "mya:bur nld:dut ron:rum slk:slo sqi:alb zho:chi"
@@ -64,7 +64,7 @@ _BIBLIOGRAPHIC = {pair[:3]: pair[4:] for pair in _CODES.split()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The properties of a video track, from its container and first picture."""
+    """The properties of a video track, according to its container and its first picture."""
 
     format: VideoFormat
     extras: StreamExtras
@@ -79,7 +79,7 @@ class Facts:
 
 
 def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFrame | None = None) -> Facts:
-    """Return a track's properties; ``first_frame`` is the first picture of the part, ``earliest`` that of the track."""
+    """Return a track's properties. ``first_frame`` is the first picture of the part, ``earliest`` that of the track."""
     of_stream = side_data(stream)
     stated = describe_video(stream, first_frame)
     return Facts(
@@ -91,7 +91,7 @@ def video_facts(stream: VideoStream, first_frame: VideoFrame, earliest: VideoFra
 
 
 def _of_part(stated: VideoFormat, frame: VideoFrame, earliest: VideoFrame) -> VideoFormat:
-    """Return a track's format with the properties in which ``frame`` differs from the track's first picture."""
+    """Return a track's format, with the properties of ``frame`` where they differ from the track's first picture."""
     first, own = PictureTags.of(earliest), PictureTags.of(frame)
     values = {name: getattr(own, name) for name in UNSTATED if getattr(own, name) != getattr(first, name)}
     values = {name: value for name, value in values.items() if value not in UNSTATED[name]}
@@ -169,7 +169,7 @@ def _check_picture(was: Facts, now: Facts, alignment: Alignment) -> Iterator[Che
 
 
 def _family(pix_fmt: str) -> str:
-    """Return a format's name, with yuvj as yuv: another check compares the range."""
+    """Return a format's name, without the j of yuvj: another check compares the range."""
     return pix_fmt.replace("yuvj", "yuv")
 
 
@@ -217,7 +217,7 @@ def _check_aspect(before: VideoFormat, after: VideoFormat, alignment: Alignment)
 
 
 def _check_colour(name: str, before: int, after: int, alignment: Alignment) -> Check:
-    """Compare a value of the first picture; if pictures change, the output may state any of their values."""
+    """Compare a value of the first picture. If pictures change, the output may state the value of any of them."""
     # Matrix 0 is the identity of RGB, not a reserved value.
     unknown = {"matrix": _UNKNOWN_COLOUR - {0}, "range": frozenset()}.get(name, _UNKNOWN_COLOUR)
     seen = alignment.seen.get(name, ())
@@ -236,7 +236,7 @@ def _check_chroma(was: Facts, now: Facts) -> Check:
 def _turn(matrix: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Return how a display matrix turns and flips; players ignore translation and scale.
 
-    A skew of up to a thousandth of the picture is ignored.
+    A skew by at most a thousandth of the picture is ignored.
     """
     if matrix is None:
         return None
@@ -276,13 +276,13 @@ def _same_mastering(wanted: MasteringDisplay | None, found: MasteringDisplay | N
 
 
 def _bitstream_hdr(output: str) -> HdrStatic:
-    """Return the HDR values of the bitstream alone; FFmpeg would add those of the container."""
+    """Return the HDR values of the bitstream only; FFmpeg would add those of the container."""
     with open_source(output) as container:
         stream = video_tracks(container)[0]
         decoder = cast("VideoCodecContext", CodecContext.create(stream.codec_context.codec.name, "r"))
         decoder.extradata = stream.codec_context.extradata
         with suppress(av.error.FFmpegError):
-            # The only picture of a film is returned at the flush.
+            # A film with a single picture returns it only at the flush.
             for packet in chain(only(container, stream), [None]):
                 bare = None
                 if packet is not None:
@@ -294,7 +294,7 @@ def _bitstream_hdr(output: str) -> HdrStatic:
 
 
 def _language(stream: Stream) -> str:
-    """Return a track's language; "und" if it cannot be a language code."""
+    """Return a track's language; "und" if the stated text cannot be a language code."""
     stated = stream.metadata.get("language", "")
     return stated if stated and stated.isascii() and stated.isprintable() else "und"
 
@@ -331,7 +331,7 @@ def _pairs(
 
 
 def _title(stream: Stream) -> str | None:
-    # FFmpeg reads the title of an mp4 track as "name".
+    # FFmpeg calls the title of an mp4 track "name".
     return stream.metadata.get("title") or stream.metadata.get("name") or None
 
 
@@ -361,5 +361,5 @@ def _check_tags(left: InputContainer, right: InputContainer, alignment: Alignmen
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     tags = {key.lower(): value for key, value in metadata.items() if key.lower() not in _OWN_TAGS}
-    # FFmpeg reads an mp4 tag with a language twice: as "location" and as "location-eng".
+    # FFmpeg returns an mp4 tag with a language twice: as "location" and as "location-eng".
     return {key: value for key, value in tags.items() if tags.get(key.rpartition("-")[0]) != value}

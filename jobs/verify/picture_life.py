@@ -1,6 +1,7 @@
-"""Checks the properties of every picture. A picture must have been converted if it differs from the source's first.
+"""Checks the properties of every picture.
 
-A converted picture's samples match the converted source picture better than the unconverted one.
+A picture that differs from the source's first picture must have been converted: its samples must match the converted
+source picture better than the unconverted one.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ _LIMITED = 1
 _CONVERTED: Final = {"range": "color_range", "matrix": "colorspace"}
 _ONE_CURVE: Final = frozenset({1, 6, 14, 15})  # H.273 transfer functions with the same curve
 _SHAPE_NEAR: Final = Fraction(1, 50)
-_EVIDENCE: Final = 1.0  # minimum mean squared difference, in 8-bit steps, to tell two possible pictures apart
+_EVIDENCE: Final = 1.0  # the least mean squared difference, in 8-bit steps, that tells two possible pictures apart
 _SHOWN: Final = 8  # the most pictures that a check lists
 
 Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
@@ -45,7 +46,7 @@ Reference: TypeAlias = Callable[[VideoFrame], VideoFrame]
 
 @dataclass(frozen=True, slots=True)
 class PictureTags:
-    """The properties of one picture; colours are H.273 numbers."""
+    """The properties of one picture; colours are numbers of H.273."""
 
     range: int
     matrix: int
@@ -73,8 +74,8 @@ class PictureTags:
 class _Side:
     first: PictureTags | None = None
     stated: Colour = field(default_factory=Colour)  # the file's colours, which override those of the first picture
-    kinds: Counter[str] = field(default_factory=Counter)  # how many pictures have each kind of side data
-    formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture with each
+    kinds: Counter[str] = field(default_factory=Counter)  # how many pictures have side data of each kind
+    formats: dict[str, int] = field(default_factory=dict)  # pixel formats, and the first picture of each
     # The values that pictures state, by field of ``PictureTags``.
     seen: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in (*UNSTATED, "shape")})
     fields: list[bool | None] = field(default_factory=list)  # whether the top field is first; None without fields
@@ -91,7 +92,7 @@ class _Side:
         return tags, carried
 
     def value(self, tags: PictureTags, name: str) -> int:
-        """Return a colour value of a picture: the value of the file, unless the picture differs from the first one."""
+        """Return a colour value of a picture: that of the file, unless the picture differs from the first one."""
         own: int = getattr(tags, name)
         first = own if self.first is None else getattr(self.first, name)
         stated: int = getattr(self.stated, name)
@@ -109,11 +110,12 @@ class _Pair:
 
 @dataclass(slots=True)
 class StatedPictures:
-    """Compares the properties of every picture: ``take`` each pair once, in order; then call ``checks``."""
+    """Compares the properties of every picture. Call ``take`` for each pair in order, then ``checks``."""
 
     source: _Side = field(default_factory=_Side)
     output: _Side = field(default_factory=_Side)
-    wrong: dict[str, list[int]] = field(default_factory=dict)  # pictures that fail, by the last word of the check
+    # pictures that fail, by the last word of the check's name
+    wrong: dict[str, list[int]] = field(default_factory=dict)
     altered: Counter[str] = field(default_factory=Counter)  # pictures whose side data differs from that of the source
     _reformatter: VideoReformatter = field(default_factory=VideoReformatter)
 
@@ -122,7 +124,7 @@ class StatedPictures:
     ) -> VideoFrame | None:
         """Take a pair of pictures; return the expected output picture if the source's shape differs, otherwise None.
 
-        ``steps`` makes the reference if the report names steps; ``toned`` says that colours were meant to change.
+        ``steps`` makes the reference if the report has steps. With ``toned``, colours were meant to change.
         """
         number = len(self.output.fields)
         was, carried = self.source.take(source, number)
@@ -153,7 +155,7 @@ class StatedPictures:
         # A picture that states no value has the container's value, or limited range.
         setattr(pair.source, _CONVERTED[name], before or _LIMITED)
         converted = _planes(reference(pair.source))
-        # Relabel the output, not the source: for yuvj formats the scaler ignores the source's label.
+        # Relabel the output and not the source, whose label the scaler ignores for yuvj formats.
         with _relabelled(pair.output, _CONVERTED[name], before or _LIMITED):
             kept = _planes(reference(pair.source))
         shown = self._conformed(pair.output, pair.output)
@@ -184,7 +186,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return the source picture between black bars; its aspect ratio is ``wider`` times the output's."""
+        """Return the source picture between black bars, where its aspect ratio is ``wider`` times the output's."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))
@@ -197,10 +199,10 @@ class StatedPictures:
     def checks(self, container_top_first: Sequence[bool | None], *, is_damaged: bool = False) -> Iterator[Check]:
         """Yield the checks; ``container_top_first`` is the field order in the two containers.
 
-        ``is_damaged`` says that some packets of the source do not decode; their pictures may state fields.
+        With ``is_damaged``, some packets of the source do not decode, and their pictures may have stated fields.
         """
         for name in (*UNSTATED, "aspect"):
-            # Other checks cover values that never change.
+            # Values that never change are covered by other checks.
             changes = len(self.source.seen["shape" if name == "aspect" else name]) > 1
             yield _check_pictures(f"pictures.{name}", self.wrong.get(name, []) if changes else [])
         sides = zip((self.source, self.output), container_top_first, strict=True)
@@ -232,7 +234,7 @@ def _has_fields(fields: Sequence[bool | None]) -> bool:
 
 
 def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -> list[int]:
-    """Return the pictures with lost, swapped or added fields."""
+    """Return the pictures whose fields were lost, swapped or added."""
     if not _has_fields(before):
         return [number for number, order in enumerate(after) if order is not None]
     pairs = enumerate(zip(before, after, strict=False))
@@ -240,7 +242,7 @@ def _other_fields(before: Sequence[bool | None], after: Sequence[bool | None]) -
 
 
 def _alike(name: str, before: int, after: int) -> bool:
-    """Return whether two values mean the same, or one is not stated; an unstated range means limited range."""
+    """Return whether two values mean the same, or one is not stated; an unstated range is limited range."""
     if name == "range":
         return (before or _LIMITED) == (after or _LIMITED)
     same = before == after or bool({before, after} & UNSTATED[name])

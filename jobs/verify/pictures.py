@@ -1,6 +1,6 @@
-"""Compares output frames with source frames: likeness (PSNR, SSIM), and whether a frame shows a neighbouring one.
+"""Compares output frames with source frames: how alike they are (PSNR, SSIM), and whether one shows a neighbour.
 
-Neighbours are compared in luma averaged to at most 320 samples per line, which cancels coding noise: docs/verify.md.
+Neighbours are compared in luma averaged to at most 320 samples per line, which cancels coding noise (docs/verify.md).
 """
 
 import math
@@ -23,8 +23,8 @@ from .verdict import Check, PictureNumbers, check
 
 IDENTICAL_DB = 100.0  # replaces an infinite PSNR
 NEIGHBOURS = 3  # how many frames on either side are compared with an output frame
-MOVED = 16.0  # a tile changed between two source frames from this mean squared difference on (8-bit steps)
-# a neighbour matches clearly better if its squared error is below this fraction of the expected frame's error
+MOVED = 16.0  # a tile has changed between two source frames from this mean squared difference on (8-bit steps)
+# a neighbour matches clearly better if its squared error is below this fraction of that of the expected frame
 CLEARLY = 0.4
 FAITHFULLY = 1 / 6
 """The neighbour's error must also be below this share of the difference between the two source frames: when an encoder
@@ -43,7 +43,7 @@ _Plane = NDArray[np.float32]
 
 
 class _Filters:
-    """FFmpeg's filters for one picture format: psnr and ssim of a pair of pictures, and averages of luma."""
+    """FFmpeg's filters for one picture format: for PSNR and SSIM of a pair of pictures, and for averages of luma."""
 
     def __init__(self, width: int, height: int, pix_fmt: str) -> None:
         self._pair = av.filter.Graph()
@@ -122,22 +122,22 @@ def _error(held: _Held, view: str) -> float:
 
 @dataclass(slots=True)
 class PictureComparison:
-    """Compares frame after frame in presentation order; ``add`` each pair once, and then ask for numbers and checks."""
+    """Compares frame after frame in presentation order. ``add`` each pair once, and then ask for numbers and checks."""
 
     psnr_y_db: list[float] = field(default_factory=list)
     psnr_u_db: list[float] = field(default_factory=list)
     psnr_v_db: list[float] = field(default_factory=list)
     ssim_y: list[float] = field(default_factory=list)
     coarse_db: list[float] = field(default_factory=list)
-    identical: bool = True  # whether every sample so far is the source's
-    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that this frame shows)
+    identical: bool = True  # whether every sample so far equals the source's
+    misplaced: list[tuple[int, int]] = field(default_factory=list)  # (frame, the source frame that it shows)
     _held: deque[_Held] = field(default_factory=deque)
     _filters: dict[tuple[int, int, str], _Filters] = field(default_factory=dict)
     _to_reference: VideoReformatter = field(default_factory=VideoReformatter)
     _to_comparable: VideoReformatter = field(default_factory=VideoReformatter)
 
     def add(self, source: VideoFrame, output: VideoFrame, *, deinterlaced: bool = False) -> None:
-        """Compare the next source frame with the next output frame. Do not use the frames afterwards."""
+        """Compare the next source frame with the next output frame. The frames must not be used afterwards."""
         pix_fmt = comparable_format(output.format.name)
         number, kind = len(self.psnr_y_db), (output.width, output.height, pix_fmt)
         self.identical = self.identical and _is_same(source, output)
@@ -158,7 +158,7 @@ class PictureComparison:
         self._place(_Held(number, sides[0], sides[1], deinterlaced))
 
     def finish(self) -> None:
-        """Judge the last frames; call it once, after the last ``add``."""
+        """Judge the last frames. Call once, after the last ``add``."""
         held = list(self._held)
         for place in range(max(0, len(held) - NEIGHBOURS), len(held)):
             self._judge(held, place)
@@ -174,7 +174,7 @@ class PictureComparison:
             self._judge(list(self._held), place)
 
     def _judge(self, held: list[_Held], place: int) -> None:
-        """Note whether the output frame at ``place`` shows another source frame than the expected one."""
+        """Note whether the output frame at ``place`` shows another source frame than it should."""
         own, view = held[place], held[place].view
         source, output = own.source[view], own.output[view]
         near = [
@@ -189,7 +189,8 @@ class PictureComparison:
             apart = _tile_errors(other.source[view], source)
             theirs = _tile_errors(output, other.source[view])
             moved = apart >= MOVED
-            # Check the whole picture too: an encoder that skips a few tiles keeps a neighbour's content only there.
+            # The whole picture is checked too: an encoder that skips a few tiles keeps a neighbour's content only
+            # there.
             if not (moved.any() and _resembles(theirs, mine, apart)):
                 continue
             ratio = _ratio(theirs[moved], mine[moved])
@@ -228,7 +229,7 @@ class PictureComparison:
 
 
 def _is_same(source: VideoFrame, output: VideoFrame) -> bool:
-    """Return whether two pictures have the same size, format and samples; yuvj420p is another name for yuv420p."""
+    """Return whether two pictures have the same size, format (yuvj420p is yuv420p) and samples."""
     layouts = [(f.width, f.height, f.format.name.replace("yuvj", "yuv")) for f in (source, output)]
     planar = len(output.planes) == len(output.format.components)
     return planar and layouts[0] == layouts[1] and all(map(np.array_equal, plane_bytes(source), plane_bytes(output)))
@@ -261,7 +262,7 @@ def conformed(
     *,
     keeps_matrix: bool = False,
 ) -> VideoFrame:
-    """Return the frame in this size and format, in the output's range and, unless ``keeps_matrix``, in its matrix."""
+    """Return the frame in this size and format, with the output's range and, unless ``keeps_matrix``, its matrix."""
     colour_range = int(output.color_range)
     rgb = is_rgb(frame.format)
     given = int(ColorRange.JPEG) if rgb else int(frame.color_range) or colour_range
@@ -277,7 +278,7 @@ def conformed(
         interpolation=Interpolation.BICUBIC,
         src_color_range=given or None,
         dst_color_range=colour_range or given or None,
-        # RGB, and YUV with another matrix, are converted with the output's matrix.
+        # RGB and YUV with another matrix are converted with the output's matrix.
         src_colorspace=from_matrix if recoloured else None,
         dst_colorspace=to_matrix if rgb or recoloured else None,
         # With several threads, FFmpeg 8's scaler overwrites lines of 10-bit chroma.

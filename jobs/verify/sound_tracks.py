@@ -1,4 +1,4 @@
-"""The audio tracks of a file: packets, their times, and the decoded sound."""
+"""Reads the audio tracks of a file: packets, their times, and the decoded sound."""
 
 import hashlib
 import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.stream import Stream
 
-# the program config element: its number, the place where mixdowns begin, and the most bytes
+# the program config element: its number, where its mixdowns begin, and its most bytes
 _PCE, _PCE_BITS, _PCE_LONGEST = 5, 34, 64
 
 ALLOWED_LU = 1  # the wider tolerance of EBU R 128; FFmpeg's AAC at 80 kbit/s moves one channel by up to 0.6 LU
@@ -47,18 +47,19 @@ class SoundTrack:
     frame_samples: int
     tick_s: Fraction
     times_s: list[Fraction | None] = field(default_factory=list)
-    heard_s: list[Fraction | None] = field(default_factory=list)  # as ``times_s``, but None for hidden packets
+    # the times of ``times_s``, but None for hidden packets
+    heard_s: list[Fraction | None] = field(default_factory=list)
     lasts_s: list[Fraction] = field(default_factory=list)  # durations of packets; 0 if unknown
-    bytes_a_second: Fraction = Fraction(0)  # PCM's rate; 0 for other codecs
+    bytes_a_second: Fraction = Fraction(0)  # the sample rate of PCM; 0 for other codecs
     sums: list[int] = field(default_factory=list)  # checksums of packets
     begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0
-    digest: str = ""  # of the whole payload
-    first_sample_s: Fraction | None = None  # when the first sample is heard, after samples to skip
+    digest: str = ""  # the digest of the whole payload
+    first_sample_s: Fraction | None = None  # when the first sample is heard, without those to skip
 
 
 def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[SoundTrack]:
-    """Return a file's audio tracks, or the ``chosen`` ones; the first video frame is at ``zero_s``."""
+    """Return a file's audio tracks, or only the ``chosen`` ones. The first video frame is at ``zero_s``."""
     with open_source(url) as container:
         streams = audio_tracks(container)
         numbers = range(len(streams)) if chosen is None else [number for number in chosen if number < len(streams)]
@@ -126,7 +127,7 @@ def _without_header(data: bytes) -> bytes:
 
 
 def _without_layout(data: bytes) -> bytes:
-    """Return AAC without a leading program config element, which mp4 and Matroska keep in the header."""
+    """Return AAC without a program config element at the start, which mp4 and Matroska keep in the header."""
     at, bits, size_bits = _PCE_BITS, int.from_bytes(data[:_PCE_LONGEST]), 8 * len(data[:_PCE_LONGEST])
 
     def field(begin: int, width: int) -> int:
@@ -148,7 +149,7 @@ def frame_start_s(frame: AudioFrame) -> Fraction:
 
 
 def _first_sample_s(url: str, number: int) -> Fraction | None:
-    """Return when a track's first sample, decodable or not, is heard on the file's clock; None without times."""
+    """Return when a track's first sample, decodable or not, is heard, on the file's clock; None without times."""
     damaged_s: list[Fraction] = []
 
     def failed(packet: "Packet[AudioStream] | None") -> None:
@@ -166,7 +167,7 @@ def _first_sample_s(url: str, number: int) -> Fraction | None:
 def decoded_sound(
     url: str, number: int, failed: "Callable[[Packet[AudioStream] | None], None]" = lambda _: None
 ) -> Generator[AudioFrame]:
-    """Yield the sound of a file's audio track ``number``; ``failed`` gets each packet that does not decode."""
+    """Yield the sound of audio track ``number`` of a file; ``failed`` gets each packet that does not decode."""
     with open_source(url) as container:
         stream = audio_tracks(container)[number]
         packets = cast("Iterator[Packet[AudioStream]]", _readable(container, [stream]))

@@ -1,4 +1,4 @@
-"""Applies the report's picture steps to reference pictures, with numpy; segments use FFmpeg's filters."""
+"""Applies the picture steps of a report to reference pictures with numpy; segments use FFmpeg's filters."""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -54,7 +54,7 @@ class Stepwise:
 
     def _under(self, source: VideoFrame, output: VideoFrame) -> VideoFrame:
         steps, pix_fmt = self.steps, comparable_format(output.format.name)
-        # Full chroma resolution, because a quarter turn swaps horizontal and vertical subsampling.
+        # Chroma has full resolution, because a quarter turn swaps horizontal and vertical subsampling.
         full = f"yuv444p{comparable_format(source.format.name).partition('p')[2]}"
         if steps is None:
             scaled = self._conformed(source, output, (output.width, output.height), full if self.tone else pix_fmt)
@@ -96,7 +96,7 @@ class Stepwise:
 
 
 def stepwise(source: str, report: Report | None) -> Stepwise | None:
-    """Return the steps of a job's report; None if it has none."""
+    """Return the steps that a job's report states; None if it states none."""
     if report is None or not (report.steps or report.tone or report.denoise or report.overlay or report.burnt):
         return None
     overlay = None if report.overlay is None else OverlayReference.of(report.overlay)
@@ -106,7 +106,7 @@ def stepwise(source: str, report: Report | None) -> Stepwise | None:
 
 
 def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepwise:
-    """Return the steps of pictures that were cropped by the crop in the source's container."""
+    """Return the steps for pictures that were cropped because the source's container states a crop."""
     size, scaled = (source.width, source.height), (output.width, output.height)
     inner = (source.width - crop.left - crop.right, source.height - crop.top - crop.bottom, crop.left, crop.top)
     steps = PictureReport(size=size, crop=inner, turn=(1, 0, 0, 1), scaled=scaled, padded=scaled, place=(0, 0))
@@ -114,7 +114,7 @@ def cropped(source: VideoFormat, crop: StatedCrop, output: VideoFormat) -> Stepw
 
 
 def denoised(frame: VideoFrame, options: str) -> VideoFrame:
-    """Return a planar picture after FFmpeg's ``bilateral``; the filter itself is trusted."""
+    """Return a planar picture after FFmpeg's ``bilateral``, a filter that is trusted here."""
     graph = av.filter.Graph()
     graph.threads = 1
     picture = {"video_size": f"{frame.width}x{frame.height}", "pix_fmt": frame.format.name, "time_base": "1/1"}
@@ -133,7 +133,7 @@ def is_full_range(output: VideoFrame) -> bool:
 
 
 def padded(inner: VideoFrame, size: tuple[int, int], place: tuple[int, int], output: VideoFrame) -> VideoFrame:
-    """Return a planar picture at ``place`` on a black picture of ``size``, in the colours of ``output``."""
+    """Return a planar picture at ``place`` on a black picture of ``size``, with the colours of ``output``."""
     found, pixel = [], inner.format
     black = 0 if is_full_range(output) else _LIMITED_BLACK
     for number, plane in enumerate(planes_of(inner)):
@@ -165,7 +165,7 @@ def planes_of(frame: VideoFrame) -> list[_Plane]:
 
 
 def frame_of(planes: list[_Plane], pix_fmt: str, output: VideoFrame) -> VideoFrame:
-    """Return a picture with these planes, in the colours of ``output``."""
+    """Return a picture with these planes and the colours of ``output``."""
     height, width = planes[0].shape
     frame = VideoFrame(width, height, pix_fmt)
     for samples, plane in zip(planes, planes_of(frame), strict=True):

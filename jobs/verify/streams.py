@@ -1,4 +1,4 @@
-"""Helps the checks of sound, subtitles and metadata: how the two clocks align, and the tracks of a file."""
+"""Helps to check sound, subtitles and metadata: aligns the clocks of the two files, and lists their tracks."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,8 +34,9 @@ class Alignment:
     begin_s: Fraction = Fraction(0)  # the time from the source's first frame to the first compared frame
     files: "Containers | None" = None  # the containers' own statements
     pix_fmts: tuple[str, ...] = ()  # all pixel formats of the source's pictures
-    seen: Mapping[str, Collection[Any]] = field(default_factory=dict)  # colours and shapes of the source's pictures
-    # the LUFS that the report states, by source stream
+    # the colours and shapes of all of the source's pictures
+    seen: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    # the LUFS that the report states, by the source's stream index
     loudness: Mapping[int, float | None] = field(default_factory=dict)
 
     @property
@@ -65,7 +66,7 @@ class Alignment:
 
 
 def is_decodable(stream: Stream) -> bool:
-    """Return whether FFmpeg knows the codec; PyAV has no type for a stream without a decoder."""
+    """Return whether FFmpeg knows the codec; otherwise PyAV gives the stream no type."""
     context: object = stream.codec_context
     return context is not None
 
@@ -98,7 +99,7 @@ def data_tracks(container: InputContainer) -> list[Stream]:
 
 
 def only(container: InputContainer, *streams: Stream) -> "Iterator[Packet[Stream]]":
-    """Yield the packets of ``streams`` that have a payload; other streams are not read."""
+    """Yield the packets of ``streams`` that have a payload. Other streams are not read."""
     wanted = {stream.index for stream in streams}
     for stream in container.streams:
         stream.discard = Discard.default if stream.index in wanted else Discard.all

@@ -15,7 +15,7 @@ from ...actors.media.opening import open_source
 from .streams import Alignment, only, subtitle_tracks, video_tracks
 from .verdict import Check, check, not_applicable
 
-TIME_S = Fraction(1, 500)  # the sum of two roundings to a millisecond, one in each file
+TIME_S = Fraction(1, 500)  # the sum of two roundings to a millisecond, one for each file
 _TIMECODE_NUMBERS = 4  # hours, minutes, seconds, frames
 _RATES_A_DROP = 15  # drop-frame counting leaves out 2 numbers a minute at 30 frames a second, and 4 at 60
 
@@ -96,9 +96,9 @@ def _read(container: InputContainer, zero_s: Fraction) -> dict[int, list[_Cue]]:
 
 
 def plain_text(codec: str, payload: bytes) -> str:
-    """Return a cue's text without the markup of its format, for comparison with another format."""
+    """Return a cue's text without the markup of its format, to compare it with another format."""
     if codec == "mov_text":
-        # The payload is a 16-bit length, the text, then boxes of style (3GPP TS 26.245, 5.17).
+        # The payload is a 16-bit length, the text, and then boxes with styles (3GPP TS 26.245, 5.17).
         payload = payload[2 : 2 + int.from_bytes(payload[:2], "big")]
     encoding = "utf-16" if codec == "mov_text" and payload[:2] in (b"\xfe\xff", b"\xff\xfe") else "utf-8"
     text = _WORDS.get(codec, str)(payload.decode(encoding, "replace")).replace("\r", "").replace(_JOINER, "")
@@ -133,7 +133,7 @@ def check_chapters(left: InputContainer, right: InputContainer, alignment: Align
         starts = [begin_s for begin_s, _, _ in before]
         after = [each for each in after if each[1] or any(abs(each[0] - begin_s) <= TIME_S for begin_s in starts)]
     nowhere = "a transport stream has no place for chapters" if before and alignment.output_is_ts else ""
-    # A chapter before the output's start is moved to it. Only Matroska states the ends of chapters.
+    # A chapter that begins before the output is moved to the output's start. Only Matroska states where chapters end.
     same = len(before) == len(after) and all(
         a[1] == b[1]
         and (abs(a[0] - b[0]) <= TIME_S or a[0] + alignment.output_zero_s < 0)
@@ -161,7 +161,7 @@ def check_timecode(left: InputContainer, right: InputContainer, alignment: Align
     rate = nominal_frame_rate(video.guessed_rate, video.average_rate, video.base_rate)
     counted = None if alignment.files is None else alignment.files.timecode_rate
     wanted, found = moved_timecode(timecode, alignment.begin_s, rate, counted), _timecode(right)
-    # If the output starts with the source, the output's timecode may keep counting every second picture.
+    # If the output starts with the source, its timecode may keep counting only every second picture.
     kept = {wanted, timecode} if not alignment.begin_s else {wanted}
     nowhere = "a transport stream has no place for it" if alignment.output_is_ts else ""
     yield check("metadata.timecode", wanted, found, passed=found in kept, unless=nowhere)
@@ -176,8 +176,8 @@ def _timecode(container: InputContainer) -> str | None:
 def moved_timecode(timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None = None) -> str:
     """Return the timecode (SMPTE ST 12-1) ``by_s`` after another, at ``rate`` pictures per second.
 
-    ``counted`` is the rate of the given timecode if that does not count every picture. Drop-frame timecodes, with ";"
-    or "." before the frames, skip numbers in each minute that is not divisible by 10.
+    ``counted`` is the rate of the given timecode if it does not count every picture. Drop-frame timecodes, with ";" or
+    "." before the frames, skip numbers in each minute that is not divisible by 10.
     """
     numbers = [int(each) for each in re.findall(r"\d+", timecode)]
     if len(numbers) != _TIMECODE_NUMBERS:

@@ -21,7 +21,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def failed(self) -> bool:
-        """Whether this check failed without a declaration."""
+        """Whether this check failed and no warning declares it."""
         return self.passed is False and self.declared is None
 
     def line(self) -> str:
@@ -40,7 +40,7 @@ ALPHA_CHECK: Final = "metadata.alpha"
 
 
 class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
-    """The likeness of the pictures: PSNR in dB (100 if identical), and SSIM of luma from 0 to 1."""
+    """How alike the pictures are: PSNR in dB (100 for identical pictures), and SSIM of luma from 0 to 1."""
 
     psnr_y_mean_db: float
     psnr_y_min_db: float
@@ -49,7 +49,7 @@ class PictureNumbers(BaseModel, frozen=True, extra="forbid"):
     ssim_y_mean: float
     ssim_y_min: float
     worst_frames: tuple[tuple[int, float, float], ...]  # (number, PSNR-Y, SSIM-Y), the worst first
-    identical: bool = False  # whether every sample is the source's, in the same format and size
+    identical: bool = False  # whether every sample equals the source's, in the same format and size
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, validate_by_name=True):
@@ -69,13 +69,13 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
     @computed_field  # type: ignore[prop-decorator] # pydantic's own way to put a property into the document
     @property
     def exact(self) -> bool:
-        """Whether every check that applies passed or failed as declared: the output has each frame once and in time."""
+        """Whether every check that applies passed or was declared: the output has each frame once and in time."""
         return not any(check.failed for check in self.checks)
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property
     def lossless(self) -> bool:
-        """Whether the output has all frames, and every sample of them is the source's, including transparency."""
+        """Whether the output has all frames, and every sample, including transparency, equals the source's."""
         lost_alpha = any(check.name == ALPHA_CHECK and check.passed is False for check in self.checks)
         same_samples = bool(self.pictures and self.pictures.identical) and not lost_alpha
         return self.exact and self.source_frames == self.output_frames and same_samples
@@ -86,7 +86,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, v
         return tuple(check for check in self.checks if check.failed)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the verdict as text: a line per check, then the answer."""
+        """Return the verdict as text: a line for each check, then the answer."""
         lines = [check.line() for check in self.checks]
         if (numbers := self.pictures) is not None and numbers.identical:
             lines.append("pictures: identical, sample by sample")
@@ -113,9 +113,10 @@ def check(
     held: str = "",
     unless: str = "",
 ) -> Check:
-    """Return a check of ``found`` against ``expected``: by equality, unless ``passed`` decides.
+    """Return a check that ``found`` equals ``expected``, unless ``passed`` decides.
 
-    ``held`` is added to ``detail`` if the check passed. ``unless`` is the reason why the check does not apply, or "".
+    ``held`` is added to ``detail`` if the check passed. ``unless`` is the reason if the check does not apply, otherwise
+    "".
     """
     if unless:
         return not_applicable(name, unless)
@@ -130,7 +131,7 @@ def not_applicable(name: str, reason: str) -> Check:
 
 
 def with_declared(checks: Iterable[Check], warnings: Sequence[Warning_]) -> tuple[Check, ...]:
-    """Mark the failed checks that one of the report's ``warnings`` names."""
+    """Mark the failed checks that a warning in the report names."""
     marked = []
     for one in checks:
         named = next((warning for warning in warnings if one.passed is False and warning.explains(one.name)), None)

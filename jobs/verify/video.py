@@ -1,4 +1,4 @@
-"""Checks the output's video stream: packets, clocks, presentation times, and decoding from keyframes."""
+"""Checks the output's video track: packets, clocks, presentation times, and decoding from keyframes."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _PICTURE_BUFFER = 16
 
 
 class OutputPacket(NamedTuple):
-    """A packet of the output's video track; times are in ticks, or None if the container states none."""
+    """A packet of the output's video track. Times are in ticks, or None if the container states none."""
 
     pts: int | None
     dts: int | None
@@ -51,7 +51,7 @@ class OutputScan:
         return not _UNTIMED & set(self.muxer.split(","))
 
     def access_points(self) -> dict[int, int]:
-        """Return keyframes spread over the track: {number of the shown frame: number of the packet}."""
+        """Return keyframes spread over the track, as {number of the shown frame: number of the packet}."""
         keys = [number for number, packet in enumerate(self.packets) if packet.key]
         if len(keys) > _ACCESS_POINTS:
             keys = [keys[round(n * (len(keys) - 1) / (_ACCESS_POINTS - 1))] for n in range(_ACCESS_POINTS)]
@@ -64,7 +64,7 @@ def scan_output(output: str) -> OutputScan:
     """Read every packet of the output's video track."""
     with open_track(output) as track:
         muxer = track.container.format.name
-        # Matroska has no DTS. FFmpeg infers DTS wrongly if sound starts seconds earlier.
+        # Matroska has no DTS, and FFmpeg infers it wrongly if sound starts seconds earlier.
         states_dts = "matroska" not in muxer
         packets = tuple(
             OutputPacket(p.pts, p.dts if states_dts else None, p.is_keyframe, p.is_discard)
@@ -75,7 +75,7 @@ def scan_output(output: str) -> OutputScan:
 
 
 def check_stream(scan: OutputScan, frames: int) -> list[Check]:
-    """Check the output's packets: the first is a keyframe, none is hidden, and clocks run forward."""
+    """Check that the output's first packet is a keyframe, that no packet is hidden, and that clocks run forward."""
     hidden, packets = sum(packet.discarded for packet in scan.packets), len(scan.packets)
     no_hidden, held = "no packets that an edit list hides", "an edit list hides no packet"
     checks = [
@@ -101,7 +101,7 @@ def _check_clock(packets: Sequence[OutputPacket]) -> Check:
 def check_times(
     expected: Sequence[int], expected_base: Fraction, found: Sequence[int | None], scan: OutputScan
 ) -> list[Check]:
-    """Check every frame's presentation time relative to the first time, and that times increase."""
+    """Check that every frame has its presentation time after the first, and that times increase."""
     if not scan.timed:
         reason = "a raw bitstream states no times"
         return [not_applicable("times.equal", reason), not_applicable("times.increasing", reason)]
@@ -116,7 +116,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
     exact = (expected_base / base).denominator == 1
     unit = expected_base * base / (expected_base.numerator * base.numerator)  # divides both bases
     by, to = int(expected_base / unit), int(base / unit)
-    # Coarser ticks round both the first frame's time and this one's, together by at most one tick.
+    # Coarser ticks round both the first frame's time and this one, together by one tick at most.
     allowed = 0 if exact else to
     worst, worst_frame, wrong = 0, 0, 0
     for number, (want, have) in enumerate(zip(expected, found, strict=False)):
@@ -133,7 +133,7 @@ def _check_equal_times(expected: Sequence[int], expected_base: Fraction, found: 
 
 
 def picture_digest(frame: VideoFrame) -> int:
-    """Return a checksum of the samples of every plane, without the padding of its lines."""
+    """Return a checksum of the samples of all planes, without the padding of their lines."""
     value = zlib.crc32(f"{frame.format.name} {frame.width}x{frame.height}".encode())
     for lines in plane_bytes(frame):
         value = zlib.crc32(lines.tobytes(), value)
@@ -147,7 +147,7 @@ def wanted_digests(scan: OutputScan) -> frozenset[int]:
 
 
 def _reach(scan: OutputScan) -> int:
-    """Return by how many frames a keyframe's counted number may be too low; it is 0 if packets have times."""
+    """Return by how many frames a keyframe's counted number may be too low: 0 if packets have times."""
     return 0 if scan.timed else _PICTURE_BUFFER
 
 
@@ -187,7 +187,7 @@ def _decode_from(output: str, scan: OutputScan, number: int, frames: int) -> lis
 def _from_packet(
     container: InputContainer, stream: VideoStream, scan: OutputScan, number: int
 ) -> "Iterator[Packet[VideoStream]]":
-    """Yield the track's packets from packet ``number`` on, found by seeking, or by counting if there are no times."""
+    """Yield the track's packets from packet ``number`` on, found by seeking or, without times, by counting."""
     target = scan.packets[number]
     if not scan.timed or target.pts is None:
         yield from islice(container.demux(stream), number, None)

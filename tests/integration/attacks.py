@@ -1,4 +1,4 @@
-"""Runs one command on a bad input and checks how it ends; and builders of bad inputs."""
+"""Runs one command on a bad input and checks its end; also builds bad inputs."""
 
 import os
 import struct
@@ -37,7 +37,7 @@ Build = Callable[[Path, Path], Path]
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A good mp4 of one second, its header at the end."""
+    """A valid mp4 of one second with its header at the end."""
     return make_clip(tmp_path_factory.mktemp("clips") / "clip.mp4", tiny())
 
 
@@ -62,7 +62,7 @@ class Attack:
         self._said = said
 
     def transcodes(self, source: object, output: object | None = None, *options: str) -> None:
-        """Transcode, and make sure that it works and leaves the output alone."""
+        """Transcode successfully, and make sure that the output is left alone."""
         before = self._everything()
         target = self.out / "o.mp4" if output is None else output
         code = run(["transcode", "--quiet", *QUICK, *options, "--", str(source), str(target)], ON_THREADS)
@@ -70,7 +70,7 @@ class Attack:
         assert len(self._everything() - before) == ("://" not in str(target) or "file:" in str(target))
 
     def refused(self, code: int, *words: str, arguments: list[object]) -> str:
-        """Run a command that must fail with ``code`` and one line that has ``words``; return the line."""
+        """Run a command that must fail with ``code`` and one line that contains ``words``; return the line."""
         before = self._everything()
         ended = run([str(argument) for argument in arguments], ON_THREADS)
         lines = self._said.readouterr().err.splitlines()
@@ -98,20 +98,20 @@ def attack(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Attack:
-    """The program, in an empty folder; work on remote outputs is kept in another."""
+    """The program in an empty folder; work on remote outputs is kept in another folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     return Attack(tmp_path, capsys)
 
 
 def put(path: Path, data: bytes | str) -> Path:
-    """Write ``data`` and return the path."""
+    """Write ``data``, and return the path."""
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
 
 def start_of(bytes_: int, of: str = "clip.mp4") -> Build:
-    """Return a builder that cuts a clip short after a number of bytes."""
+    """Return a builder that cuts a clip after a number of bytes."""
     return lambda folder, clip: put(folder / f"cut{Path(of).suffix}", clip.with_name(of).read_bytes()[:bytes_])
 
 
@@ -150,7 +150,7 @@ def noise(folder: Path, _clip: Path) -> Path:
 
 @pytest.fixture
 def trap(tmp_path: Path) -> Path:
-    """A pipe without a writer: opening it to read hangs, and the test with it."""
+    """A pipe without a writer: opening it for reading would hang the test."""
     os.mkfifo(tmp_path / "trap.mp4")
     return tmp_path / "trap.mp4"
 

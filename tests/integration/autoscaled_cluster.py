@@ -1,6 +1,6 @@
 """A head without workers, to which Ray's autoscaler (v2) adds nodes on this machine.
 
-Each node is a raylet of Ray's fake provider for tests. All files are in one folder; all ports are its own.
+Each node is a raylet of Ray's fake provider for tests. All files are in one folder, and no port is shared.
 """
 
 import json
@@ -23,11 +23,11 @@ import pytest
 __all__ = ["GROUP", "AutoscaledCluster", "NodeLog", "autoscaled_cluster"]
 
 GROUP = "group"
-"""The label with a node's group."""
+"""The label that states a node's group."""
 PROGRAM = (sys.executable, "-m", "codecfleet")
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 HEAD_ID = "f" * 51 + "00000"
-"""The provider's name for the head, which Ray's node must have as its id."""
+"""The provider's name for the head, which must be the id of Ray's node."""
 STORE_BYTES = 80_000_000
 LIMIT_S = 240
 NODES = """
@@ -46,7 +46,7 @@ while True:
 
 @dataclass
 class NodeLog:
-    """Each change in the number of nodes beside the head, and of those asked for: (UTC seconds, present, asked)."""
+    """Each change in the number of nodes beside the head and of requested nodes: (UTC seconds, present, requested)."""
 
     seen: list[tuple[float, int, int]] = field(default_factory=list)
     news: threading.Condition = field(default_factory=threading.Condition)
@@ -59,14 +59,14 @@ class NodeLog:
                 self.news.notify_all()
 
     def comes_to(self, count: int, within_s: float = LIMIT_S) -> bool:
-        """Wait for that number of nodes, present and asked for; return whether it was reached."""
+        """Wait for this number of present and requested nodes; return whether it was reached."""
         with self.news:
             return self.news.wait_for(lambda: self.seen and self.seen[-1][1:] == (count, count), within_s)
 
 
 @dataclass
 class AutoscaledCluster:
-    """A running cluster. ``env`` is what a driver needs to reach it."""
+    """A running cluster. ``env`` is the environment for its drivers."""
 
     folder: Path
     env: dict[str, str]
@@ -77,21 +77,21 @@ class AutoscaledCluster:
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
     def program(self, path: str) -> str:
-        """Run a Python program against the cluster; return what it prints."""
+        """Run a Python program against the cluster, and return its output."""
         command = [sys.executable, path]
         ran = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
     def wait_for(self, log: NodeLog, count: int) -> None:
-        """Wait until there are that number of nodes beside the head."""
+        """Wait until there are this many nodes beside the head."""
         if not log.comes_to(count):
             said = self.run("status", "--json").stdout
             pytest.fail(f"not {count} nodes: {log.seen} {said} {self.run('status').stdout}")
 
     @contextmanager
     def node_log(self) -> Iterator[NodeLog]:
-        """Keep a log of its nodes."""
+        """Keep a log of the cluster's nodes."""
         command, pipe = [sys.executable, "-c", NODES, GROUP], subprocess.PIPE
         log = NodeLog()
         with subprocess.Popen(command, env=self.env, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as looking:
@@ -104,14 +104,14 @@ class AutoscaledCluster:
                 reader.join()
 
     def processes(self) -> list[psutil.Process]:
-        """Return all that runs for it."""
+        """Return all processes of the cluster."""
         return [each for each in psutil.process_iter() if self._is_ours(each)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
         with suppress(psutil.Error):
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            # Ray's agents write their titles over their environment.
+            # Ray's agents overwrite their environment with their titles.
             named = any(str(self.folder) in word for word in process.cmdline())
             return named or process.environ().get("HOME") == str(self.folder)
         return False
@@ -121,9 +121,9 @@ class AutoscaledCluster:
 def autoscaled_cluster(most: Mapping[str, int], env: Mapping[str, str] | None = None) -> Iterator[AutoscaledCluster]:
     """Yield a cluster without workers that grows on request to ``most`` nodes of each group.
 
-    A node has one CPU; Ray removes an idle one after an hour. Everything is removed at the end.
+    A node has one CPU, and Ray removes an idle one after an hour. Everything is removed at the end.
     """
-    folder = Path(tempfile.mkdtemp(prefix="cfa-", dir="/tmp"))  # short: the path of Ray's sockets
+    folder = Path(tempfile.mkdtemp(prefix="cfa-", dir="/tmp"))  # short, because the paths of Ray's sockets are limited
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     own = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
     ray = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -132,7 +132,7 @@ def autoscaled_cluster(most: Mapping[str, int], env: Mapping[str, str] | None = 
         cluster.env["RAY_ADDRESS"] = _started(cluster, most)
         yield cluster
     finally:
-        for _ in range(2):  # the autoscaler may start one more meanwhile
+        for _ in range(2):  # the autoscaler may start one more node meanwhile
             for process in cluster.processes():
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -206,7 +206,7 @@ def _types(port: int, most: Mapping[str, int]) -> dict[str, Any]:
 def _read(looking: "subprocess.Popen[str]", log: NodeLog) -> None:
     assert looking.stdout is not None
     for line in looking.stdout:
-        if line.startswith("["):  # Ray prints what it says of infeasible requests between
+        if line.startswith("["):  # how often Ray prints its message about infeasible requests
             log.note(*json.loads(line))
 
 

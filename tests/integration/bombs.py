@@ -1,4 +1,4 @@
-"""Films of a kilobyte that promise more than any machine has."""
+"""Films of a kilobyte that state more than any machine has."""
 
 import struct
 import zlib
@@ -10,12 +10,12 @@ BRANDS = box(b"ftyp", b"qt  \0\0\0\0qt  ")
 
 
 def full(kind: bytes, body: bytes, flags: int = 0) -> bytes:
-    """Return an mp4 box with a version of 0 and flags."""
+    """Return an mp4 box with version 0 and flags."""
     return box(kind, struct.pack(">I", flags) + body)
 
 
 def png(width: int, height: int) -> bytes:
-    """Return the beginning of a picture of any size: a decoder makes room for all of it."""
+    """Return the beginning of a picture of any size, for all of which a decoder allocates memory."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -25,7 +25,7 @@ def png(width: int, height: int) -> bytes:
 
 
 def mov(width: int, height: int, sample: bytes, *, tracks: int = 1, rate: int = 25, chunks: int = 1) -> bytes:
-    """Return a QuickTime film of PNG pictures; every chunk is the same picture again."""
+    """Return a QuickTime film of PNG pictures whose chunks all contain the same picture."""
     begin = len(BRANDS) + len(box(b"mdat", b""))
     entry = (
         b"\0" * 6 + struct.pack(">H", 1) + b"\0" * 16 + struct.pack(">HHIIIH", width, height, 0x480000, 0x480000, 0, 1)
@@ -57,12 +57,12 @@ def mov(width: int, height: int, sample: bytes, *, tracks: int = 1, rate: int = 
 
 
 def element(identity: str, body: bytes) -> bytes:
-    """Return an element of Matroska, its identity in hexadecimal."""
+    """Return an element of Matroska, with the number in hexadecimal."""
     return bytes.fromhex(identity) + (1 << 56 | len(body)).to_bytes(8, "big") + body
 
 
 def matroska_tracks(tracks: int) -> bytes:
-    """Return a Matroska film of many VP8 tracks and one packet."""
+    """Return a Matroska film with many VP8 tracks and one packet."""
 
     def track(number: int) -> bytes:
         name = number.to_bytes(4, "big")

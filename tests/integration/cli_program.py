@@ -1,4 +1,4 @@
-"""The program as a process, on a fleet that plays a script."""
+"""The program as a process, on a scripted fleet."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def command(arguments: list[str], *, script: str = "sample_events()", options: str = "") -> list[str]:
-    """Return the command of the program on a fake fleet."""
+    """Return the command that runs the program on a fake fleet."""
     return [sys.executable, "-c", PROGRAM.format(script=script, options=options), *arguments]
 
 
@@ -56,7 +56,7 @@ def program(
 
 
 def wait_for(process: subprocess.Popen[str], words: str) -> None:
-    """Read stderr until a line has ``words``."""
+    """Read stderr until a line contains ``words``."""
     assert process.stderr is not None
     for line in process.stderr:
         if words in line:
@@ -65,6 +65,6 @@ def wait_for(process: subprocess.Popen[str], words: str) -> None:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for the end; return the exit code, and what stderr still said."""
+    """Wait for the end; return the exit code and the rest of stderr."""
     _, err = process.communicate(timeout=20)
     return process.returncode, err

@@ -1,4 +1,4 @@
-"""Jobs on threads of this process, what ``verify`` says of their outputs, and films remuxed for them."""
+"""Jobs on threads of this process, the verdict on their outputs, and remuxed films."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 LIMIT_S = 20
-"""How long a command, or what a test waits for, may take."""
+"""A limit for commands, and for what a test waits for."""
 LOSSLESS: dict[str, object] = {"codec": "h264", "quality": 0, "preset": 1}
 
 
@@ -49,7 +49,7 @@ def transcode(
     slots: int = 2,
     pool: Pool | None = None,
 ) -> Report:
-    """Transcode; ``act`` sees every event while the job runs."""
+    """Transcode; ``act`` gets every event while the job runs."""
 
     async def run() -> Report:
         async with Fleet(pool=pool or LocalPool(slots)) as fleet:
@@ -67,7 +67,7 @@ def lossless(source: Path, output: Path, **options: object) -> Report:
 
 
 def verified(source: Path, output: Path, report: Report, **part: Any) -> Verdict:
-    """Verify an output with its job's report, which says what was asked for."""
+    """Verify an output with its job's report."""
     saved = output.with_name(f"{output.name}.json")
     saved.write_text(report.model_dump_json())
     return verify(source, output, report=saved, **part)
@@ -97,7 +97,7 @@ def shown(path: Path) -> list[PictureHash]:
 
 
 def shown_for_any_cuts(source: Path, folder: Path, **options: object) -> list[PictureHash]:
-    """Return the pictures of a lossless job, the same in one segment, and in many on one worker or on three."""
+    """Return the pictures of a lossless job, equal for one segment and for many, on one worker and on three."""
     whole = lossless(source, folder / "whole.mkv", segment_s=Fraction(100), **options)
     cut = [lossless(source, folder / f"{n}.mkv", segment_s=Fraction(12, 25), workers=n, **options) for n in (1, 3)]
     assert len(cut[0].segments) > len(whole.segments) == 1
@@ -115,9 +115,9 @@ def remuxed(
     prepare: Callable[[Any], object] = lambda _container: None,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """Copy all tracks of files into one: the packets that ``keep`` returns true for, which may change their times.
+    """Copy all tracks of files into one: the packets for which ``keep`` returns True, whose times it may change.
 
-    ``prepare`` gets the container before its header is written; ``options`` are the muxer's.
+    ``prepare`` gets the container before the header is written; ``options`` are the muxer's.
     """
     sources = [sources] if isinstance(sources, Path) else sources
     with av.open(str(target), "w", container_options=options or {}) as after:
@@ -134,7 +134,7 @@ def remuxed(
 
 
 def moved(packet: Any, seconds: Fraction) -> bool:
-    """Shift a packet's times, and keep it; for ``remuxed``."""
+    """Shift a packet's times and keep the packet; for ``remuxed``."""
     ticks = int(seconds / packet.time_base)
     packet.pts, packet.dts = packet.pts + ticks, packet.dts + ticks
     return True
@@ -150,7 +150,7 @@ def film(tmp_path: Path) -> Path:
 
 
 def later(trouble: Callable[[], object], *, after: int = 2) -> Callable[[Job, Event], None]:
-    """Return what makes trouble once this many segments are finished."""
+    """Return a function that makes trouble once this many segments are finished."""
     seen = 0
 
     def act(_job: Job, event: Event) -> None:

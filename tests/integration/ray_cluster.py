@@ -1,7 +1,7 @@
-"""A Ray cluster of several nodes on this machine, which no other Ray on it can see or be seen by.
+"""A Ray cluster of several nodes on this machine, isolated from every other Ray on it.
 
-The nodes are made by ``ray.cluster_utils.Cluster`` in a process of its own (this file, run as a program), which takes
-orders on stdin: Ray stays in the process that starts it.
+The nodes are made by ``ray.cluster_utils.Cluster`` in a separate process (this file, run as a program), which takes
+orders on stdin, because Ray stays in the process that starts it.
 """
 
 import ctypes
@@ -32,11 +32,11 @@ SWIFT = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
-"""A node's death is noticed within seconds, where Ray's defaults take 15."""
+"""Nodes' deaths are noticed within seconds; Ray's defaults take 15."""
 ANY_PORT = ("--min-worker-port", "0", "--max-worker-port", "0", "--object-store-memory", "100000000")
 JOIN_S = 60
 WITHOUT_FOLDER = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
-"""Runs a command that sees an empty folder in the place of one."""
+"""Runs a command that sees an empty folder in the place of a given one."""
 NODE = """
 import sys
 import ray
@@ -47,7 +47,7 @@ print(any(node["Alive"] and node["NodeName"] == sys.argv[1] for node in ray.node
 
 @dataclass
 class RayCluster:
-    """A running cluster. ``env`` is what a driver needs to reach it."""
+    """A running cluster. ``env`` is the environment for its drivers."""
 
     address: str
     env: dict[str, str]
@@ -56,7 +56,7 @@ class RayCluster:
     prefix: tuple[str, ...] = ()
     """The first words of a command that must reach the cluster."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held for one order at a time."""
+    """Held during one order at a time."""
     frozen: list[psutil.Process] = field(default_factory=list)
     """Processes that were stopped and may still exist."""
 
@@ -66,10 +66,10 @@ class RayCluster:
 
     @contextmanager
     def started_node(self, *options: str, env: Mapping[str, str], hidden: Path | None = None) -> Iterator[None]:
-        """Run ``ray start`` with these options and variables, as on a machine of its own; gone at the end.
+        """Run ``ray start`` with these options and variables as on a separate machine; it ends with the context.
 
-        Unlike ``add_node``, this finds its GPUs as Ray does: in its environment. The folder ``hidden`` is empty there
-        (needs root).
+        Unlike ``add_node``, this finds the node's GPUs as Ray does, in the environment. The folder ``hidden`` is empty
+        there (needs root).
         """
         name = secrets.token_hex(4)
         command: list[str | Path] = [
@@ -108,7 +108,7 @@ class RayCluster:
                     process.send_signal(signal.SIGKILL)
 
     def stop_node(self, node: str) -> None:
-        """Freeze a node and everything on it (SIGSTOP); it may be killed later."""
+        """Freeze a node and everything on it (SIGSTOP)."""
         for process in self._order(stop=node)["pids"]:
             with suppress(psutil.NoSuchProcess):
                 self.frozen.append(psutil.Process(process))
@@ -118,15 +118,15 @@ class RayCluster:
         self._order(kill=node)
 
     def cut_off(self, node: str) -> None:
-        """Take a node's network away, on a cluster that is ``apart``; ``rejoin`` gives it back."""
+        """Disconnect a node's network, on a cluster that is ``apart``; ``rejoin`` reconnects it."""
         self._order(cut=node)
 
     def rejoin(self, node: str) -> None:
-        """Give a node its network back."""
+        """Reconnect a node's network."""
         self._order(rejoin=node)
 
     def restart_control_service(self, down_s: float) -> None:
-        """Kill Ray's control service (GCS) and start it again; where its state is kept, nodes and actors live on."""
+        """Restart Ray's control service (GCS); if its state is stored, nodes and actors survive."""
         self._order(restart=down_s)
 
     def run(self, *arguments: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
@@ -141,18 +141,18 @@ class RayCluster:
         return subprocess.Popen(command, env={**self.env, **(env or {})}, stdout=pipe, stderr=pipe, text=True)
 
     def status(self) -> dict[str, Any]:
-        """Return what ``codecfleet status`` says."""
+        """Return the output of ``codecfleet status``."""
         answered = self.run("status", "--json")
         assert answered.returncode == 0, answered.stderr
         found: dict[str, Any] = json.loads(answered.stdout)["supervisor"]
         return found
 
     def status_once(self, holds: Callable[[dict[str, Any]], bool], patience_s: float) -> dict[str, Any]:
-        """Look at the supervisor again and again until ``holds`` does; return what it said then."""
+        """Read the supervisor's status repeatedly until ``holds`` is true; return the last status."""
         until_s = time.monotonic() + patience_s
         while time.monotonic() < until_s:
             answered = self.run("status", "--json")
-            # A supervisor that is being restarted does not answer for a moment.
+            # A supervisor that is restarting does not answer for a moment.
             found = json.loads(answered.stdout)["supervisor"] if answered.returncode == 0 else None
             if found is not None and holds(found):
                 return dict(found)
@@ -160,7 +160,7 @@ class RayCluster:
         raise AssertionError(f"not within {patience_s} s; last seen: {answered.stdout} {answered.stderr}")
 
     def python(self, program: str, *arguments: str, timeout_s: float = 60) -> str:
-        """Run a Python program against the cluster; return what it prints."""
+        """Run a Python program against the cluster, and return its output."""
         command = [*self.prefix, sys.executable, "-c", program, *arguments]
         ran = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False)
         assert ran.returncode == 0, ran.stderr
@@ -171,7 +171,7 @@ class RayCluster:
         self.keeper.kill()
         self.keeper.communicate()  # closes its pipes
         self._kill_what_has({})
-        for process in self.frozen:  # Ray's agents write their titles over their environment
+        for process in self.frozen:  # Ray's agents overwrite their environment with their titles.
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -190,9 +190,9 @@ class RayCluster:
 def ray_cluster(
     *cpus: int, env: Mapping[str, str] | None = None, system_config: Mapping[str, int] = SWIFT, apart: bool = False
 ) -> Iterator[RayCluster]:
-    """Yield a cluster with a head, on which no work runs, and a node for each number of CPUs; gone at the end.
+    """Yield a cluster with a head without work, and a node for each number of CPUs; it is removed at the end.
 
-    With ``apart`` head and nodes each have a network of their own, and a bridge between them (needs root).
+    With ``apart``, head and nodes each have a network, joined by a bridge (needs root).
     """
     folder = Path(tempfile.mkdtemp(prefix="cfc-", dir="/tmp"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -251,7 +251,7 @@ class _Keeper:
             for process in processes:
                 process.suspend()
             return {"pids": [process.pid for process in processes]}
-        node = self._nodes.pop(order["kill"], None)  # it may have been killed before
+        node = self._nodes.pop(order["kill"], None)  # the node may have been killed before
         for process in _processes(node) if node is not None else ():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -274,13 +274,13 @@ class _Keeper:
 
 
 class _Networks:
-    """A network namespace for each node, and a bridge in ours; each ends with its last process."""
+    """A network namespace for each node, and a bridge in this one; each ends with its last process."""
 
     def __init__(self) -> None:
         self._holders: list[subprocess.Popen[bytes]] = []
 
     def make_hub(self) -> str:
-        """Make the bridge; return our address."""
+        """Make the bridge, and return its address."""
         _ip("link set lo up")
         _ip("link add hub type bridge")
         _ip("addr add 10.9.0.254/24 dev hub")
@@ -288,7 +288,7 @@ class _Networks:
         return "10.9.0.254"
 
     def make(self) -> tuple[int, str]:
-        """Make a network with a cable to the bridge; return its number and its address."""
+        """Make a network with a cable to the bridge; return its number and address."""
         # The shell prints a line once it is in its new network, then waits.
         holder = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"],
@@ -308,7 +308,7 @@ class _Networks:
 
     @contextmanager
     def entered(self, number: int) -> Iterator[None]:
-        """Have this thread, and what it starts, in a network."""
+        """Move this thread, and what it starts, into a network."""
         libc = ctypes.CDLL(None, use_errno=True)
         with Path("/proc/thread-self/ns/net").open("rb") as ours:
             with Path(f"/proc/{self._holders[number - 1].pid}/ns/net").open("rb") as theirs:
@@ -328,7 +328,7 @@ def _ip(words: str, inside: str = "") -> None:
 
 
 def _processes(node: Any) -> list[psutil.Process]:
-    """Return a node's raylet and everything below it."""
+    """Return a node's raylet and all its descendants."""
     try:
         raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
         return [raylet, *raylet.children(recursive=True)]
@@ -338,11 +338,11 @@ def _processes(node: Any) -> list[psutil.Process]:
 
 def _keep() -> None:
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Ray's own output is not an answer
+    os.dup2(2, 1)  # Ray's own output is no answer
     keeper = _Keeper(_Networks() if sys.argv[1:] == ["apart"] else None)
     for line in sys.stdin:
         print(json.dumps(keeper.obey(json.loads(line))), file=out, flush=True)
-    keeper.close()  # reached only where the tests have ended without closing: close() kills this process
+    keeper.close()  # reached only if the tests end without closing: close() kills this process
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real S3 server in a process of its own, behind a proxy that counts what is read and makes trouble."""
+"""A real S3 server in a separate process, behind a proxy that counts what is read and makes trouble."""
 
 import http.client
 import subprocess
@@ -27,13 +27,13 @@ _ERROR: Final = "<?xml version='1.0'?><Error><Code>{}</Code><Message>injected</M
 
 
 class Trouble(Enum):
-    """What becomes of one request."""
+    """How one request fails."""
 
     NONE = auto()
     ERROR_500 = auto()
     SLOW_DOWN = auto()  #: 503
     RESET = auto()  #: the connection is closed without an answer
-    TRUNCATED = auto()  #: the body ends in its middle, and the head has promised all of it
+    TRUNCATED = auto()  #: the body ends in the middle, although the header promises all of it
     SILENT = auto()  #: no answer for as long as the client waits
 
 
@@ -44,11 +44,11 @@ class Request:
     method: str
     path: str
     sent_bytes: int
-    """How much of an object's content was sent in answer."""
+    """How many bytes of an object's content were sent."""
 
 
 class S3Proxy(ThreadingHTTPServer):
-    """Passes requests on to the server, but for those that ``trouble`` picks."""
+    """Passes requests on to the server, except those that ``trouble`` chooses."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -61,7 +61,7 @@ class S3Proxy(ThreadingHTTPServer):
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget all requests, and make no more trouble."""
+        """Forget all requests, and stop making trouble."""
         self.requests: list[Request] = []
         self.trouble: Callable[[str, str], Trouble] = lambda _method, _path: Trouble.NONE
 
@@ -71,28 +71,28 @@ class S3Proxy(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make it the S3 of this process."""
+        """Make this the S3 of this process."""
         names = {"ENDPOINT_URL": self.url, "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "hidden-value"}
         for name, value in (names | {"DEFAULT_REGION": "us-east-1"}).items():
             monkeypatch.setenv(f"AWS_{name}", value)
         s3fs.S3FileSystem.clear_instance_cache()
 
     def sent_bytes(self, path: str) -> int:
-        """Return how much of an object was sent."""
+        """Return how many bytes of an object were sent."""
         return sum(each.sent_bytes for each in self.requests if each.path.partition("?")[0] == path)
 
     def uploads(self, bucket: str) -> str:
-        """Return the server's list of uploads that were begun and not ended."""
+        """Return the server's list of unfinished uploads."""
         address = f"http://127.0.0.1:{self.server_port_behind}/{bucket}?uploads"
         with urllib.request.urlopen(address) as answer:
             return str(answer.read().decode())
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that are gone."""
+        """Ignore clients that have disconnected."""
 
 
 def in_turn(troubles: list[Trouble], *, method: str = "GET") -> Callable[[str, str], Trouble]:
-    """Return what makes these troubles for requests of one method, one after the other, then none."""
+    """Return a function that applies these troubles to requests of one method, one after the other."""
     left = deque(troubles)
 
     def pick(asked: str, path: str) -> Trouble:
@@ -177,7 +177,7 @@ def s3_server() -> Iterator[S3Proxy]:
 
 
 def _port(process: "subprocess.Popen[str]") -> int:
-    """Return the port that the server says it listens on."""
+    """Return the port on which the server says it listens."""
     assert process.stderr is not None
     until = time.monotonic() + _START_S
     for line in process.stderr:
@@ -197,6 +197,6 @@ def _drain(lines: Any) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Proxy]:
-    """A server for all tests of a module."""
+    """A server for all tests in a module."""
     with s3_server() as proxy:
         yield proxy

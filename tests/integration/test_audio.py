@@ -26,7 +26,7 @@ def write_clicks(
 ) -> Path:
     """Write three seconds of PCM with a click at each of CLICKS_S, in blocks of 20 ms.
 
-    The first sample is at ``start_s``; the blocks in [gap) are left out; from block 100 on, the clock is ``jump_s``
+    The first sample is at ``start_s``, and the blocks in [gap) are left out. From block 100 on, the clock is ``jump_s``
     off.
     """
     samples = np.zeros((1, 3 * RATE * 2), dtype=np.int16)
@@ -47,13 +47,13 @@ def write_clicks(
 
 
 def encode(path: Path, codec: str, **options: Any) -> EncodedTrack:
-    """Encode the first track of a file."""
+    """Encode the first audio track of a file."""
     work = EncodeAudio(job="job", label="audio", source=str(path), stream_index=0, codec=codec, **options)
     return work.run(WorkContext())
 
 
 def heard(path: Path) -> tuple[NDArray[np.float64], Fraction]:
-    """Decode a file's sound onto one line: the loudness of each sample, and when the first is heard."""
+    """Decode a file's sound; return the loudness of each sample, and when the first is heard."""
     parts: list[tuple[Fraction, NDArray[np.float64]]] = []
     with av.open(str(path)) as file:
         resampler = av.AudioResampler("fltp", "mono", RATE)
@@ -70,7 +70,7 @@ def heard(path: Path) -> tuple[NDArray[np.float64], Fraction]:
 
 
 def click_times(path: Path) -> list[float]:
-    """When each click begins, in seconds."""
+    """Return when each click begins, in seconds."""
     line, first_s = heard(path)
     loud = np.flatnonzero(line > 0.25)
     starts = [int(n) for k, n in enumerate(loud) if k == 0 or n - loud[k - 1] > RATE // 10]
@@ -80,7 +80,7 @@ def click_times(path: Path) -> list[float]:
 def wrap(
     source: Path, output: Path, codec: str, origin_s: Fraction = Fraction(0), *, channels: int | None = None
 ) -> None:
-    """Write the encoded sound of ``source`` alone into ``output``."""
+    """Write only the encoded sound of ``source`` into ``output``."""
     mixed = {None: "keep", 1: "mono", 2: "stereo"}[channels]
     spec = TranscodeSpec(source=str(source), output=str(output), audio=codec, audio_channels=mixed)  # type: ignore[arg-type]
     container = container_for(str(output))
@@ -97,7 +97,7 @@ def wrap(
 
 
 def assert_clicks(path: Path, expected_s: Sequence[Fraction]) -> None:
-    """Every click is where it was, within 1 ms (and what a lossy codec smears before an attack)."""
+    """Check that every click is at its time, within 1 ms and a lossy codec's smear before an attack."""
     found = click_times(path)
     assert len(found) == len(expected_s)
     assert all(abs(a - float(b)) <= 0.0015 for a, b in zip(found, expected_s, strict=True)), found
@@ -112,13 +112,13 @@ def test_sound_is_heard_when_it_was(tmp_path: Path, codec: str, extension: str, 
     source = write_clicks(tmp_path / "in.mkv", start_s=start_s)
     wrap(source, tmp_path / f"out.{extension}", codec)
 
-    # Where a late track's priming cannot be hidden it is silence; the clicks stay where they were all the same.
+    # A late track's priming that cannot be hidden is silent, so clicks stay at their times.
     assert_clicks(tmp_path / f"out.{extension}", [start_s + click_s for click_s in CLICKS_S])
 
 
 @pytest.mark.parametrize("codec", ["aac", "opus"])
 def test_a_gap_is_filled_with_silence(tmp_path: Path, codec: str) -> None:
-    """What comes after a gap stays where it was, and the track has no hole."""
+    """Sound after a gap stays at its time, and the track has no hole."""
     source = write_clicks(tmp_path / "in.mkv", gap=(40, 60))
     wrap(source, tmp_path / "out.mp4", codec)
 
@@ -140,7 +140,7 @@ def write_reset(folder: Path) -> Path:
 
 
 def test_a_clock_that_steps_back_is_repaired(tmp_path: Path) -> None:
-    """What comes after a reset follows what came before it, encoded or copied."""
+    """After a reset sound follows the sound before it, encoded or copied."""
     source = write_reset(tmp_path)
     track = encode(source, "opus")
 
@@ -154,7 +154,7 @@ def test_a_clock_that_steps_back_is_repaired(tmp_path: Path) -> None:
 
 
 def test_a_leap_of_a_day_is_a_reset(tmp_path: Path) -> None:
-    """A day of silence would be absurd."""
+    """A leap by a day is a reset, not a day of silence."""
     source = write_clicks(tmp_path / "in.mkv", start_s=Fraction(100), jump_s=Fraction(86_400))
     track = encode(source, "aac")
 
@@ -163,7 +163,7 @@ def test_a_leap_of_a_day_is_a_reset(tmp_path: Path) -> None:
 
 
 def test_a_part_is_cut_to_the_sample(tmp_path: Path) -> None:
-    """Start and end are where they were asked, not at a packet's edge."""
+    """Start and end of a part are exact to the sample, not to a packet."""
     source = write_clicks(tmp_path / "in.mkv")
     track = encode(source, "opus", start_s=Fraction(12_345, 10_000), end_s=Fraction(27, 10))
 
@@ -173,7 +173,7 @@ def test_a_part_is_cut_to_the_sample(tmp_path: Path) -> None:
 
 
 def test_cancelling_stops_an_encode(tmp_path: Path) -> None:
-    """A cancelled encode ends at its next frame."""
+    """A cancelled encode ends at the next frame."""
     context = WorkContext()
     context.cancel()
     work = EncodeAudio(job="j", label="a", source=str(write_clicks(tmp_path / "in.mkv")), stream_index=0, codec="aac")
@@ -183,7 +183,7 @@ def test_cancelling_stops_an_encode(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_encoded_is_said(tmp_path: Path, shared_media: Path) -> None:
-    """An unknown target and an unreadable track each have their own error."""
+    """An unknown target and an unreadable track have different errors."""
     with pytest.raises(Unsupported, match="no audio encoder for flac"):
         encode(write_clicks(tmp_path / "in.mkv"), "flac")
     broken = EncodeAudio(

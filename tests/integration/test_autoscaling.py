@@ -1,4 +1,4 @@
-"""A batch on a cluster that has no workers: nodes come for it, and go when it is done."""
+"""A batch on a cluster without workers: nodes join for the batch, and leave when it is done."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def films(tmp_path: Path) -> Path:
 
 
 def test_a_batch_grows_the_cluster_from_nothing_and_back(films: Path, tmp_path: Path) -> None:
-    """From 0 workers to all of them and back to 0: each file is done exactly once, exact, and no process is left."""
+    """The cluster grows from 0 workers to all and back; each file is done once and exact, and no process is left."""
     groups, out = tmp_path / "groups.toml", tmp_path / "out"
     groups.write_text(GROUPS)
     settings = {"CODECFLEET_AUTOSCALE": str(groups), "CODECFLEET_IDLE_S": "2"}
@@ -75,7 +75,7 @@ def test_a_batch_grows_the_cluster_from_nothing_and_back(films: Path, tmp_path: 
 
 
 def ends_of(out: Path) -> list[float]:
-    """Return when each file was done at its first try, in seconds of UTC, as the batch's database says."""
+    """Return when each file was done at its first try, in seconds of UTC, from the batch's database."""
     database = sqlite3.connect(f"file:{out}/codecfleet-batch.sqlite?mode=ro", uri=True)
     rows = database.execute("SELECT ended_s FROM entries WHERE state = 'done' AND tries = 1").fetchall()
     database.close()

@@ -40,11 +40,11 @@ MOVED = {
     "/mapped": "http://[::ffff:169.254.169.254]/latest/meta-data",
     "/twice": "/inside",
 }
-"""Addresses that lead on."""
+"""Addresses that redirect."""
 
 
 class Server(http.server.SimpleHTTPRequestHandler):
-    """A small web server of one folder, with some addresses that make trouble."""
+    """A small web server for one folder, some of whose addresses make trouble."""
 
     protocol_version = "HTTP/1.1"
 
@@ -66,7 +66,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
         return super().send_head()
 
     def do_GET(self) -> None:
-        """Break off in the middle, where asked to."""
+        """Break off in the middle, if the address says so."""
         if self.path != "/breaks-off.mp4":
             super().do_GET()
             return
@@ -78,7 +78,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
         self.close_connection = True
 
     def do_HEAD(self) -> None:
-        """Send a body where there may be none, where asked to."""
+        """Send a body where none is allowed, if the address says so."""
         if self.path == "/talks.mp4":
             self.path = "/clip.mp4"
             super().do_GET()
@@ -90,10 +90,10 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 
 class QuietServer(http.server.ThreadingHTTPServer):
-    """Says nothing of clients that go away in the middle of an answer: one that refuses a film does."""
+    """A server that ignores clients that disconnect during an answer, as one does that refuses a film."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Be quiet where the client is gone; anything else is the test's own fault."""
+        """Ignore a disconnected client; anything else is an error of the test."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -119,13 +119,13 @@ def web(clip: Path) -> Iterator[str]:
 
 
 def test_a_film_on_the_web(attack: Attack, web: str) -> None:
-    """It is read through fsspec, after a redirect too."""
+    """A film on the web is read through fsspec, even after a redirect."""
     attack.transcodes(f"{web}/clip.mp4")
     attack.transcodes(f"{web}/moved", attack.out / "moved.mp4")
 
 
 def test_a_web_server_without_ranges(web: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small file is fetched whole; a large one is refused in one line that says why."""
+    """Without ranges a small file is fetched as a whole; a large one is refused in one line with the reason."""
     shutil.copyfile(FILM, clip.with_name("film.mp4"))
     assert read_source(f"{web}/film.mp4").index.packets == 240
     monkeypatch.setattr(remote_file, "_MOST_IN_MEMORY_BYTES", 1 << 20)
@@ -153,13 +153,13 @@ def test_a_web_server_without_ranges(web: str, clip: Path, monkeypatch: pytest.M
     ],
 )
 def test_addresses_that_lead_nowhere(address: str, words: str, attack: Attack, web: str, clip: Path) -> None:
-    """An address where nothing can be read is exit code 3, whatever the store's own error was."""
+    """An address where nothing can be read gives exit code 3, whatever the store's error was."""
     attack.source_refused(3, words, source=address.format(web=web, clip=clip))
 
 
 @pytest.mark.parametrize("name", ["talks.mp4", "breaks-off.mp4"])
 def test_a_web_server_that_breaks_off(name: str, attack: Attack, web: str) -> None:
-    """A server that breaks the protocol or the connection costs one line, in our words, and no traceback."""
+    """A server that breaks the protocol or the connection gives one line and no traceback."""
     source = f"{web}/{name}"
     code = run(["transcode", source, str(attack.out / "o.mp4")], ON_THREADS)
     assert code in (3, 5)
@@ -167,7 +167,7 @@ def test_a_web_server_that_breaks_off(name: str, attack: Attack, web: str) -> No
 
 
 def test_a_web_server_that_says_nothing(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that accepts and never answers is an error: twice the allowed silence is under 20 s."""
+    """A server that accepts but never answers is an error within 20 s, twice the allowed silence."""
     assert 2 * stores.HTTP_SILENCE_S < LIMIT_S
     monkeypatch.setattr(stores, "HTTP_SILENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -192,7 +192,7 @@ def test_other_stores(attack: Attack, clip: Path) -> None:
     ],
 )
 def test_stores_that_cannot_be_written(output: str, words: str, attack: Attack, clip: Path) -> None:
-    """A store that takes no file, or has one of that name, is exit code 4 before any work is done."""
+    """A store that cannot be written, or has a file of that name, gives exit code 4 before any work."""
     fsspec.filesystem("memory").pipe("/films/taken.mp4", b"x")
     attack.refused(4, words, arguments=["transcode", clip, output])
 
@@ -205,20 +205,20 @@ class FullStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no t
     pseudo_dirs: list[str] = [""]  # noqa: RUF012 - as the base class has it
 
     def put_file(self, lpath: str, rpath: str, *_: object, **__: object) -> None:
-        """Keep some of the file, and fail as a store's own library would."""
+        """Keep a part of the file, and fail like a store's own library."""
         self.pipe_file(rpath, Path(lpath).read_bytes()[:100])
         message = "no more room"
         raise RuntimeError(message)
 
 
 def test_a_store_that_fails_half_way(attack: Attack, clip: Path) -> None:
-    """An error of the store itself, whatever its type, is exit code 5, and says whose words they are."""
+    """An error of the store, of whatever class, gives exit code 5 and names the store's words."""
     fsspec.register_implementation("full", FullStore, clobber=True)
     attack.refused(5, "no more room", arguments=["transcode", clip, "full://films/o.mp4", *QUICK])
 
 
 class ObjectStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types
-    """A store of objects whose uploads are begun and completed; it has the bucket ``films`` only."""
+    """A store of objects with multipart uploads, which has only the bucket ``films``."""
 
     protocol = "objects"
     store: dict[str, Any] = {}  # noqa: RUF012 - as the base class has it
@@ -248,7 +248,7 @@ class Upload(AbstractBufferedFile):  # type: ignore[misc] # fsspec publishes no 
 
 
 def test_a_bucket_is_tried_before_the_work(attack: Attack, clip: Path) -> None:
-    """A missing bucket is exit code 4 before anything is encoded; one that is there keeps nothing of the trial."""
+    """A missing bucket gives exit code 4 before anything is encoded; an existing one keeps nothing of the trial."""
     fsspec.register_implementation("objects", ObjectStore, clobber=True)
     words = "the bucket does not exist"
     attack.refused(4, words, arguments=["transcode", clip, "objects://nowhere/o.mp4", *QUICK])

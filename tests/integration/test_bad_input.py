@@ -1,4 +1,4 @@
-"""What a hostile user can hand over: each case ends with one clear line, the right exit code, and nothing left."""
+"""Inputs from a hostile user: each case ends with one clear line, the right exit code, and nothing left behind."""
 
 import os
 import shutil
@@ -65,7 +65,7 @@ UNREADABLE: dict[str, tuple[Build, str]] = {
 
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_a_source_that_is_no_film(case: str, attack: Attack, clip: Path) -> None:
-    """An unreadable film ends with exit code 3, whether it is transcoded or only planned."""
+    """An unreadable film gives exit code 3, whether it is transcoded or only planned."""
     build, words = UNREADABLE[case]
     source = build(attack.folder, clip)
     attack.source_refused(3, words, source=source)
@@ -74,7 +74,7 @@ def test_a_source_that_is_no_film(case: str, attack: Attack, clip: Path) -> None
 
 @pytest.mark.parametrize("bytes_", [60, 300, 600])
 def test_a_matroska_that_breaks_off(bytes_: int, attack: Attack, matroska: Path) -> None:
-    """Cut anywhere before the first picture, in the header or behind it, it is exit code 3."""
+    """A Matroska cut anywhere before the first picture gives exit code 3."""
     attack.source_refused(3, source=put(attack.folder / "cut.mkv", matroska.read_bytes()[:bytes_]))
 
 
@@ -85,7 +85,7 @@ def test_an_unknown_codec_in_matroska(attack: Attack, matroska: Path) -> None:
 
 
 def test_sound_alone(attack: Attack) -> None:
-    """A file without video is exit code 4, and says so."""
+    """A file without video gives exit code 4, and says so."""
     source = attack.folder / "sound.mp4"
     with av.open(str(source), "w") as container:
         stream = container.add_stream("aac", rate=48_000)
@@ -99,12 +99,12 @@ def test_sound_alone(attack: Attack) -> None:
 
 
 def test_an_encrypted_film(attack: Attack, shared_media: Path) -> None:
-    """Encrypted pictures are exit code 3, not a grey film."""
+    """Encrypted pictures give exit code 3, not a grey film."""
     attack.source_refused(3, "encrypted", source=shared_media / "encrypted_cenc_tenc_only.mp4")
 
 
 def test_a_cut_off_film_keeps_what_there_is(attack: Attack, film: Path) -> None:
-    """A download that broke off in the pictures still gives those before the break, and says what is damaged."""
+    """A download that broke off gives the pictures before the break, and says what is damaged."""
     data = film.read_bytes()
     source = put(attack.folder / "cut.mp4", data[: len(data) // 2])
     assert run(["transcode", *QUICK, "--scale", "64x36", str(source), str(attack.out / "o.mp4")], ON_THREADS) == 0
@@ -113,7 +113,7 @@ def test_a_cut_off_film_keeps_what_there_is(attack: Attack, film: Path) -> None:
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
 @pytest.mark.parametrize("size", [(16, 4000), (4000, 16), (1, 1), (3, 3), (2, 2)])
 def test_odd_shapes(codec: str, size: tuple[int, int], attack: Attack) -> None:
-    """A picture as thin as a hair or as small as a dot is encoded, or refused with the reason; nothing hangs."""
+    """A picture of extreme shape or size is encoded, or refused with the reason; nothing hangs."""
     source = still(attack.folder / "still.mkv", *size)
     refusing = {"h264": min(size) < 2, "hevc": min(size) < 16, "av1": min(size) < 4 or max(size) > 64, "vp9": False}
     if refusing[codec]:
@@ -152,7 +152,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_a_name_is_a_name(name: str, attack: Attack, clip: Path) -> None:
-    """Files are opened and written under exactly the name that was given, absolute or not, whatever is in it."""
+    """Files are opened and written under exactly the given name, whatever is in it."""
     shutil.copy(clip, attack.folder / name)
     attack.transcodes(attack.folder / name)
     attack.transcodes(name, f"out/{name}", "--overwrite")

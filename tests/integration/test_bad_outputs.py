@@ -1,4 +1,4 @@
-"""Outputs and options that cannot be: each is refused with one error, and nothing is harmed."""
+"""Impossible outputs and options: each is refused with one error, and nothing is harmed."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.mark.parametrize("alias", ["itself", "symlink", "hardlink", "url", "detour", "memory"])
 def test_an_output_that_is_the_input(alias: str, attack: Attack, clip: Path) -> None:
-    """However it is spelt, and even with --overwrite, a film is never overwritten by its own transcode."""
+    """A film is never overwritten by its own transcode, however its name is spelt, even with --overwrite."""
     source = attack.folder / "film.mp4"
     shutil.copy(clip, source)
     (attack.folder / "symlink.mp4").symlink_to(source)
@@ -38,7 +38,7 @@ def test_an_output_that_is_the_input(alias: str, attack: Attack, clip: Path) -> 
 
 
 def test_outputs_that_cannot_be(attack: Attack, clip: Path) -> None:
-    """A folder, a missing folder, a pipe, a taken name, a name too long or of no container: exit code 4, at once."""
+    """A folder, a missing folder, a pipe, and a name that is taken, too long or without a container: exit code 4."""
     out = attack.out
     (out / "folder.mp4").mkdir()
     (out / "nowhere.mp4").symlink_to("nothing.mp4")
@@ -75,13 +75,13 @@ for source, output in zip(sys.argv[1::2], sys.argv[2::2]):
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may read and write everything")
 def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
-    """Without permission to read it is exit code 3, without permission to write 4."""
+    """Without permission to read the exit code is 3, without permission to write 4."""
     secret, closed, readonly = tmp_path / "secret.mp4", tmp_path / "closed", tmp_path / "readonly"
     shutil.copy(clip, secret)
     secret.chmod(0)
     closed.mkdir(mode=0)
     readonly.mkdir(mode=0o500)
-    # Root keeps its name, and loses the privilege that makes it root.
+    # Root keeps its name, but loses its privileges.
     plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     cases = (
         (secret, tmp_path / "o.mp4", 3, "Permission denied"),
@@ -135,7 +135,7 @@ def test_files_that_may_not_be_touched(tmp_path: Path, clip: Path) -> None:
     ],
 )
 def test_options_that_make_no_sense(options: str, code: int, words: str, attack: Attack, clip: Path) -> None:
-    """Options that this film or its encoder cannot take are refused by name; none makes an encoder open a file."""
+    """Options that the film or encoder cannot take are refused by name, and none makes an encoder open a file."""
     attack.source_refused(code, words, source=clip, options=tuple(options.split()))
 
 
@@ -146,7 +146,7 @@ def test_options_that_make_no_sense(options: str, code: int, words: str, attack:
 def test_extreme_options_that_do_make_sense(
     options: str, container: str, attack: Attack, request: pytest.FixtureRequest
 ) -> None:
-    """Segments shorter than a frame or longer than a year come down to what can be cut."""
+    """Segments shorter than a frame or longer than a year become what can be cut."""
     attack.transcodes(request.getfixturevalue(container), None, *options.split())
 
 

@@ -1,4 +1,4 @@
-"""Films that name other files: scripts, playlists and containers that point elsewhere lead nowhere."""
+"""Films that name other files (scripts, playlists, containers with references) open none of them."""
 
 import socket
 import struct
@@ -45,7 +45,7 @@ SCRIPTS = {
 def test_scripts_and_playlists_are_refused(
     case: str, suffix: str, attack: Attack, trap: Path, bell: socket.socket
 ) -> None:
-    """Under any name, a text that names other files is refused as one, and none of them is opened."""
+    """Under any name, a text that names other files is refused, and none of them is opened."""
     for target in (str(trap), f"http://127.0.0.1:{bell.getsockname()[1]}/x.mp4"):
         source = put(attack.folder / f"script{suffix}", SCRIPTS[case].format(target))
         attack.source_refused(3, "names other files", "Name the media file itself", source=source)
@@ -56,7 +56,7 @@ DATA_REFERENCE = [b"moov", b"trak", b"mdia", b"minf", b"dinf", b"dref"]
 
 @pytest.mark.parametrize("kind", [b"url ", b"urn ", b"alis", b"rsrc"])
 def test_tracks_that_lie_in_another_file(kind: bytes, attack: Attack, clip: Path, trap: Path) -> None:
-    """A data reference to another file is not followed: what the file itself holds is all that is ever read."""
+    """A data reference to another file is not followed; only what the file itself holds is read."""
     record = alias(trap) if kind == b"alis" else f"file://{trap}\0".encode()
     entry = struct.pack(">II", 0, 1) + box(kind, b"\0\0\0\0" + record)
     source = put(attack.folder / "refers.mov", with_box(clip.read_bytes(), DATA_REFERENCE, entry))

@@ -1,4 +1,4 @@
-"""Whole batches: real encoders on real files, from the command line, through deaths."""
+"""Whole batches with real encoders on real files, from the command line, with processes that die."""
 
 import asyncio
 import io
@@ -50,7 +50,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def films(tmp_path: Path) -> Path:
-    """A folder of ten tiny films, each with pictures of its own number."""
+    """A folder of ten tiny films, whose pictures show the film's number."""
     folder = tmp_path / "in"
     (folder / "sub").mkdir(parents=True)
     for number in range(10):
@@ -60,7 +60,7 @@ def films(tmp_path: Path) -> Path:
 
 
 def a_spec(films: Path, **options: object) -> BatchSpec:
-    """Return a batch of them."""
+    """Return a batch of these films."""
     return BatchSpec(inputs=films, output=films.parent / "out", output_template="{dir}/{stem}.mp4", preset=1, **options)
 
 
@@ -77,13 +77,13 @@ def run_batch(spec: BatchSpec) -> list[BatchResult]:
 
 
 def outputs(films: Path) -> dict[str, bytes]:
-    """Return the content of each output, by its name."""
+    """Return the content of each output by name."""
     root = films.parent / "out"
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.mp4"))}
 
 
 class WarmPool(LocalPool):
-    """Threads that pass for those of a warm fleet."""
+    """Threads that pretend to be a warm fleet's."""
 
     @property
     def state(self) -> PoolState:
@@ -92,7 +92,7 @@ class WarmPool(LocalPool):
 
 
 def command(arguments: list[str], kind: type[LocalPool] = LocalPool) -> tuple[int, str, str]:
-    """Run ``codecfleet batch`` on threads; return the exit code and what it printed on stdout and stderr."""
+    """Run ``codecfleet batch`` on threads; return the exit code, stdout and stderr."""
 
     @asynccontextmanager
     async def open_batch(spec: BatchSpec, address: str | None) -> AsyncIterator[Batch]:
@@ -121,7 +121,7 @@ def _run(request: CommandRequest, services: Services, out: io.StringIO, err: io.
 
 
 def test_a_batch_gives_the_bytes_of_single_jobs(films: Path) -> None:
-    """Each output is what ``transcode`` makes of its input, and exact."""
+    """Each output equals that of ``transcode``, and is exact."""
     results = run_batch(a_spec(films))
     assert len(results) == len(outputs(films)) == 10
     alone = films.parent / "alone.mp4"
@@ -131,7 +131,7 @@ def test_a_batch_gives_the_bytes_of_single_jobs(films: Path) -> None:
 
 
 def test_the_command_tells_what_happened(films: Path) -> None:
-    """A line for each file, a summary, and the exit code of the worst failure."""
+    """The command prints a line for each file and a summary, and exits with the code of the worst failure."""
     (films / "broken.mkv").write_bytes(b"no film at all")
     (films / "notes.txt").write_text("not video")
     out = str(films.parent / "out")
@@ -154,7 +154,7 @@ def test_the_command_tells_what_happened(films: Path) -> None:
     assert failed.startswith("codecfleet: failed: ")
     assert "broken.mkv" in failed
     assert rest == [last]
-    code, said, told = command(quiet)  # an earlier run's failures count
+    code, said, told = command(quiet)  # failures of an earlier run count
     earlier, *rest = told.splitlines()
     assert (code, said, rest) == (3, "", [last])
     assert earlier.startswith("codecfleet: failed in an earlier run: ")
@@ -164,7 +164,7 @@ def test_the_command_tells_what_happened(films: Path) -> None:
 
 
 def test_a_batch_on_a_warm_fleet_says_so(films: Path) -> None:
-    """Once, and in its events."""
+    """A batch on a warm fleet says so once, and in its events."""
     out = str(films.parent / "out")
     code, _, told = command([str(films), "--output", out, "--preset", "1"], WarmPool)
     assert (code, told.count("on the warm fleet (process 7)")) == (0, 1)
@@ -173,7 +173,7 @@ def test_a_batch_on_a_warm_fleet_says_so(films: Path) -> None:
 
 
 def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:
-    """With the exit code of its error, and as an event for programs."""
+    """A batch that cannot begin gives one line, its error's exit code, and an event for programs."""
     code, said, told = command([str(films / "missing"), "--output", str(films.parent / "out"), "--json"])
     assert code == 3
     assert json.loads(said)["event"] == "failed"
@@ -183,7 +183,7 @@ def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:
 
 
 def killed(spec: BatchSpec, *, after: int) -> int:
-    """Run a batch in a process that dies after that number of results; return how many it printed."""
+    """Run a batch in a process that dies after this number of results; return how many it printed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-c", _PROGRAM, spec.model_dump_json(), str(after)]
     ended = subprocess.run(arguments, env=environment, check=False, timeout=120, capture_output=True, text=True)
@@ -192,7 +192,7 @@ def killed(spec: BatchSpec, *, after: int) -> int:
 
 
 def test_a_killed_batch_goes_on_where_it_was(films: Path) -> None:
-    """Finished files are not encoded again, unfinished ones are; the outputs are those of an undisturbed run."""
+    """After a kill only unfinished files are encoded again, and the outputs equal those of an undisturbed run."""
     spec = a_spec(films)
     told = killed(spec, after=4)
     again = run_batch(spec)
@@ -210,7 +210,7 @@ def test_a_killed_batch_goes_on_where_it_was(films: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_that_is_killed_anywhere_goes_on(seed: int, films: Path) -> None:
-    """At any moment, again and again: in the end each output is there, exact, and nothing else."""
+    """However often and whenever a batch is killed, in the end each output is there, exact, and nothing else."""
     dice, spec = random.Random(seed), a_spec(films)  # noqa: S311 - not for secrets
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-c", _PROGRAM, spec.model_dump_json(), "1000"]
@@ -229,7 +229,7 @@ def test_a_batch_that_is_killed_anywhere_goes_on(seed: int, films: Path) -> None
 
 
 def test_the_database_says_what_was_done(films: Path) -> None:
-    """Sizes, frames, the encoder, and when each segment ran."""
+    """The database has sizes, frames, the encoder, and when each segment ran."""
     results = run_batch(a_spec(films, segment_s=Fraction(1, 10)))
     database = sqlite3.connect(f"file:{films.parent}/out/codecfleet-batch.sqlite?mode=ro", uri=True)
     rows = database.execute("SELECT source, frames, output_bytes, result, encoder FROM entries").fetchall()
@@ -245,7 +245,7 @@ def test_the_database_says_what_was_done(films: Path) -> None:
 
 
 def test_from_store_to_store(films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From one prefix to another; the database is in the current folder."""
+    """A batch from one prefix to another keeps its database in the current folder."""
     monkeypatch.chdir(tmp_path)
     store = fsspec.filesystem("memory")
     for path in films.glob("*.mkv"):
@@ -269,7 +269,7 @@ def test_only_a_smaller_result_is_published(films: Path) -> None:
 
 
 def test_the_page_of_a_run_is_written_also_where_files_fail(films: Path) -> None:
-    """It names what failed and has a bar for each segment; a place that is not there is refused before any work."""
+    """The page names failed files and has a bar for each segment; an impossible place is refused before any work."""
     (films / "broken.mkv").write_bytes(b"no film at all")
     page = films.parent / "page.html"
     arguments = [str(films), "--output", str(films.parent / "out"), "--preset", "1", "--quiet"]
@@ -293,7 +293,7 @@ def test_the_page_of_a_run_is_written_also_where_files_fail(films: Path) -> None
     ],
 )
 def test_a_dry_run_refuses_what_a_run_refuses(films: Path, options: list[str], error: str) -> None:
-    """With the same error, the same exit code, and no estimate of what is not done."""
+    """A dry run refuses with the error and exit code of a run, without an estimate."""
     out = films.parent / "out"
     out.mkdir()
     if error == "OutputExists":
@@ -309,7 +309,7 @@ def test_a_dry_run_refuses_what_a_run_refuses(films: Path, options: list[str], e
 
 
 def test_a_dry_run_says_what_a_run_then_does(films: Path) -> None:
-    """It encodes samples, estimates, and writes nothing."""
+    """A dry run encodes samples, estimates, and writes nothing."""
     arguments = [str(films), "--output", str(films.parent / "out"), "--preset", "1"]
     code, said, _ = command([*arguments, "--dry-run", "--json"])
     *files, last = map(json.loads, said.splitlines())

@@ -1,4 +1,4 @@
-"""Small files that promise much: each is one line and exit code 3 before memory is taken, and a limit may be raised."""
+"""Small files that state much are refused with one line and exit code 3, unless a limit is raised."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("case", BOMBS)
 def test_a_bomb_is_one_line(case: str, attack: Attack) -> None:
-    """Transcoded, planned or probed, it is refused by name, with the key that would let it in."""
+    """A bomb is refused by every command in one line, with the key that would allow it."""
     name, build, words = BOMBS[case]
     source = put(attack.folder / name, build())
     attack.source_refused(3, words, "in the configuration", source=source)
@@ -40,7 +40,7 @@ def test_a_bomb_is_one_line(case: str, attack: Attack) -> None:
 
 
 def test_a_header_that_belittles_its_pictures(attack: Attack) -> None:
-    """If the picture is larger than the container says, no decoder allocates memory for it."""
+    """If a picture is larger than the container says, no decoder allocates memory for it."""
     source = put(attack.folder / "a.mov", mov(64, 64, LARGE))
     attack.source_refused(3, "no picture", source=source)
 
@@ -56,7 +56,7 @@ print(code, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
 @pytest.mark.parametrize("sample", ["declared", "hidden"])
 def test_a_bomb_takes_no_memory(sample: str, tmp_path: Path) -> None:
-    """A picture of 800 MB is refused within what planning any film takes."""
+    """A picture of 800 MB is refused with the memory that planning any film takes."""
     side = 16_384 if sample == "declared" else 64
     source = put(tmp_path / "a.mov", mov(side, side, LARGE))
     assert source.stat().st_size < 1_000
@@ -68,7 +68,7 @@ def test_a_bomb_takes_no_memory(sample: str, tmp_path: Path) -> None:
 
 
 def test_a_limit_may_be_raised_or_lowered(attack: Attack, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's limit counts instead of the default, in both directions."""
+    """The limit in the environment replaces the default, in both directions."""
     monkeypatch.setenv("CODECFLEET_MAX_PIXELS", "100")
     attack.source_refused(3, "max_pixels allows 100", source=clip)
     monkeypatch.setenv("CODECFLEET_MAX_PIXELS", "1000000")

@@ -1,4 +1,4 @@
-"""``--burn-subtitles`` in whole jobs: the same pictures however the film is cut; ``verify`` has its own reference."""
+"""``--burn-subtitles`` in whole jobs: the same pictures with any cuts, checked by ``verify``'s own reference."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +23,7 @@ CLIP = replace(FROM_ZERO, times=tuple(time + BEGIN_MS for time in FROM_ZERO.time
 CANVAS = (128, 96)
 CUES = (
     Cue(Fraction(4, 5), pgs_packet(CANVAS, [(30, 4, bars(40, 10))])),
-    # Over three of the cuts.
+    # over three of the cuts
     Cue(Fraction(6, 5), pgs_packet(CANVAS, [(11, 61, bars(80, 21)), (4, 5, bars(15, 9))])),
     Cue(Fraction(2301, 1000), pgs_packet(CANVAS, [])),
     Cue(Fraction(2500, 1000), pgs_packet(CANVAS, [(90, 70, bars(38, 26))])),
@@ -41,7 +41,7 @@ STEPS: dict[str, dict[str, object]] = {
 
 
 def film(folder: Path, clip: Clip = CLIP, cues: tuple[Cue, ...] = CUES) -> Path:
-    """Return a film with a PGS track in English, and another of nothing."""
+    """Return a film with a PGS track in English, and an empty one."""
     begun = replace(clip, times=tuple(time + BEGIN_MS for time in FROM_ZERO.times))
     plain = make_clip(folder / "plain.mp4", begun)
     empty = (Cue(Fraction(1), pgs_packet(CANVAS, [])),)
@@ -59,13 +59,13 @@ def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: st
 
 
 def test_each_picture_has_what_is_on_screen_then(tmp_path: Path) -> None:
-    """From the picture at its start to the last before its end, whatever began or ended between two pictures."""
+    """A subtitle is in the pictures from its start until before its end."""
     source = film(tmp_path)
     lossless(source, tmp_path / "burnt.mkv", burn_subtitles=1)
     lossless(source, tmp_path / "unburnt.mp4", subtitles="none")
     burnt, plain = shown(tmp_path / "burnt.mkv"), shown(tmp_path / "unburnt.mp4")
     changed = [one != other for one, other in zip(burnt, plain, strict=True)]
-    # The first begins before the film; 1.5 s is between the pictures at 1.48 and 1.52 s.
+    # The first subtitle begins before the film; 1.5 s is between the pictures at 1.48 and 1.52 s.
     assert changed == [not 1.301 <= 0.04 * number < 1.5 for number in range(len(plain))]
 
 
@@ -84,7 +84,7 @@ def test_each_picture_has_what_is_on_screen_then(tmp_path: Path) -> None:
     ),
 )
 def test_verify_burns_the_same_into_its_reference(tmp_path: Path, clip: Clip, options: dict[str, object]) -> None:
-    """Its own code burns the same subtitles; others elsewhere, or none, are noticed."""
+    """``verify`` burns the same subtitles with its own code, and notices moved or missing ones."""
     source, output = film(tmp_path, clip), tmp_path / "output.mkv"
     report = lossless(source, output, burn_subtitles="eng", **options)
     verdict = verified(source, output, report)
@@ -112,7 +112,7 @@ def test_the_track_is_not_carried_beside(tmp_path: Path) -> None:
 
 
 def test_only_what_a_segment_shows_travels(tmp_path: Path) -> None:
-    """A segment's work holds cues that are still on screen, and none that have ended or begin later."""
+    """A segment's work has only the cues that are on screen in it."""
     plan = planned(film(tmp_path), burn_subtitles="eng", segment_s=Fraction(12, 25))
     sent = [plan.work("job", n, n, 0).filters.burn for n in range(len(plan.segments))]
     begin = [plan.relative_s(segment.start_ticks) for segment in plan.segments]
@@ -138,7 +138,7 @@ def test_vobsub_covers_the_picture(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """A missing track, fields and RGB are refused in one line each."""
+    """A missing track, interlaced pictures and RGB are refused in one line each."""
     source = film(tmp_path)
     for options, words in (
         ({"burn_subtitles": 2}, "no subtitle track 2"),
@@ -161,7 +161,7 @@ def test_a_track_of_nothing_is_said(tmp_path: Path) -> None:
 
 
 def text_film(folder: Path) -> Path:
-    """Return a film with a SubRip track, with two cues on screen at once."""
+    """Return a film with a SubRip track that has two cues on screen at once."""
     cues = (
         Cue(Fraction(6, 5), b"Hello", Fraction(1)),
         Cue(Fraction(7, 5), b"World", Fraction(1, 5)),
@@ -179,7 +179,7 @@ def font(folder: Path) -> str:
 
 
 def test_another_font_is_another_job(tmp_path: Path) -> None:
-    """An unfinished job does not go on with it, and ``verify`` says what has changed."""
+    """An unfinished job does not continue with another font, and ``verify`` says what has changed."""
     source, place = text_film(tmp_path), font(tmp_path)
     spec = spec_of(source, tmp_path / "out.mkv", burn_subtitles=0, subtitle_font=place)
     before = header_of(plan_transcode(spec))
@@ -196,7 +196,7 @@ def test_another_font_is_another_job(tmp_path: Path) -> None:
 
 
 def test_text_needs_a_font(tmp_path: Path) -> None:
-    """It says which option names one; a font without its letters is refused before the work."""
+    """Without a font the error names the option; a font that lacks letters is refused before the work."""
     source = text_film(tmp_path)
     with pytest.raises(Unsupported, match="needs a font") as caught:
         planned(source, burn_subtitles=0)

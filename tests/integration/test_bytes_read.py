@@ -1,4 +1,4 @@
-"""How much of a film in a store a job reads: counted by the server."""
+"""How much of a film in a store a job reads, as the server counts it."""
 
 import secrets
 import tempfile
@@ -53,7 +53,7 @@ def bucket(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def uploaded(folder: Path, name: str) -> str:
-    """Put the film into a container, and that into the bucket; return its address."""
+    """Put the film into a container and that into the bucket; return the address."""
     remuxed(FILM, folder / name, options=CONTAINERS[name])
     files, path = stores.open_store(f"s3://films/{name}")
     files.put_file(str(folder / name), path)
@@ -62,7 +62,7 @@ def uploaded(folder: Path, name: str) -> str:
 
 @contextmanager
 def counted(server: S3Proxy, url: str) -> Iterator[list[float]]:
-    """Yield a list that gets, at the end, how much of an object was read, as a multiple of its size."""
+    """Yield a list that gets at the end how much of an object was read, as a multiple of its size."""
     read: list[float] = []
     files, path = stores.open_store(url)
     size_bytes = files.size(path)
@@ -83,7 +83,7 @@ def read_segments(ranges: TrackRanges, workers: int = 1) -> None:
 
 
 def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
-    """Sound and all: index, segments and side tracks cost at most 1.1 x of the film."""
+    """A job with sound reads at most 1.1 times the film for index, segments and side tracks."""
     url = uploaded(tmp_path, "end.mp4")
     with counted(server, url) as read:
         transcode(spec_of(url, tmp_path / "o.mkv", segment_s=Fraction(2), preset=1, scale=(160, 90), no_journal=True))
@@ -95,7 +95,7 @@ def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
 def test_a_worker_elsewhere_reads_what_its_segments_need(
     name: str, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All segments together cost about 1 x without anything on the disk: no index, no place is searched for."""
+    """Workers elsewhere read about the film's size for all segments, without index and search."""
     url = uploaded(tmp_path, name)
     index = read_source(url).index
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
@@ -106,7 +106,7 @@ def test_a_worker_elsewhere_reads_what_its_segments_need(
 
 @pytest.mark.slow
 def test_workers_elsewhere_need_no_index(tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a fragmented mp4, and of a Matroska file without cues, three workers read what they read of an indexed mp4."""
+    """For a fragmented mp4, or Matroska without cues, three workers read as much as for an indexed mp4."""
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
 
     def read_in_all(name: str) -> float:
@@ -122,7 +122,7 @@ def test_workers_elsewhere_need_no_index(tmp_path: Path, server: S3Proxy, monkey
 
 @pytest.mark.parametrize("name", ["end.mp4", "without-cues.mkv", "broadcast.ts"])
 def test_probing_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy) -> None:
-    """However often it opens the film, ``probe`` costs at most 1.1 x of it; nothing stays on the disk."""
+    """However often it opens the film, ``probe`` reads at most 1.1 times its size, and leaves nothing on the disk."""
     url = uploaded(tmp_path, name)
     with counted(server, url) as read:
         assert probe(url).size_bytes
@@ -131,7 +131,7 @@ def test_probing_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy
 
 
 def test_verifying_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
-    """Sound, tags and pictures are compared with at most 1.1 x of the source and of the output."""
+    """``verify`` reads at most 1.1 times the source and the output."""
     output = f"s3://films/{secrets.token_hex(4)}.mp4"
     url = uploaded(tmp_path, "end.mp4")
     part = {"end_s": Fraction(1, 2), "preset": 1, "scale": (160, 90), "no_journal": True}

@@ -1,4 +1,4 @@
-"""Changes during a job: to its source, its output and its work folder; and cancellation."""
+"""Changes during a job to its source, its output and its work folder; and cancellation."""
 
 import asyncio
 import os
@@ -23,19 +23,19 @@ __all__ = ["film"]
 
 
 def other_film(film: Path) -> None:
-    """Put another film in the place of this one, as a download that is repeated would."""
+    """Replace the film by another one, as a repeated download would."""
     clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 10)), width=80, height=64)
     make_clip(film.with_name("other.mp4"), clip).replace(film)
 
 
 def folder_instead(film: Path) -> None:
-    """Put a folder in the place of the film."""
+    """Replace the film by a folder."""
     film.unlink()
     film.mkdir()
 
 
 def pipe_instead(film: Path) -> None:
-    """Put a pipe without a writer in the place of the film."""
+    """Replace the film by a pipe without a writer."""
     film.unlink()
     os.mkfifo(film)
 
@@ -53,9 +53,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_that_changes_under_a_job(change: str, film: Path) -> None:
-    """A source that is changed, replaced or removed fails the job with that reason; nothing is published.
+    """A source that is changed, replaced or removed fails the job with that reason, and nothing is published.
 
-    A removed source may come back: its work is kept.
+    A removed source may come back, so its work is kept.
     """
     out = film.parents[1] / "out"
     spec = spec_of(film, out / "o.mp4", segment_s=Fraction(1, 2), scale=(320, 180), preset=1)
@@ -65,7 +65,7 @@ def test_a_source_that_changes_under_a_job(change: str, film: Path) -> None:
 
 
 def test_an_output_name_that_is_taken_meanwhile(film: Path) -> None:
-    """A file that took the name while the job ran keeps it; what the job has done can be published over it."""
+    """A file that takes the output's name during the job keeps it; the finished work can be published over it."""
     out = film.parents[1] / "out"
     with pytest.raises(OutputExists):
         transcode(spec_of(film, out / "o.mp4", preset=1), later(lambda: (out / "o.mp4").write_text("mine"), after=1))
@@ -77,7 +77,7 @@ def test_an_output_name_that_is_taken_meanwhile(film: Path) -> None:
 
 @pytest.mark.parametrize("what", ["work folder", "output folder", "payloads"])
 def test_work_that_somebody_tidies_away(what: str, film: Path) -> None:
-    """If the work folder is removed or written over, the job fails and publishes nothing; run again, it ends well."""
+    """If the work folder is removed or overwritten, the job fails and publishes nothing; the next run succeeds."""
     out = film.parents[1] / "out"
     trouble: Mapping[str, Callable[[], object]] = {
         "work folder": lambda: list(map(shutil.rmtree, out.iterdir())),
@@ -95,7 +95,7 @@ def test_work_that_somebody_tidies_away(what: str, film: Path) -> None:
 
 @pytest.mark.parametrize("events", [0, 1, 3, 9])
 def test_a_cancelled_job_leaves_nothing(events: int, film: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Cancelled at its start, in its plan or in the middle, a job leaves an empty folder, and one line in its log."""
+    """A job cancelled at its start, in its plan or in the middle leaves an empty folder, and one line in its log."""
     out = film.parents[1] / "out"
 
     async def run() -> None:
@@ -119,7 +119,7 @@ def test_a_cancelled_job_leaves_nothing(events: int, film: Path, caplog: pytest.
 
 
 class SlowStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types
-    """A store that takes a file only once somebody lets it."""
+    """A store that takes a file only when allowed to."""
 
     protocol = "slow"
     begun = threading.Event()
@@ -133,7 +133,7 @@ class SlowStore(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no t
 
 
 def test_a_cancellation_that_comes_too_late(film: Path) -> None:
-    """Publishing cannot be taken back: a job that is cancelled in the middle of it is done, and says so."""
+    """A job that is cancelled while it publishes is done, and says so."""
     fsspec.register_implementation("slow", SlowStore, clobber=True)
 
     async def run() -> Report:

@@ -1,4 +1,4 @@
-"""Tracks whose pictures change in mid-stream: all come out in one format, or the plan names what is lost."""
+"""Tracks whose pictures change in mid-stream come out in one format, or the plan names the loss."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -27,11 +27,11 @@ X264 = "bframes=0:scenecut=0:qp=1"
 FULL, LIMITED = "fullrange=on", "fullrange=off"
 BT709, BT601 = "colormatrix=bt709", "colormatrix=smpte170m"
 WEIGHTS = {1: (0.2126, 0.0722), 6: (0.299, 0.114)}
-"""Of red and blue in luma, by H.273's number of the matrix."""
+"""Weights of red and blue in luma, by H.273's number of the matrix."""
 
 
 def film(folder: Path, parts: Sequence[str], *, pix_fmts: Sequence[str] = ("yuv420p",)) -> Path:
-    """Write a track whose parts of ten pictures have these parameters of x264, and these formats in turn."""
+    """Write a track whose parts of ten pictures have these x264 parameters and formats in turn."""
     clips = [
         Clip(
             times=constant_times(PICTURES),
@@ -64,7 +64,7 @@ def frames_of(path: Path) -> list[VideoFrame]:
 
 
 def in_rgb(frame: VideoFrame, matrix: int, *, full: bool) -> NDArray[Any]:
-    """Return a picture in RGB from 0 to 1, by the formulas of H.273, each chroma sample for those that share it."""
+    """Return a picture in RGB from 0 to 1, by the formulas of H.273, with chroma repeated for its samples."""
     bits = frame.format.components[0].bits
     kind, unit = ("u1", 1) if bits == 8 else ("<u2", 1 << bits - 8)
     planes = [np.frombuffer(plane, kind).reshape(plane.height, -1)[:, : plane.width] / unit for plane in frame.planes]
@@ -80,7 +80,7 @@ def in_rgb(frame: VideoFrame, matrix: int, *, full: bool) -> NDArray[Any]:
 
 
 def psnr_db(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """Return how alike two pictures are where the first one's colours exist."""
+    """Return how alike two pictures are where the first one has valid colours."""
     exists = np.all((first >= 0) & (first <= 1), axis=0)
     error = np.mean((first - second)[:, exists] ** 2)
     return float(-10 * np.log10(max(error, 1e-12)))
@@ -97,7 +97,7 @@ def psnr_db(first: NDArray[Any], second: NDArray[Any]) -> float:
 def test_colours_stay_what_they_are(
     parts: tuple[str, ...], matrices: tuple[int, ...], ranges: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """Range and matrix become the first picture's: each picture shows the RGB that its own numbers mean."""
+    """Range and matrix become the first picture's, and each picture shows the RGB of its own numbers."""
     source, output = film(tmp_path, parts), tmp_path / "out.mkv"
     report = lossless(source, output)
     assert [warning.code for warning in report.warnings] == ["pictures-converted"]
@@ -123,7 +123,7 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
 
 
 def test_the_deepest_samples_and_the_finest_chroma_win(tmp_path: Path) -> None:
-    """8 bits of 4:2:2 and 10 bits of 4:2:0 come out in 10 bits of 4:2:2."""
+    """8 bits of 4:2:2 and 10 bits of 4:2:0 become 10 bits of 4:2:2."""
     source = film(tmp_path, ("", ""), pix_fmts=("yuv422p", "yuv420p10le"))
     plan = plan_for(source, strict=True)
     assert plan.encoder.format.pix_fmt == "yuv422p10le"
@@ -143,7 +143,7 @@ def test_the_deepest_samples_and_the_finest_chroma_win(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_converted_is_named(parts: tuple[str, ...], code: str, tmp_path: Path) -> None:
-    """``strict`` refuses it before the work."""
+    """A change that cannot be converted is named, and ``strict`` refuses it before the work."""
     source = film(tmp_path, parts)
     assert code in codes(plan_for(source))
     with pytest.raises(WouldLose):
@@ -158,20 +158,20 @@ def test_the_widest_shape_is_that_of_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [("sar=1/1", "tff=1"), ("bff=1", "tff=1")])
 def test_deinterlacing_makes_all_pictures_progressive(parts: tuple[str, ...], tmp_path: Path) -> None:
-    """Then nothing of a changing scan is lost."""
+    """If a changing scan is deinterlaced, nothing is lost."""
     assert codes(plan_for(film(tmp_path, parts), deinterlace="auto", strict=True)) == set()
 
 
 @pytest.mark.parametrize("part", ["level=4", "colormatrix=bt709:fullrange=off"])
 def test_other_headers_alone_change_nothing(part: str, tmp_path: Path) -> None:
-    """Headers may change without the pictures; a matrix that only some of them state is taken for all."""
+    """Headers may change without the pictures, and a matrix that only some pictures state applies to all."""
     plan = plan_for(film(tmp_path, ("fullrange=off", part)))
     assert codes(plan) == set()
     assert not plan.filters.by_picture
 
 
 def test_hdr_alone_is_tone_mapped(tmp_path: Path) -> None:
-    """Of a track that is HDR in part, ``tonemap`` changes that part, and leaves SDR as it is."""
+    """If a track is HDR in part, ``tonemap`` changes only that part."""
     sdr, hdr = (
         "colormatrix=bt709:colorprim=bt709:transfer=bt709",
         "colormatrix=bt2020nc:colorprim=bt2020:transfer=smpte2084",
@@ -188,7 +188,7 @@ def _pairs(source: Path, output: Path) -> list[tuple[VideoFrame, VideoFrame]]:
 
 
 def test_each_frame_has_its_own_colours(tmp_path: Path) -> None:
-    """``frames`` states what each picture does; asked for RGB, it converts each by that."""
+    """Each frame of ``frames`` states its own colours, and is converted to RGB by them."""
     source = film(tmp_path, (f"{BT601}:{LIMITED}", f"{BT709}:{FULL}"))
     given = frames_of(source)
     plain = list(codecfleet.frames(source, decoder="software"))
@@ -201,7 +201,7 @@ def test_each_frame_has_its_own_colours(tmp_path: Path) -> None:
 
 
 def test_probe_shows_each_change(tmp_path: Path) -> None:
-    """With the property, its values and its time."""
+    """``probe`` shows each change with property, values and time."""
     report = probe(film(tmp_path, (BT709, BT601)))
     assert [each.message for each in report.oddities if each.code == "picture-changes"] == [
         "the matrix changes: 1 to 6 at 0.471 s"
@@ -209,6 +209,6 @@ def test_probe_shows_each_change(tmp_path: Path) -> None:
 
 
 def test_the_order_of_fields_is_that_of_the_first_picture_on(tmp_path: Path) -> None:
-    """Pictures whose lower field comes first state so from the first one of each segment."""
+    """Pictures with the lower field first state so from the first picture of each segment on."""
     source = film(tmp_path, ("bff=1",))
     assert dict(plan_for(source).encoder.options)["x264-params"].count("bff=1") == 1

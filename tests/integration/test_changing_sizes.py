@@ -1,4 +1,4 @@
-"""Tracks whose pictures change their size: the output has the largest, and the report says what was scaled."""
+"""Tracks whose pictures change their size: the output has the largest size, and the report counts scaled ones."""
 
 import re
 from fractions import Fraction
@@ -45,13 +45,13 @@ def pictures(path: Path) -> list[bytes]:
 
 
 def resized(report: Report) -> list[str]:
-    """Return what the report says of pictures that were scaled."""
+    """Return what the report says about scaled pictures."""
     return [warning.message for warning in report.warnings if warning.code == "resized"]
 
 
 @pytest.mark.parametrize("name", TRACKS)
 def test_the_output_has_the_largest_size(name: str, tmp_path: Path) -> None:
-    """Whatever the container declares and the first picture has; and it verifies exact."""
+    """Whatever the container and the first picture state, the output has the largest size, and verifies as exact."""
     source, output = film(tmp_path, name, GROWING), tmp_path / "out.mkv"
     report = lossless(source, output)
     assert (report.width, report.height) == (320, 180)
@@ -61,7 +61,7 @@ def test_the_output_has_the_largest_size(name: str, tmp_path: Path) -> None:
 
 
 def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
-    """Cut where sizes change or anywhere else, the same pictures come out."""
+    """Cut where sizes change or elsewhere, the output has the same pictures."""
     source = film(tmp_path, "h264", GROWING)
     found = []
     for number, seconds in enumerate((Fraction(1, 2), Fraction(1), Fraction(60))):
@@ -74,14 +74,14 @@ def test_pictures_do_not_depend_on_the_segments(tmp_path: Path) -> None:
 
 
 def test_a_deinterlacer_counts_no_picture_twice(tmp_path: Path) -> None:
-    """It needs pictures of the neighbouring segments, which are not scaled once more."""
+    """A deinterlacer needs pictures of neighbouring segments, which are not scaled twice."""
     report = lossless(film(tmp_path, "h264", GROWING), tmp_path / "out.mkv", deinterlace="on", segment_s=Fraction(1, 2))
     assert len(report.segments) > 1
     assert resized(report) == ["pictures of other sizes were scaled to 320x180: 50 of 160x90"]
 
 
 def test_another_size_is_given_where_it_is_asked_for(tmp_path: Path) -> None:
-    """``scale`` has the last word; a height alone keeps the shape of the largest pictures."""
+    """``scale`` decides the size; a height alone keeps the shape of the largest pictures."""
     source = film(tmp_path, "vp8", ((160, 160), (320, 180)))
     report = lossless(source, tmp_path / "out.mkv", scale=(None, 90))
     assert (report.width, report.height) == (160, 90)
@@ -89,7 +89,7 @@ def test_another_size_is_given_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_pictures_of_another_shape_are_stretched_and_named(tmp_path: Path) -> None:
-    """The output's shape is that of its largest pictures, which is what ``verify`` expects of it."""
+    """The output has the shape of its largest pictures, and ``verify`` expects the others stretched."""
     source, output = film(tmp_path, "vp9", ((90, 160), (320, 180))), tmp_path / "out.mkv"
     report = lossless(source, output)
     assert (report.width, report.height) == (320, 180)

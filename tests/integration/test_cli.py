@@ -15,7 +15,7 @@ from .cli_program import ROOT, TRANSCODE, end, program, wait_for
 
 @pytest.mark.parametrize(("number", "code"), swept([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]))
 def test_a_signal_cancels_the_job(number: signal.Signals, code: int) -> None:
-    """A running job is cancelled, the exit code tells by what, and the last line says so."""
+    """After a signal the running job is cancelled, and exit code and last line name the signal."""
     with program(TRANSCODE, script="sample_events()[:3]", options="hangs=True") as process:
         wait_for(process, "of video")
         process.send_signal(number)
@@ -27,7 +27,7 @@ def test_a_signal_cancels_the_job(number: signal.Signals, code: int) -> None:
 
 @pytest.mark.parametrize("options", swept(["hangs=True, closes=False", "starts=False"]))
 def test_a_fleet_that_hangs_is_not_waited_for(options: str) -> None:
-    """Whether the fleet hangs in starting or in closing, Ctrl-C ends the program."""
+    """If the fleet hangs while it starts or closes, Ctrl-C ends the program."""
     with program([*TRANSCODE, "--json"], script="sample_events()[:1]", options=options) as process:
         wait_for(process, "opening")
         if "hangs" in options:
@@ -53,7 +53,7 @@ def test_a_second_ctrl_c_ends_the_program_at_once() -> None:
 
 
 def test_a_published_output_counts_as_done_whatever_the_shutdown_does() -> None:
-    """Ctrl-C while a fleet closes after the proof is printed ends the program with exit code 0."""
+    """If Ctrl-C comes while a fleet closes after the proof was printed, the exit code is 0."""
     with program(TRANSCODE, options="closes=False") as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -66,7 +66,7 @@ def test_a_published_output_counts_as_done_whatever_the_shutdown_does() -> None:
 
 @pytest.mark.parametrize(("number", "code"), swept([(signal.SIGTERM, 143), (signal.SIGINT, 130)]))
 def test_a_question_is_interrupted_in_one_line(number: signal.Signals, code: int) -> None:
-    """A long verification ends on a signal like a job does."""
+    """A signal ends a long verification in one line, like a job."""
     with program(["verify", "in.mkv", "out.mp4"]) as process:
         wait_for(process, "verifying")
         process.send_signal(number)
@@ -75,7 +75,7 @@ def test_a_question_is_interrupted_in_one_line(number: signal.Signals, code: int
 
 
 def test_json_ends_with_failed_when_interrupted() -> None:
-    """A program that reads the events learns of the interruption from the last line."""
+    """The last line tells a program that reads the events about the interruption."""
     with program([*TRANSCODE, "--json"], script="sample_events()[:1]", options="hangs=True") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["event"] == "planned"
@@ -87,7 +87,7 @@ def test_json_ends_with_failed_when_interrupted() -> None:
 
 @pytest.mark.parametrize("arguments", swept([[*TRANSCODE, "--json"], ["probe", "in.mkv"], ["transcode", "--help"]]))
 def test_a_reader_who_has_enough_ends_the_program_quietly(arguments: list[str]) -> None:
-    """``| head`` never costs a traceback."""
+    """``| head`` never causes a traceback."""
     with program(arguments, script="sample_events()[:1]*5000", options="hangs=True") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -100,7 +100,7 @@ def test_a_reader_who_has_enough_ends_the_program_quietly(arguments: list[str]) 
 
 
 def test_a_usage_error_is_one_line() -> None:
-    """``python -m codecfleet`` is the program; an argument that is not valid UTF-8 is shown escaped."""
+    """``python -m codecfleet`` is the program, and an argument that is not valid UTF-8 is shown escaped."""
     name = os.fsdecode(b"caf\xe9-\x1b[31m.mkv")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "codecfleet", "transcode", "in.mkv", "out.mp4", "--scale", name]
@@ -111,7 +111,7 @@ def test_a_usage_error_is_one_line() -> None:
 
 
 def test_a_slow_exit_after_an_interruption_is_cut_short() -> None:
-    """The interpreter's exit is bounded as well."""
+    """The interpreter's exit after an interruption has a time limit."""
     options = "hangs=True); import atexit, threading; atexit.register(threading.Event().wait"
     with program(TRANSCODE, script="sample_events()[:1]", options=options) as process:
         wait_for(process, "of video")

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, and beside a fleet that works."""
+"""The dashboard in a real browser, and beside a working fleet."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def served(token: str = "") -> Iterator[tuple[str, FakeFleet]]:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     until_s = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until_s
@@ -70,14 +70,14 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def is_clean(tab: Tab, url: str) -> None:
-    """Check that nothing but the dashboard was asked for anything, and that the browser complains of nothing."""
+    """Check that only the dashboard was requested and that the browser reports no error."""
     assert tab.said == []
     assert {each for each in tab.asked if not each.startswith("data:")} == {url, f"{url}fleet.json"}
 
 
 @pytest.mark.slow
 def test_hostile_names_are_text_in_a_browser() -> None:
-    """Names that are scripts are shown as written, at any width, and load nothing; from look to look nothing moves."""
+    """Names that are scripts are shown as text at any width, load nothing, and do not move between updates."""
     places_of = "JSON.stringify([...document.querySelectorAll('h2, details')].map((each) => each.offsetTop))"
     with served() as (url, fleet), open_tab() as tab:
         for width in (400, 1280):
@@ -101,7 +101,7 @@ def test_hostile_names_are_text_in_a_browser() -> None:
 
 @pytest.mark.slow
 def test_a_browser_is_asked_for_the_token() -> None:
-    """Without it the page shows nothing of the fleet; a wrong one is refused; the right one stays in this tab alone."""
+    """Without the token the page shows nothing; a wrong one is refused; the right one stays in the tab."""
     with served(TOKEN) as (url, _), open_tab() as tab:
         tab.open(url)
         tab.until("!document.getElementById('ask').hidden")
@@ -120,7 +120,7 @@ def test_a_browser_is_asked_for_the_token() -> None:
 
 @pytest.mark.slow
 def test_the_page_says_when_it_is_old() -> None:
-    """When the dashboard ends, what is shown is called old, with the reason."""
+    """When the dashboard ends, the page says that its data is old, and why."""
     with open_tab() as tab:
         with served() as (url, _):
             tab.open(url)
@@ -133,7 +133,7 @@ def test_the_page_says_when_it_is_old() -> None:
 
 
 def fleet_at(url: str) -> dict[str, Any]:
-    """Return what a dashboard tells of its fleet; {} while there is none."""
+    """Return the dashboard's data about its fleet; {} if there is none."""
     with urllib.request.urlopen(f"{url}fleet.json", timeout=30) as answer:  # noqa: S310 - our own server
         found: dict[str, Any] = json.load(answer)["document"]["fleet"] or {}
     return found
@@ -141,7 +141,7 @@ def fleet_at(url: str) -> dict[str, Any]:
 
 @contextmanager
 def running(shown: "subprocess.Popen[str]") -> Iterator[str]:
-    """Yield the address of a started dashboard's page; Ctrl-C ends it in silence, with exit code 0."""
+    """Yield the address of a started dashboard's page; Ctrl-C ends it silently with exit code 0."""
     with shown:
         assert shown.stdout is not None
         assert shown.stderr is not None
@@ -159,8 +159,8 @@ def running(shown: "subprocess.Popen[str]") -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_shows_a_cluster_at_work(film: Path, tmp_path: Path) -> None:
-    """It waits for a supervisor, which the first job starts, and shows its work; a successor shows that too."""
-    kept = {"CODECFLEET_IDLE_S": "300"}  # no worker is given back meanwhile
+    """The dashboard waits for a supervisor, shows its work, and then that of its successor."""
+    kept = {"CODECFLEET_IDLE_S": "300"}  # no worker is released meanwhile
     with ray_cluster(2, env=kept) as cluster, running(cluster.start("dashboard", "--port", "0")) as url:
         assert fleet_at(url) == {}
         done = cluster.run("transcode", str(film), str(tmp_path / "out.mp4"), "--segment-seconds", "2")
@@ -180,11 +180,11 @@ def test_it_shows_a_cluster_at_work(film: Path, tmp_path: Path) -> None:
 
 
 def pieces(url: str) -> list[tuple[str, str]]:
-    """Return label and ending of all pieces of work on the timeline."""
+    """Return label and ending of all bars on the timeline."""
     rows = fleet_at(url).get("timeline", [])
     return [(label, ending) for row in rows for _, _, _, _, label, ending in row["pieces"]]
 
 
 def ages_s(url: str) -> list[float]:
-    """Return how long ago each piece of work on the timeline ended."""
+    """Return how long ago each bar on the timeline ended."""
     return [piece[2] or 0.0 for row in fleet_at(url).get("timeline", []) for piece in row["pieces"]]

@@ -1,4 +1,4 @@
-"""What tracks are for: each container is written with each disposition and read back."""
+"""Dispositions of tracks: each is written into each container and read back."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -16,12 +16,12 @@ from codecfleet.jobs.carry.tags import lost_dispositions
 from codecfleet.jobs.source.tracks import Track, TrackKind
 
 NOT_FOR_USERS = ("attached_pic", "timed_thumbnails", "still_image", "dependent", "metadata", "multilayer", "default")
-"""About how a track is stored; and the first track of mp4 is always the default."""
+"""Dispositions about storage; and ``default``, because mp4's first track always has it."""
 FLAGS = [flag for flag in Disposition if int(flag) and flag.name not in NOT_FOR_USERS]
 
 
 def read_back(path: Path, container: Container, kind: str, flag: Disposition) -> int:
-    """Write a film whose track of a kind has a disposition; return what is read."""
+    """Write a film whose track of a kind has a disposition; return what is read back."""
     is_webm = container.muxer == "webm"
     options = container.options(Fraction(1, 25))
     with av.open(str(path), "w", format=container.muxer, container_options=options) as output:
@@ -46,7 +46,7 @@ def read_back(path: Path, container: Container, kind: str, flag: Disposition) ->
 @pytest.mark.parametrize("kind", ["video", "audio"])
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv", "a.webm", "a.ts"])
 def test_what_is_said_to_be_lost_is_lost_and_no_more(tmp_path: Path, name: str, kind: str) -> None:
-    """The table of what containers keep is that of FFmpeg's muxers."""
+    """The table of kept dispositions is that of FFmpeg's muxers."""
     container = container_for(name)
     for flag in FLAGS:
         kept = bool(read_back(tmp_path / name, container, kind, flag) & int(flag))

@@ -1,4 +1,4 @@
-"""``codecfleet doctor`` on the machine that runs this test, through the program itself."""
+"""``codecfleet doctor`` on the machine that runs this test, through the program."""
 
 import json
 import os
@@ -17,7 +17,7 @@ without_gpu = pytest.mark.skipif(HAS_DRIVER, reason="this machine has an NVIDIA 
 
 
 def doctor(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the program with a cache of its own, from a folder that holds a trap for imports."""
+    """Run the program with a separate cache, in a folder with a trap for imports."""
     (folder / "av.py").write_text("raise SystemExit('imported from the current folder')\n")
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, "-P", "-m", "codecfleet", "doctor", *options]
@@ -32,7 +32,7 @@ def report_of(document: dict[str, Any]) -> NodeReport:
 
 @without_gpu
 def test_a_machine_without_a_gpu_is_healthy_and_says_what_it_will_use(tmp_path: Path) -> None:
-    """Exit code 0, plainly: software engines, and which; nothing on stderr."""
+    """Without a GPU the exit code is 0, the software engines are named, and stderr is empty."""
     done = doctor(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     words = " ".join(done.stdout.split())  # lines are folded
@@ -42,7 +42,7 @@ def test_a_machine_without_a_gpu_is_healthy_and_says_what_it_will_use(tmp_path: 
 
 
 def test_the_document_holds_a_report_that_comes_back(tmp_path: Path) -> None:
-    """--json parses, its report is rebuilt, and says of this machine what the kernel does."""
+    """The JSON document can be parsed, and its report matches the kernel's facts."""
     done = doctor(tmp_path, "--json", "--fresh")
     document = json.loads(done.stdout)
     report = report_of(document)
@@ -55,7 +55,7 @@ def test_the_document_holds_a_report_that_comes_back(tmp_path: Path) -> None:
 
 @without_gpu
 def test_no_time_at_all_still_gives_a_report() -> None:
-    """Probes that are cut off are named; what cannot be waited for is left out."""
+    """Probes that are cut off are named, and those that cannot be awaited are left out."""
     report = probe_node(limit_s=0.01)
     assert "no answer within" in " ".join(problem.reason for problem in report.probe_problems)
     assert report.host.cores > 0

@@ -1,4 +1,4 @@
-"""How long pictures last in the output: every sample, the last picture, the track and the file, as in the source."""
+"""How long pictures last in the output: each sample, the last picture, the track and the file, as in the source."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -23,7 +23,7 @@ B_FRAMES = {"x264-params": "bframes=3:b-adapt=0:b-pyramid=normal"}
 
 
 def make_film(path: Path, times: Sequence[int], *, options: dict[str, str] | None = None, sound: bool = False) -> Path:
-    """Write pictures shown at these milliseconds up to the last one, as their packets' durations say."""
+    """Write pictures shown at these milliseconds, with durations in their packets up to the last one."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", options={"bf": "0", **(options or {})})
         assert isinstance(stream, VideoStream)
@@ -48,7 +48,7 @@ def make_film(path: Path, times: Sequence[int], *, options: dict[str, str] | Non
 
 
 def seconds(path: Path) -> tuple[Fraction, Fraction, int]:
-    """Return the video's duration and average rate as FFmpeg reads them, and how many pictures there are."""
+    """Return the video's duration and average rate as FFmpeg reads them, and the number of pictures."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         assert stream.duration is not None
@@ -58,7 +58,7 @@ def seconds(path: Path) -> tuple[Fraction, Fraction, int]:
 
 
 def output(source: Path, name: str, **options: object) -> Path:
-    """Transcode into a file of that name beside the source, check it by ``verify``, and return it."""
+    """Transcode into a file with this name beside the source, verify it, and return it."""
     path = source.with_name(name)
     report = path.with_suffix(".json")
     made = transcode(spec_of(source, path, overwrite=True, preset=4, **options))
@@ -81,7 +81,7 @@ def check_sums(path: Path, length_s: Fraction) -> VideoTrack:
 
 @pytest.mark.parametrize("name", ["o.mp4", "o.mov"])
 def test_a_constant_rate_is_one_run(name: str, tmp_path: Path) -> None:
-    """With B-frames too, every sample of a film of a constant rate lasts one picture, over all cuts."""
+    """In a film of a constant rate, even with B-frames, every sample lasts one picture, across all cuts."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(61), keyframes=frozenset({0, 20, 40})))
     path = output(source, name, segment_s=Fraction(1, 2))
     track = check_sums(path, Fraction(61, 25))
@@ -91,14 +91,14 @@ def test_a_constant_rate_is_one_run(name: str, tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_constant_rate_is_one_run(tmp_path: Path) -> None:
-    """A cut inside a picture leaves it its nominal duration, and a start between two begins with the later one."""
+    """A cut inside a picture leaves its nominal duration, and a start between two begins with the later one."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(61)))
     path = output(source, "o.mp4", start_s=Fraction(1, 2), end_s=Fraction(157, 100))
     assert check_sums(path, Fraction(27, 25)).steps == [(27, VideoTrack(path).media[0] // 25)]
 
 
 def test_another_rate_is_one_run(tmp_path: Path) -> None:
-    """Pictures brought to a rate last 1 / rate each, the last one too, up to the end of the source's last picture."""
+    """Pictures at another rate last 1 / rate each, up to the end of the source's last picture."""
     path = output(make_film(tmp_path / "in.mkv", SLIDES), "o.mp4", fps=Fraction(30000, 1001))
     track = check_sums(path, 240 * Fraction(1001, 30000))
     assert track.steps == [(240, 1001 * track.media[0] // 30000)]
@@ -107,7 +107,7 @@ def test_another_rate_is_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("times", "bframes"), [(SLIDES, False), (SLIDES, True), (UNEVEN, False), (UNEVEN, True)])
 def test_uneven_pictures_last_as_long_as_the_track(times: Sequence[int], bframes: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """Where pictures last unequally long, so do the samples; their sum and average rate are the track's."""
+    """If pictures last unequally long, so do the samples, and their sum and average are the track's."""
     source = make_film(tmp_path / "in.mp4", times, options=B_FRAMES if bframes else None)
     path = output(source, "o.mp4")
     track = check_sums(path, times[-1] * MILLISECOND)
@@ -120,7 +120,7 @@ def test_uneven_pictures_last_as_long_as_the_track(times: Sequence[int], bframes
 
 @pytest.mark.parametrize("times", [(*constant_times(61), 2440), UNEVEN])
 def test_fragments_follow_each_other(times: Sequence[int], tmp_path: Path) -> None:
-    """In a fragmented file each fragment begins when the one before it is over, and all last as long as the track."""
+    """In a fragmented file each fragment begins when the previous one ends, and together they last as the track."""
     source = make_film(tmp_path / "in.mp4", times, options=B_FRAMES | {"g": "20"})
     path = output(source, "o.mp4", fragmented=True, keyframe_interval_s=Fraction(1, 2))
     at = 0
@@ -132,7 +132,7 @@ def test_fragments_follow_each_other(times: Sequence[int], tmp_path: Path) -> No
 
 
 def test_sound_beside_pictures_changes_no_step(tmp_path: Path) -> None:
-    """Sound that begins with the pictures leaves their steps and the edit list's start as they are."""
+    """Sound that begins with the pictures leaves their steps and the edit list's start unchanged."""
     source = make_film(tmp_path / "in.mkv", (*constant_times(50), 2000), sound=True)
     path = output(source, "o.mp4")
     assert check_sums(path, Fraction(2)).steps == [(50, VideoTrack(path).media[0] // 25)]
@@ -151,7 +151,7 @@ def test_the_last_picture_lasts_as_in_the_source(source: str, tmp_path: Path) ->
 
 
 def test_a_part_ends_in_the_last_picture(tmp_path: Path) -> None:
-    """A part that ends while a picture is shown lasts until then, its last picture too, also at a rate."""
+    """A part that ends while a picture is shown lasts until then, also at a rate."""
     film = make_film(tmp_path / "in.mp4", SLIDES)
     part = {"start_s": Fraction(1, 2), "end_s": Fraction(5)}
     assert seconds(output(film, "o.mp4", **part))[::2] == (Fraction(9, 2), 3)
@@ -160,7 +160,7 @@ def test_a_part_ends_in_the_last_picture(tmp_path: Path) -> None:
 
 
 def test_a_last_picture_of_hours_is_named(tmp_path: Path) -> None:
-    """A container that states hours for the last picture is not believed: it is nominal and named, or refused."""
+    """If a container states hours for the last picture, it has its nominal duration and a warning, or is refused."""
     film = make_film(tmp_path / "in.mp4", (*constant_times(50), 20_000_000))
     path = tmp_path / "o.mp4"
     report = transcode(spec_of(film, path, preset=4))

@@ -1,4 +1,4 @@
-"""A signal that comes while the program is still importing itself: one line, the signal's exit code, no traceback."""
+"""A signal while the program is still importing gives one line, the signal's exit code, and no traceback."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Interrupting())
 sys.argv = ["codecfleet", *sys.argv[3:]]
 sys.exit(main())
 """
-"""The program, which gets a signal in the middle of its n-th import."""
+"""Runs the program, which gets a signal in the middle of its n-th import."""
 COMMANDS = {"probe": ["probe"], "verify": ["verify"], "transcode": ["transcode"], "batch": ["batch", "--output", "out"]}
 
 
@@ -34,7 +34,7 @@ COMMANDS = {"probe": ["probe"], "verify": ["verify"], "transcode": ["transcode"]
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", swept(COMMANDS))
 def test_a_signal_during_an_import(command: str, number: int, at: int, tmp_path: Path) -> None:
-    """Nothing was begun, so nothing is left; none of the imports' own errors is shown."""
+    """A signal during an import leaves nothing, and none of the imports' errors is shown."""
     clip = make_clip(tmp_path / "a.mkv", Clip(times=constant_times(6), keyframes=frozenset({0, 4})))
     files = [str(clip)] * 2 if command == "verify" else [str(clip)]
     files += ["out.mkv"] if command == "transcode" else []

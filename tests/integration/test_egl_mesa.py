@@ -1,4 +1,4 @@
-"""EGL without a GPU: Mesa's display without a screen makes images of textures and syncs, as NVIDIA's does."""
+"""EGL without a GPU: Mesa's surfaceless display makes images of textures and syncs, as NVIDIA's does."""
 
 import ctypes.util
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _SURFACELESS = 0x31DD
 
 @pytest.fixture
 def display() -> EglDisplay:
-    """Mesa's display, where Debian's packages for it are installed."""
+    """Mesa's display, if Debian's packages for it are installed."""
     if ctypes.util.find_library("EGL_mesa") is None or ctypes.util.find_library("EGL") is None:
         pytest.skip("Mesa's EGL is not installed (Debian's packages: libegl1, libegl-mesa0, libgles2)")
     library = egl()
@@ -31,7 +31,7 @@ def texture(display: EglDisplay) -> Iterator[GlesTexture]:
 
 
 def test_an_image_of_a_texture(texture: GlesTexture) -> None:
-    """A texture keeps its pixels, and has an image."""
+    """A texture keeps its pixels and can become an image."""
     pixels = np.random.default_rng(0).integers(0, 256, (17, 33, 4), np.uint8)
     texture.write(pixels)
     assert texture.image
@@ -39,16 +39,16 @@ def test_an_image_of_a_texture(texture: GlesTexture) -> None:
 
 
 def test_a_fence_is_waited_for(display: EglDisplay, texture: GlesTexture) -> None:
-    """A sync of OpenGL's work is satisfied once that is done."""
+    """A sync object is satisfied once the preceding OpenGL work is done."""
     texture.write(np.zeros((17, 33, 4), np.uint8))
     sync = display.egl.call("eglCreateSyncKHR", display.handle, 0x30F9, None)
-    satisfied = (0x30F5, 0x30F6)  # EGL_TIMEOUT_EXPIRED_KHR would be the first
+    satisfied = (0x30F5, 0x30F6)  # On failure, this would be EGL_TIMEOUT_EXPIRED_KHR.
     assert display.egl.call("eglClientWaitSyncKHR", display.handle, sync, 1, 10**10) == satisfied[1]
     display.egl.call("eglDestroySyncKHR", display.handle, sync)
 
 
 def test_what_mesa_lacks_is_named(display: EglDisplay) -> None:
-    """A display without streams says so, and no EGL device here is a CUDA device."""
+    """A display without streams reports that, and no EGL device here is a CUDA device."""
     with pytest.raises(EngineUnfit, match="EGL_KHR_stream"):
         display.require(["EGL_KHR_stream"])
     with pytest.raises(CodecfleetError):
@@ -56,7 +56,7 @@ def test_what_mesa_lacks_is_named(display: EglDisplay) -> None:
 
 
 def test_errors_of_egl_are_ours(display: EglDisplay) -> None:
-    """A wrong call gives one typed error with EGL's name for it, and the display goes on."""
+    """A wrong call raises one typed error with EGL's name for it, and the display stays usable."""
     with pytest.raises(UsageError, match="EGL_BAD_PARAMETER"):
         display.egl.call("eglDestroyImageKHR", display.handle, 0x1234)
     with GlesTexture(display, 4, 4) as texture:

@@ -1,4 +1,4 @@
-"""What the embedded Ray does to the network, the home directory, the process that starts it, and the host."""
+"""What an embedded Ray does to the network, the home directory, the calling process and the host."""
 
 import json
 import os
@@ -66,16 +66,16 @@ def tell(**facts):
 PUBLICLY = """
 os.environ["_CODECFLEET_RAY_PRIVATE"] = "off"
 """
-"""Before a script: what Ray has beyond its public interface is unknown."""
+"""Runs before a script, and makes Ray look like an unknown version."""
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """An environment whose home and temporary directory are empty and our own."""
+    """An environment with an empty home and temporary directory."""
     home = tmp_path / "home"
     home.mkdir()
-    # Not below tmp_path: Ray's sockets need a short path.
+    # Ray's sockets need a shorter path than tmp_path.
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="cf-") as short:
         yield {**os.environ, "HOME": str(home), "RAY_TMPDIR": short, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -88,7 +88,7 @@ def script(body: str, first: str = "") -> list[str]:
 def run(
     body: str, places: Mapping[str, str], *prefix: str, first: str = ""
 ) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
-    """Run a script to its end; return the facts of its last line, and how it ended."""
+    """Run a script to its end; return the facts in its last line and the completed process."""
     done = subprocess.run(
         [*prefix, *script(body, first)], env=dict(places), capture_output=True, text=True, timeout=100, check=False
     )
@@ -97,12 +97,12 @@ def run(
 
 
 def written(places: Mapping[str, str]) -> list[Path]:
-    """Return all files in the home and the temporary directory."""
+    """Return all files in the home and in the temporary directory."""
     return [path for place in ("HOME", "RAY_TMPDIR") for path in Path(places[place]).rglob("*")]
 
 
 def alive(pids: list[int]) -> list[int]:
-    """Return the processes among ``pids`` that still run."""
+    """Return which of these processes still run."""
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
 
@@ -111,9 +111,10 @@ def alive(pids: list[int]) -> list[int]:
     [pytest.param("", id="lean"), pytest.param(PUBLICLY, id="public", marks=pytest.mark.slow)],
 )
 def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
-    """Loopback only and by token, nothing in the home, environment and handlers as they were, nothing said or left.
+    """An embedded Ray is local only, protected by a token, and leaves nothing behind.
 
-    A Ray that is started by public calls alone says why, and tells on standard output that a worker died.
+    It writes nothing into the home, keeps environment and handlers, and prints nothing. A Ray that is started by public
+    calls only explains why, and prints on standard output that a worker died.
     """
     facts, done = run(
         """
@@ -150,7 +151,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
     assert facts["same"]
     assert facts["called"] == ["ours", "ours"]
     assert set(facts["addresses"]) <= LOOPBACK
-    # A public start runs Ray's dashboard and autoscaler too, which serve metrics at Ray's own ports.
+    # A public start also runs Ray's dashboard and autoscaler, which serve metrics at Ray's own ports.
     assert set(facts["bare"]) <= ({44217, 44227} if first else set())
     assert facts["count"] >= 5
     assert facts["lost"] == "WorkerLost"
@@ -167,7 +168,7 @@ def test_a_good_guest(places: Mapping[str, str], first: str) -> None:
 
 
 def test_a_late_start_by_public_calls_is_refused(places: Mapping[str, str]) -> None:
-    """A Ray that is not known may not be started after an import in which it read other settings."""
+    """An unknown version of Ray may not be started after an import in which it read other settings."""
     (error,) = refused(places, first=PUBLICLY + "import ray\n")
     assert error["kind"] == "FleetUnavailable"
     assert "was imported before the fleet opened" in error["message"]
@@ -176,7 +177,7 @@ def test_a_late_start_by_public_calls_is_refused(places: Mapping[str, str]) -> N
 
 @pytest.mark.slow
 def test_a_late_start_and_a_forgotten_close(places: Mapping[str, str]) -> None:
-    """With ray imported before, it still listens on loopback only and says so; a forgotten close leaves nothing."""
+    """If ray was imported before, it still listens on loopback only and says so; a forgotten close leaves nothing."""
     facts, done = run(
         """
         import ray
@@ -197,7 +198,7 @@ def test_a_late_start_and_a_forgotten_close(places: Mapping[str, str]) -> None:
 
 @pytest.mark.slow
 def test_odd_surroundings(places: Mapping[str, str], tmp_path: Path) -> None:
-    """Settings for clusters or Python, a deleted working directory and a name in bytes do not keep it from starting."""
+    """Settings for clusters or Python, a deleted working directory and a name in bytes do not prevent the start."""
     odd = {
         "PYTHONOPTIMIZE": "2",
         "PYTHONWARNINGS": "error",
@@ -227,7 +228,7 @@ def test_odd_surroundings(places: Mapping[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stranger_in_a_ray_driver(places: Mapping[str, str]) -> None:
-    """In a process that is connected already, that Ray is used, neither reconfigured nor shut down."""
+    """In a process that is already connected, that Ray is used, and neither reconfigured nor shut down."""
     facts, _ = run(
         """
         import ray
@@ -264,20 +265,20 @@ async def main():
             tell(kind=type(error).__name__, message=error.message, next_step=error.next_step)
 asyncio.run(main())
 """
-"""Prints a line for each address at which no Ray answers."""
+"""Prints a line for each address where no Ray answers."""
 
 
 def refused(
     places: Mapping[str, str], *prefix: str, addresses: Sequence[str | None] = (None,), first: str = ""
 ) -> list[dict[str, str]]:
-    """Return the errors of connecting to addresses; nothing is printed beside them."""
+    """Return the errors of connecting to addresses, and check that nothing else is printed."""
     _, done = run(REFUSED.replace("ADDRESSES", repr(list(addresses))), places, *prefix, first=first)
     assert done.stderr == ""
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_nowhere_to_write(places: Mapping[str, str]) -> None:
-    """Without a place for its files, starting fails at once."""
+    """If there is no place for its files, the start fails at once."""
     (error,) = refused({**places, "RAY_TMPDIR": "/proc/nowhere"})
     assert error["kind"] == "FleetUnavailable"
     assert "/proc/nowhere cannot be written" in error["message"]
@@ -285,7 +286,7 @@ def test_nowhere_to_write(places: Mapping[str, str]) -> None:
 
 
 def test_addresses_where_no_ray_answers(places: Mapping[str, str]) -> None:
-    """Given, in RAY_ADDRESS, or left by a Ray that is gone: each is named; other kinds of address are refused."""
+    """Dead addresses are named, whether given, in RAY_ADDRESS or left by a dead Ray; other kinds are refused."""
     found = Path(places["RAY_TMPDIR"]) / "ray/ray_current_cluster"
     found.parent.mkdir()
     found.write_text("127.0.0.1:2")
@@ -300,7 +301,7 @@ def test_addresses_where_no_ray_answers(places: Mapping[str, str]) -> None:
 
 
 def test_a_process_that_ends(places: Mapping[str, str]) -> None:
-    """A start that cannot succeed, here because no file may grow, ends at once and says why."""
+    """A start that cannot succeed, here because no file may grow, fails at once with the reason."""
     (error,) = refused(places, "sh", "-c", 'ulimit -f 1 && exec "$@"', "sh")
     assert error["kind"] == "FleetUnavailable"
     assert error["message"].endswith("ended: one of its files reached the limit of `ulimit -f`")

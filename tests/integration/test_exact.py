@@ -1,4 +1,4 @@
-"""Any source in, the same pictures at the same times out: compared losslessly, picture by picture."""
+"""For any source, outputs have the same pictures at the same times: lossless, compared picture by picture."""
 
 import random
 import tempfile
@@ -48,7 +48,7 @@ def clip_of(structure: dict[str, object]) -> Clip:
     elif encoder == "libx265":
         options |= {"x265-params": f"open-gop={int(bool(structure['open_gop']))}:log-level=none:b-adapt=0"}
     else:
-        # MPEG-2 knows only constant rates.
+        # MPEG-2 supports only constant frame rates.
         times, time_base = constant_times(len(times), 1, structure["start"] // 40), Fraction(1, 25)
         options = {"bf": str(min(2, int(str(bframes)))), "g": "12"}
     return Clip(
@@ -63,7 +63,7 @@ def clip_of(structure: dict[str, object]) -> Clip:
 @given(STRUCTURES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_structure_comes_out_picture_by_picture(structure: dict[str, object]) -> None:
-    """Random GOPs, B-pyramids, open GOPs, variable frame rates and late starts: every picture, at its time, once."""
+    """Random GOPs, B-pyramids, open GOPs, variable frame rates and late starts: each picture once, at its time."""
     with tempfile.TemporaryDirectory() as folder:
         source = make_clip(Path(folder) / f"source.{structure['container']}", clip_of(structure))
         report = lossless(source, Path(folder) / "output.mp4")
@@ -90,7 +90,7 @@ TIME_BASES = {
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
 @pytest.mark.parametrize("name", TIME_BASES)
 def test_any_time_base_is_kept_to_the_tick(tmp_path: Path, name: str, codec: str) -> None:
-    """Whatever tick a source counts in, and where its clock runs through its 33 bits, each picture keeps its time."""
+    """Pictures keep their times with any time base, and wherever the clock passes the end of its 33 bits."""
     source = make_clip(tmp_path / name, replace(TIME_BASES[name], keyframes=frozenset(range(0, 36, 12))))
     report = lossless(source, tmp_path / "output.mp4", codec=codec, quality=40)
     assert len(report.segments) > 1
@@ -104,7 +104,7 @@ def test_any_time_base_is_kept_to_the_tick(tmp_path: Path, name: str, codec: str
 @given(seed=st.integers(0, 2**32), hits=st.integers(1, 12))
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_damage_is_kept_as_a_sequential_decode_shows_it(encoder: str, seed: int, hits: int) -> None:
-    """Bytes flipped anywhere in the pictures: the output shows exactly what one sequential decode shows."""
+    """If bytes of the pictures are flipped, the output shows exactly what one sequential decode shows."""
     with tempfile.TemporaryDirectory() as folder:
         clip = Clip(
             times=constant_times(100),
@@ -136,7 +136,7 @@ def damage(path: Path, chance: random.Random, hits: int) -> Path:
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_a_reset_clock_goes_on(tmp_path: Path, workers: int) -> None:
-    """A transport stream whose clock starts over in the middle comes out in order, with nothing lost."""
+    """If a transport stream's clock restarts in the middle, the output is in order and nothing is lost."""
     parts = [
         make_clip(tmp_path / f"part{n}.ts", Clip(times=constant_times(50), keyframes=frozenset(range(0, 50, 10))))
         for n in (0, 1)
@@ -152,7 +152,7 @@ def test_a_reset_clock_goes_on(tmp_path: Path, workers: int) -> None:
 @given(st.integers(0, 60), st.integers(1, 60))
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_part_holds_the_frames_that_are_shown_in_it(start: int, length: int) -> None:
-    """--start and --end keep exactly the frames presented in between."""
+    """--start and --end keep exactly the frames that are presented between them."""
     with tempfile.TemporaryDirectory() as folder:
         clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 10)), options=(("bf", "2"),))
         source = make_clip(Path(folder) / "source.mp4", clip)
@@ -164,7 +164,7 @@ def test_a_part_holds_the_frames_that_are_shown_in_it(start: int, length: int) -
 
 
 def test_a_rate_limited_track_keeps_its_bucket(tmp_path: Path) -> None:
-    """With --maxrate and --bufsize, the joined track never runs the decoder's buffer dry, segment joins included."""
+    """With --maxrate and --bufsize, the joined track never empties the decoder's buffer, even where segments join."""
     clip = Clip(times=constant_times(150), keyframes=frozenset(range(0, 150, 10)), width=128, height=96)
     source = make_clip(tmp_path / "source.mp4", clip)
     rate = {"quality": None, "bitrate_bps": 150_000, "maxrate_bps": 150_000, "bufsize_bits": 60_000}
@@ -175,7 +175,7 @@ def test_a_rate_limited_track_keeps_its_bucket(tmp_path: Path) -> None:
 
 
 def underflows(path: Path, rate_bps: int, size_bits: int) -> int:
-    """Simulate the decoder's buffer over the whole file, frame by frame, from nine tenths full."""
+    """Simulate the decoder's buffer frame by frame over the whole file, starting at nine tenths of its size."""
     with av.open(str(path)) as container:
         sizes = [packet.size for packet in container.demux(video=0) if packet.size]
     fullness, late = Fraction(size_bits * 9, 10), 0

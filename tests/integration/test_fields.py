@@ -1,4 +1,4 @@
-"""The field order that only a container states: pictures are coded and deinterlaced by it."""
+"""A field order that only the container states is used for encoding and deinterlacing."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -30,12 +30,12 @@ WIDTH, HEIGHT, FRAMES, MOVE = 64, 64, 8, 4
 
 
 def field_times(order: FieldOrder) -> tuple[int, int]:
-    """Return when the top and the bottom field of the first picture are shown, in fields."""
+    """Return when the top and the bottom field of the first picture are shown, counted in fields."""
     return (0, 1) if order.shown_first == "top" else (1, 0)
 
 
 def pictures(order: FieldOrder) -> Iterator[VideoFrame]:
-    """Yield pictures whose two fields show a bar at two moments: it moves to the right."""
+    """Yield pictures whose two fields show a bar that moves to the right."""
     for number in range(FRAMES):
         luma = np.full((HEIGHT * 2, WIDTH), 128, np.uint8)
         luma[:HEIGHT] = 40
@@ -48,7 +48,7 @@ def pictures(order: FieldOrder) -> Iterator[VideoFrame]:
 
 
 def film(path: Path, order: FieldOrder, encoder: str = "prores_ks", pix_fmt: str = "yuv422p10le") -> Path:
-    """Write a film whose pictures say nothing of their fields, and whose container does."""
+    """Write a film whose container states a field order that its pictures do not state."""
     with av.open(str(path), "w") as output:
         stream: Any = output.add_stream(encoder, rate=25, options={"field_order": _OPTIONS[order]})
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pix_fmt
@@ -59,7 +59,7 @@ def film(path: Path, order: FieldOrder, encoder: str = "prores_ks", pix_fmt: str
 
 
 def coded_first(path: Path) -> str:
-    """Return the field that the pictures of a film say is shown first, "" where they say nothing of fields."""
+    """Return which field is shown first according to the pictures, or "" if they say nothing."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         frame = next(container.decode(stream))
@@ -85,7 +85,7 @@ ORDERS = [FieldOrder.INTERLEAVED_TOP_FIRST, FieldOrder.INTERLEAVED_BOTTOM_FIRST,
 def test_pictures_are_coded_in_the_order_that_the_container_states(
     tmp_path: Path, name: str, order: FieldOrder
 ) -> None:
-    """ProRes that does not flag its fields becomes H.264 that does, in the container's order."""
+    """ProRes without field flags becomes H.264 with flags, in the container's order."""
     source = film(tmp_path / name, order)
     assert coded_first(source) == ""
     _, verdict = published(source, tmp_path / "out.mp4")
@@ -94,7 +94,7 @@ def test_pictures_are_coded_in_the_order_that_the_container_states(
 
 
 def test_deinterlacing_goes_by_the_container_too(tmp_path: Path) -> None:
-    """With the right parity the bar is where the first field has it: both orders give the same pictures."""
+    """With the right parity, the bar is where the first field shows it, so both orders give the same pictures."""
     shown = []
     for order in ORDERS[:2]:
         source = film(tmp_path / f"{order.name}.mov", order)
@@ -108,7 +108,7 @@ def test_deinterlacing_goes_by_the_container_too(tmp_path: Path) -> None:
 
 
 def test_pictures_that_say_it_themselves_are_left_as_they_are(tmp_path: Path) -> None:
-    """Progressive pictures in a container that says nothing get no flags, and no other bytes."""
+    """Progressive pictures in a container that says nothing get no flags, and the same bytes as before."""
     source = film(tmp_path / "a.mov", FieldOrder.PROGRESSIVE)
     plan = plan_transcode(TranscodeSpec(source=str(source), output="b.mp4"))
     assert plan.filters.first_field is None
@@ -116,7 +116,7 @@ def test_pictures_that_say_it_themselves_are_left_as_they_are(tmp_path: Path) ->
 
 
 def test_pictures_that_flag_the_bottom_field_are_coded_so(tmp_path: Path) -> None:
-    """DV is bottom field first; H.264's picture structure says the same as the order of its fields, from the start."""
+    """DV is bottom field first; H.264's picture structure and the order of its fields agree from the start."""
     source, output = tmp_path / "in.avi", tmp_path / "out.mp4"
     with av.open(str(source), "w") as file:
         stream: Any = file.add_stream("dvvideo", rate=25)
@@ -135,7 +135,7 @@ def test_pictures_that_flag_the_bottom_field_are_coded_so(tmp_path: Path) -> Non
 
 
 def test_each_field_is_scaled_by_itself(tmp_path: Path) -> None:
-    """Pictures that stay interlaced show the bar of one moment in the lines of one field, at any size."""
+    """In a picture that stays interlaced, the lines of one field show the bar at one moment, at any size."""
     order = FieldOrder.INTERLEAVED_TOP_FIRST
     source, output = film(tmp_path / "in.mov", order), tmp_path / "out.mp4"
 

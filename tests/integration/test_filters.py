@@ -1,4 +1,4 @@
-"""Filters over whole jobs: the same pictures however the film is cut, and ``verify`` against the filtered source."""
+"""Filters in whole jobs: the cuts do not change the pictures, and ``verify`` filters the source in the same way."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -55,22 +55,22 @@ TONED: dict[str, dict[str, object]] = {
     ],
 )
 def test_pictures_do_not_depend_on_the_cuts(tmp_path: Path, clip: Clip, name: str) -> None:
-    """One segment or five, one worker or three: the same pictures reach the encoder, at the source's times."""
+    """One segment or five, one worker or three: the encoder gets the same pictures at the source's times."""
     source = make_clip(tmp_path / "source.mkv", clip)
-    # x264 is lossless in 8 bits alone.
+    # x264 is lossless only in 8 bits.
     found = shown_for_any_cuts(source, tmp_path, pix_fmt=clip.pix_fmt[:7], **(STEPS | TONED)[name])
     assert [picture.ticks for picture in found] == [picture.ticks for picture in shown(source)]
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "deinterlaced"])
 def test_verify_takes_the_same_steps(tmp_path: Path, name: str) -> None:
-    """With the job's report the reference is the source cropped, turned, scaled and padded: nothing is excused."""
+    """With the job's report, the reference is the source cropped, turned, scaled and padded, without tolerance."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
     report = lossless(source, tmp_path / "output.mp4", **STEPS[name])
     verdict = verified(source, tmp_path / "output.mp4", report)
     assert verdict.exact
     assert verdict.pictures is not None
-    # Scaling twice by two ways of rounding costs most.
+    # Two scalings with different rounding cause the largest difference.
     assert verdict.pictures.psnr_y_min_db > 36
     assert {check.name for check in verdict.checks if check.declared} <= {"metadata.aspect"}
 
@@ -87,7 +87,7 @@ def test_verify_takes_the_same_steps(tmp_path: Path, name: str) -> None:
 def test_verify_notices_other_steps_than_the_report_names(
     tmp_path: Path, changes: dict[str, object], check: str
 ) -> None:
-    """A picture that was cut, turned or placed otherwise is not what it should be."""
+    """Pictures that were cropped, turned or placed differently from the report fail."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
     output = tmp_path / "output.mp4"
     report = lossless(source, output, crop=(96, 64, 16, 8), rotate="90", pad=(128, 128))
@@ -99,7 +99,7 @@ def test_verify_notices_other_steps_than_the_report_names(
 
 @pytest.mark.parametrize("name", TONED)
 def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
-    """Colours and pictures are what the formula makes of the source's, and another transfer function's are not."""
+    """Colours and pictures match the formula; those of another transfer function do not."""
     source = make_clip(tmp_path / "source.mkv", PQ)
     output = tmp_path / "output.mp4"
     report = lossless(source, output, pix_fmt="yuv420p", **TONED[name])
@@ -114,7 +114,7 @@ def test_verify_tone_maps_too(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("target", "limited"), [(Fraction(-30), False), (Fraction(-6), True)])
 def test_sound_gets_the_loudness_asked_for(tmp_path: Path, target: Fraction, *, limited: bool) -> None:
-    """The whole track gets one gain for any number of workers, limited by its peak; ``verify`` measures the result."""
+    """The whole track gets one gain, limited by its peak, with any number of workers; ``verify`` measures it."""
     source = Path(write(tmp_path / "source.mkv", SoundClip()))
     alone, output = tmp_path / "alone.mp4", tmp_path / "output.mp4"
     one, report = (
@@ -135,7 +135,7 @@ def test_sound_gets_the_loudness_asked_for(tmp_path: Path, target: Fraction, *, 
 
 
 def test_verify_denoises_its_reference(tmp_path: Path) -> None:
-    """What was smoothed is held against what should be: nearly lossless, it is nearly equal."""
+    """A denoised output is compared with a denoised reference; a nearly lossless output is nearly equal to it."""
     source = make_clip(tmp_path / "source.mkv", CLIP)
     output = tmp_path / "output.mp4"
     report = lossless(source, output, denoise="strong")

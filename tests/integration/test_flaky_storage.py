@@ -1,4 +1,4 @@
-"""Whole jobs from and to a store that fails: for a moment, for good, or with half an answer; and changing sources."""
+"""Whole jobs on a store that fails briefly, permanently, or with half an answer; and sources that change."""
 
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SOURCE, OUTPUT = "flaky://films/in.mp4", "flaky://films/out.mp4"
 
 @pytest.fixture(autouse=True)
 def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
-    """A clip of four segments in a store without pauses between tries."""
+    """A clip of four segments, in a store that is retried without pauses."""
     monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     clip = Clip(times=constant_times(80), keyframes=frozenset(range(0, 80, 20)), options=(("preset", "ultrafast"),))
@@ -35,7 +35,7 @@ def film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("change", ["replaced", "cut short", "removed"])
 def test_a_remote_source_that_changes_under_a_job(change: str, film: bytes) -> None:
-    """A worker notices with its next segment; what was read of two versions is never published."""
+    """The next segment's worker notices the change; a result from two versions is never published."""
 
     def trouble() -> None:
         store = FlakyFileSystem()
@@ -57,7 +57,7 @@ def test_a_remote_source_that_changes_under_a_job(change: str, film: bytes) -> N
 def test_a_result_is_smaller_also_where_a_store_states_no_version(
     film: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: tuple[str, ...], error: type[CodecfleetError]
 ) -> None:
-    """Its size is enough for ``--if-smaller``; where it does not say even that, nothing is published unlooked at."""
+    """Without a version, the size is enough for ``--if-smaller``; without a size, nothing is published unchecked."""
     facts = {"name": SOURCE, "type": "file"} | dict.fromkeys(stated, len(film))
     monkeypatch.setattr(FlakyFileSystem, "info", lambda *_, **__: facts)
     with pytest.raises(error):
@@ -66,7 +66,7 @@ def test_a_result_is_smaller_also_where_a_store_states_no_version(
 
 
 def test_a_web_server_that_is_busy_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """503 for a moment, when the source is opened, changes nothing; for good, it is the store's failure."""
+    """A 503 that passes while the source is opened changes nothing; a permanent one is reported as the store's."""
     monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0.05, 1))
     with shaky_server(tmp_path / "film.mp4") as server:
         server.be_down(0.2)

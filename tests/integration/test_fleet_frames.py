@@ -1,4 +1,4 @@
-"""Frames that the processes of a fleet decode, on this machine and on Ray: the batches of ``frames``, bit for bit."""
+"""Frames that a fleet's processes decode, here or on Ray, are bit for bit the batches of ``frames``."""
 
 import asyncio
 import hashlib
@@ -61,7 +61,7 @@ class Kept(Fleet):
     params=["processes", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.ci])],
 )
 async def pool(request: pytest.FixtureRequest) -> AsyncIterator[Pool]:
-    """Two slots in one process: of this machine's workers without Ray, or of a private Ray."""
+    """Two slots in one process, either this machine's workers without Ray, or a private Ray."""
     if request.param == "ray":
         opened: Pool = LeasedPool(ground_on(request.getfixturevalue("private_ray"), 2).reach, 2)
     else:
@@ -78,7 +78,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def expected(path: Path, choose: Callable[[Any], Any], frames: int = 4) -> Any:
-    """Return what this process says of the batches."""
+    """Return the batches as this process decodes them."""
     async with codecfleet.frames(path, decoder="software") as film:
         return await told(aiter(choose(film).batches(frames, SMALL)))
 
@@ -89,7 +89,7 @@ async def process(pool: Pool) -> int:
 
 
 async def test_the_batches_are_those_of_this_process(pool: Pool, clip: Path) -> None:
-    """In any order, with repeats and a short last one; they can be written."""
+    """Batches in any order, with repeats and a short last one, equal this process's, and their arrays are writable."""
     async with Kept(pool=pool) as fleet:
         film = fleet.frames(clip)
         assert await film.count() == FRAMES
@@ -111,7 +111,7 @@ async def test_damage_crosses_as_itself(pool: Pool, clip: Path, tmp_path: Path) 
 
 
 async def test_a_worker_that_dies_half_way_changes_nothing(pool: Pool, clip: Path) -> None:
-    """Its batches are made again by another one, which does not know the film yet."""
+    """Another worker, which does not know the film yet, makes the lost batches again."""
     worker = await process(pool)
     found = []
     async with Kept(pool=pool) as fleet:
@@ -125,7 +125,7 @@ async def test_a_worker_that_dies_half_way_changes_nothing(pool: Pool, clip: Pat
 
 
 async def test_leaving_half_way_frees_the_workers(pool: Pool, clip: Path) -> None:
-    """Other work runs at once."""
+    """After a program leaves the frames half way, other work runs at once."""
     async with Kept(pool=pool) as fleet, aclosing(fleet.frames(clip).batches(2, SMALL)) as batches:
         assert (await anext(batches)).indices == (0, 1)
     assert await asyncio.gather(*(pool.submit(works.Count(job="j", label=f"{n}")) for n in range(2))) == [1, 1]
@@ -134,7 +134,7 @@ async def test_leaving_half_way_frees_the_workers(pool: Pool, clip: Path) -> Non
 @pytest.mark.ray
 @pytest.mark.slow
 async def test_nodes_decode_for_a_program_elsewhere(clip: Path) -> None:
-    """On a cluster of two nodes, only batches cross."""
+    """On a cluster of two nodes, only batches are transferred."""
     with ray_cluster(1, 1) as cluster:
         found = json.loads(await asyncio.to_thread(cluster.python, ON_CLUSTER, str(clip), timeout_s=120))
     local, _ = await expected(clip, lambda film: film[::3], 16)

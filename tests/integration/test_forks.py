@@ -1,4 +1,4 @@
-"""A fork of a program with an open fleet: whatever the child does, the parent's work goes on and ends."""
+"""A fork of a program with an open fleet: nothing in the child disturbs the parent's work or its end."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("is_begun", swept([True, False]))
 @pytest.mark.parametrize("how", swept(["exit", "return", "raise"]))
 def test_a_childs_end_is_not_the_parents(how: str, tmp_path: Path, *, is_begun: bool) -> None:
-    """Parent and child end, with or without jobs before; the child's cleanup affects neither workers nor loop."""
+    """Parent and child end, with or without earlier jobs; the child's cleanup touches neither workers nor loop."""
     clip = make_clip(tmp_path / "a.mkv", Clip(times=constant_times(6), keyframes=frozenset({0, 4})))
     run = [sys.executable, "-P", "-c", PROGRAM, how, str(is_begun), str(clip)]
     done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)

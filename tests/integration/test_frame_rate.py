@@ -1,4 +1,4 @@
-"""``--fps`` in whole jobs: the rule's pictures, however the film is cut, and ``verify`` by its own list of them."""
+"""``--fps`` in whole jobs: pictures follow the rule at any cuts, and ``verify`` computes its own list of them."""
 
 from bisect import bisect_right
 from dataclasses import replace
@@ -30,7 +30,7 @@ RATES = (Fraction(30000, 1001), Fraction(12), Fraction(50), Fraction(25))
 
 
 def due(source: Path, fps: Fraction, nominal_us: int = 40_000) -> list[tuple[Fraction, bytes]]:
-    """Return when each output picture is shown, in seconds after the first, and which source picture it is."""
+    """Return for each output picture its time in seconds after the first, and which source picture it shows."""
     pictures = shown(source)
     times = [each.ticks for each in pictures]
     step = 1_000_000 / fps
@@ -44,7 +44,7 @@ def due(source: Path, fps: Fraction, nominal_us: int = 40_000) -> list[tuple[Fra
 
 @pytest.mark.parametrize(("name", "fps"), swept([(name, fps) for fps in RATES for name in ("a-gap", *CLIPS)][1:]))
 def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: str, fps: Fraction) -> None:
-    """One segment or many, one worker or three: each picture at its multiple, and the one that was on screen there."""
+    """For any segments and workers, each picture is at its multiple, and shows what was on screen at that time."""
     source = make_clip(tmp_path / "source.mkv", CLIPS[name])
     expected = due(source, fps, round(1_000_000 / planned(source, fps=fps).index.frame_rate))
     counts = set()
@@ -64,7 +64,7 @@ def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: st
 
 @pytest.mark.parametrize("options", swept([{}, {"deinterlace": "on"}, {"start_s": Fraction(7, 10)}, {"codec": "vp9"}]))
 def test_keyframes_lie_at_multiples_of_the_interval(tmp_path: Path, options: dict[str, object]) -> None:
-    """Counted in pictures of the new rate, where a cut falls between showings of one source picture too."""
+    """The interval counts pictures of the new rate, even if a cut falls between repeats of one source picture."""
     source = make_clip(tmp_path / "source.mkv", CLIPS["a-gap"])
     fps, interval_s, sums = Fraction(60000, 1001), Fraction(1, 3), {}
     for segment_s in (Fraction(100), Fraction(1, 2)):
@@ -91,7 +91,7 @@ def test_keyframes_lie_at_multiples_of_the_interval(tmp_path: Path, options: dic
 def test_any_film_at_any_rate(
     tmp_path: Path, steps: list[int], keys: set[int], fps: Fraction, interval_s: Fraction | None
 ) -> None:
-    """Whatever the steps between pictures and the access points: ``verify`` finds what its own list says."""
+    """For any steps between pictures and any access points, ``verify`` agrees with its own list."""
     times = [0]
     for step in steps:
         times.append(times[-1] + step)
@@ -109,7 +109,7 @@ def test_any_film_at_any_rate(
     "part", swept([{"start_s": Fraction(7, 10), "end_s": Fraction(6, 5)}, {"end_s": Fraction(3, 2)}])
 )
 def test_a_part_counts_from_its_first_picture(tmp_path: Path, part: dict[str, object]) -> None:
-    """No picture from outside the part is shown, and one is held up to its end."""
+    """No picture from outside the part is shown, and the last one is held until its end."""
     source = make_clip(tmp_path / "source.mkv", CLIPS["a-gap"])
     report = lossless(source, tmp_path / "output.mp4", fps=Fraction(10), **part)
     assert verified(source, tmp_path / "output.mp4", report).exact
@@ -117,7 +117,7 @@ def test_a_part_counts_from_its_first_picture(tmp_path: Path, part: dict[str, ob
 
 
 def test_verify_notices_another_rate(tmp_path: Path) -> None:
-    """A report that names a rate is held to it: in the number of pictures, and their times."""
+    """If the report names a rate, the number of pictures and their times must match it."""
     source = make_clip(tmp_path / "source.mkv", CLIPS["even"])
     report = lossless(source, tmp_path / "output.mp4", fps=Fraction(30))
     told = report.model_copy(update={"frame_rate": "24"})
@@ -128,11 +128,11 @@ def test_verify_notices_another_rate(tmp_path: Path) -> None:
 SOLID = replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),))
 """Closed groups of six pictures."""
 LENGTH_BYTES, HEAD_BYTES = 4, 5
-"""The length field of a NAL unit in mp4, and that with the unit's type, which makes it an access point."""
+"""The length field of a NAL unit in mp4, without and with the unit's type, which makes it an access point."""
 
 
 def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:
-    """Overwrite all but the first bytes of packets, so that they do not decode."""
+    """Overwrite all but the first bytes of packets so that they cannot be decoded."""
     index = read_source(str(source)).index
     data = bytearray(source.read_bytes())
     for packet in packets:
@@ -142,7 +142,7 @@ def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:
 
 
 def check_one_and_many(source: Path, folder: Path, **options: object) -> None:
-    """Check that a job in many segments shows what it does in one, and that ``verify`` agrees."""
+    """Check that many segments show the same as one, and that ``verify`` agrees."""
     outputs = [folder / name for name in ("one.mp4", "many.mp4")]
     reports = [
         lossless(source, output, fps=Fraction(30), segment_s=segment_s, **options)
@@ -159,7 +159,7 @@ def check_one_and_many(source: Path, folder: Path, **options: object) -> None:
 def test_a_segment_whose_first_picture_is_damaged_goes_on_showing_the_one_before(
     tmp_path: Path, kept_bytes: int
 ) -> None:
-    """What a segment cannot decode of its own beginning, it takes from further back, as one segment would."""
+    """If the beginning of a segment cannot be decoded, it repeats an earlier picture, as a single segment would."""
     source = make_clip(tmp_path / "source.mp4", SOLID)
     spoil(source, range(24, 25), kept_bytes)
     check_one_and_many(source, tmp_path)
@@ -180,7 +180,7 @@ def test_a_segment_whose_first_picture_is_damaged_goes_on_showing_the_one_before
 def test_segments_of_which_nothing_decodes_show_what_their_neighbour_has(
     tmp_path: Path, lost: range, part: dict[str, object]
 ) -> None:
-    """The picture before them stays; at the start of a part, the first that decodes is shown, as in one segment."""
+    """The preceding picture stays; at the start of a part, the first decodable picture is shown, as in one segment."""
     source = make_clip(tmp_path / "source.mp4", SOLID)
     spoil(source, lost)
     check_one_and_many(source, tmp_path, **part)
@@ -197,7 +197,7 @@ def test_segments_of_which_nothing_decodes_show_what_their_neighbour_has(
 def test_a_part_of_which_nothing_decodes_is_refused_as_such(
     tmp_path: Path, options: dict[str, object], error: str
 ) -> None:
-    """The error blames the input, not the encoder."""
+    """The error blames the input and not the encoder."""
     source = make_clip(tmp_path / "source.mp4", SOLID)
     spoil(source, range(24, 36))
     part = {"start_s": Fraction(24, 25), "end_s": Fraction(36, 25), "segment_s": Fraction(6, 25)}
@@ -206,7 +206,7 @@ def test_a_part_of_which_nothing_decodes_is_refused_as_such(
 
 
 def test_fields_need_to_become_frames_first(tmp_path: Path) -> None:
-    """Interlaced pictures that are repeated or dropped would show their fields out of order."""
+    """Repeating or dropping interlaced pictures would show their fields out of order."""
     clip = replace(CLIPS["even"], options=(("x264-params", f"{X264}:interlaced=1"),))
     source = make_clip(tmp_path / "source.mkv", clip)
     with pytest.raises(Unsupported, match="interlaced"):

@@ -1,4 +1,4 @@
-"""Little room where outputs, work, temporary files or shared memory are."""
+"""Little space for outputs, work folders, temporary files or shared memory."""
 
 import shutil
 import subprocess
@@ -21,11 +21,11 @@ from codecfleet.testing import LocalPool
 from codecfleet.jobs.source.source import read_source
 sys.exit(run(sys.argv[1:], Services(open_fleet=lambda _address, _workers: Fleet(pool=LocalPool(slots=2)))))
 """
-"""The program on threads of its own process."""
+"""Runs the program on threads of its own process."""
 
 
 def can_mount() -> bool:
-    """Return whether this user may mount a small disk of its own."""
+    """Return whether this user may mount a small disk."""
     if shutil.which("unshare") is None:
         return False
     command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=64k tmpfs /mnt"]
@@ -35,9 +35,9 @@ def can_mount() -> bool:
 def mounted(
     place: Path | str, size: str, *command: str | Path, first: str = "true"
 ) -> tuple[list[str], subprocess.CompletedProcess[str]]:
-    """Run a command with a disk of that size at a place, which only it sees.
+    """Run a command with a small disk of that size at a place that only the command sees.
 
-    Return what it printed, then its exit code and what is left there; and how all that ended.
+    The result's output has what the command printed, then its exit code and the files that are left there.
     """
     if not can_mount():
         pytest.skip("only root may mount a small disk")
@@ -49,7 +49,7 @@ def mounted(
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A clip whose lossless copy takes over half a megabyte."""
+    """A clip whose lossless copy takes more than half a megabyte."""
     clip = Clip(times=constant_times(60), width=160, height=96, options=(("qp", "0"), ("preset", "ultrafast")))
     return make_clip(tmp_path / "source.mp4", clip)
 
@@ -60,14 +60,14 @@ def source(tmp_path: Path) -> Path:
         [
             ("900k", "{disk}/o.mp4", ("output.mp4",)),
             ("64k", "{disk}/o.mp4", ("segment-",)),
-            ("100k", "memory://out/o.mp4", ("{disk}", "another TMPDIR")),  # whose work is in TMPDIR
+            ("100k", "memory://out/o.mp4", ("{disk}", "another TMPDIR")),  # whose work folder is in TMPDIR
         ]
     ),
 )
 def test_a_full_disk_leaves_nothing_behind(
     size: str, output: str, words: tuple[str, ...], source: Path, tmp_path: Path
 ) -> None:
-    """Where a payload, the output or temporary files find no room, one line says so, and the disk is left empty."""
+    """If a payload, the output or a temporary file does not fit, one line says so and the disk is left empty."""
     disk = tmp_path / "disk"
     disk.mkdir()
     asked = ("transcode", "--no-journal", "--quality", "0", "--preset", "1", source, output.format(disk=disk))
@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_nothing_behind(
 
 
 def test_a_disk_that_is_full_already(source: Path, tmp_path: Path) -> None:
-    """Where not even the work folder's owner can be noted, one line says so, and the folder is removed."""
+    """If not even the owner file of the work folder fits, one line says so and the folder is removed."""
     disk = tmp_path / "disk"
     disk.mkdir()
     asked = (sys.executable, "-c", PROGRAM, "transcode", source, disk / "o.mp4")
@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_already(source: Path, tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_tiny_shared_memory_is_no_obstacle(source: Path, tmp_path: Path) -> None:
-    """With 64 KiB in /dev/shm, less than a plain container has, a whole job runs."""
+    """A whole job runs with 64 KiB in /dev/shm, less than a plain container has."""
     command = [sys.executable, "-m", "codecfleet", "transcode", "--quiet", "--preset", "1", source, tmp_path / "o.mp4"]
     said, done = mounted("/dev/shm", "64k", *command)  # noqa: S108 - where Linux keeps it
     assert "code 0" in said, done.stderr
@@ -122,7 +122,7 @@ asyncio.run(main())
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_full_object_store_and_a_full_disk_to_spill_to() -> None:
-    """Results wait for room in the store; one that fits neither it nor the disk fails, and others go on."""
+    """Results wait for space in the store; one that fits neither in it nor on disk fails, and others continue."""
     ray = ("env", "RAY_TMPDIR=/mnt", "CODECFLEET_RAY=first", sys.executable, "-c", RESULTS)
     (*answers, code), done = mounted("/mnt", "60m", *ray, first="mount -t tmpfs -o size=140m tmpfs /dev/shm")
     assert code == "code 0", done.stderr

@@ -1,4 +1,4 @@
-"""A hung worker costs its job some seconds, and changes no byte."""
+"""A hung worker delays its job by some seconds and does not change the output."""
 
 import asyncio
 import os
@@ -29,12 +29,12 @@ SPEC: dict[str, object] = {"codec": "h264", "preset": 1, "segment_s": Fraction(1
 
 
 def spec(film: Path, output: Path, **options: object) -> TranscodeSpec:
-    """Return a job of segments of a second, of small pictures."""
+    """Return a job with segments of one second and small pictures."""
     return TranscodeSpec.model_validate({"source": str(film), "output": str(output), **SPEC, **options})
 
 
 async def transcode(pool: Pool, asked: TranscodeSpec) -> Report:
-    """Run a job on a pool, which is closed."""
+    """Run a job on a pool, then close the pool."""
     async with Fleet(pool=pool) as fleet:
         return await (await fleet.transcode(asked))
 
@@ -68,7 +68,7 @@ async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_stopped_worker_is_replaced(private_ray: Connection, film: Path, tmp_path: Path) -> None:
-    """SIGSTOP in the middle of a job: its process dies, the job ends well, with the bytes of an undisturbed one."""
+    """After a SIGSTOP in the middle of a job the process is killed, and the output has the same bytes as ever."""
     undisturbed = await transcode(LocalPool(2), spec(film, tmp_path / "one.mp4"))
     pool = LeasedPool(ground_on(private_ray, 2).reach, 2)
     async with Fleet(pool=pool) as fleet:

@@ -1,4 +1,4 @@
-"""A node in the foreground, with shell programs in place of Ray: its start and its end."""
+"""Start and end of a node in the foreground, with shell programs instead of Ray."""
 
 import os
 import signal
@@ -44,10 +44,10 @@ DEAF = f"{UP}trap '' TERM; {RUN}"
 def keeper(
     ray: str, *, notice_s: int = 60, first: bool = False, aside: Sequence[int] = ()
 ) -> "Iterator[subprocess.Popen[str]]":
-    """Start a process that keeps a node, and kill it if it is still there in the end.
+    """Start a process that keeps a node, and kill it at the end if it still runs.
 
     With ``first`` it is the first process of its own namespace. It sends itself the signals ``aside`` once the node is
-    up, and has a thread take them that is not the main one.
+    up, and has a thread other than the main one receive them.
     """
     space = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if first else []
     command = [*space, sys.executable, "-c", textwrap.dedent(KEEPER), ray, str(notice_s), *map(str, aside)]
@@ -55,7 +55,7 @@ def keeper(
         try:
             yield process
         finally:
-            process.kill()  # or leaving the block would wait for it without an end
+            process.kill()  # Otherwise, leaving the block would wait for it without end.
 
 
 def come_up(process: "subprocess.Popen[str]") -> None:
@@ -76,7 +76,7 @@ def come_up(process: "subprocess.Popen[str]") -> None:
 def test_a_signal_ends_the_node_and_the_keeper_exits_with_0(
     ray: str, notice_s: int, numbers: list[signal.Signals]
 ) -> None:
-    """Ray is asked to stop; a second signal, or the end of the notice, kills it."""
+    """Ray is asked to stop; a second signal, or the end of the notice period, kills it."""
     with keeper(ray, notice_s=notice_s) as process:
         come_up(process)
         for number in numbers:
@@ -87,7 +87,7 @@ def test_a_signal_ends_the_node_and_the_keeper_exits_with_0(
 
 @pytest.mark.parametrize(("ray", "numbers"), [(OBEDIENT, [15]), (DEAF, [15, 2])], ids=["one", "two"])
 def test_a_signal_is_heard_whichever_thread_takes_it(ray: str, numbers: list[int]) -> None:
-    """The kernel may give it to a thread that only reads, while the main one waits for Ray's end."""
+    """The kernel may deliver it to a reading thread while the main thread waits for Ray to end."""
     with keeper(ray, aside=numbers) as process:
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "up\ndown\n")
@@ -103,7 +103,7 @@ def test_a_signal_is_heard_whichever_thread_takes_it(ray: str, numbers: list[int
     ],
 )
 def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
-    """The error has the last line that Ray printed, or how it ended."""
+    """The error has the last line that Ray printed, or how Ray ended."""
     with keeper(ray) as process:
         out, _ = process.communicate()
     assert process.returncode == 5
@@ -111,7 +111,7 @@ def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
 
 
 def test_nothing_of_ray_is_left() -> None:
-    """Processes that Ray started in its group end with the keeper."""
+    """Processes that Ray started in its group end together with the keeper."""
     with keeper("sleep 1000 & echo $! >&2; " + OBEDIENT) as process:
         come_up(process)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -123,7 +123,7 @@ def test_nothing_of_ray_is_left() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
 def test_as_the_first_process_it_sees_orphans_off() -> None:
-    """In a container without an init no process that lost its parent stays behind as a zombie."""
+    """In a container without an init, no process that lost its parent stays as a zombie."""
     orphan = "(sh -c 'exit 0' & ) ; sleep 0.2; ps -e -o stat= | grep -c Z; "
     with keeper(UP + orphan + "exit 1", first=True) as process:
         out, _ = process.communicate()
@@ -131,7 +131,7 @@ def test_as_the_first_process_it_sees_orphans_off() -> None:
 
 
 def test_kept_nodes_are_found_until_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that runs is found by its lock; a killed one's file is removed, and the folder with the last."""
+    """A running node is found by its lock; a killed node's file is removed, and after the last one the folder too."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     program = "import sys, time; from codecfleet.cluster.node.registry import registered\n"
     program += "with registered(75): print('here', flush=True); time.sleep(1000)"
@@ -146,7 +146,7 @@ def test_kept_nodes_are_found_until_they_end(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_node_without_a_place_to_be_found_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read-only container has no runtime directory."""
+    """A read-only container has no runtime directory, so the node is not listed."""
     (tmp_path / "codecfleet").write_text("in the way")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with registered(5):

@@ -1,4 +1,4 @@
-"""Sources that stay open between ranges give the packets of a source opened afresh, and are read less often."""
+"""Sources that stay open between ranges give the same packets as freshly opened ones, with fewer reads."""
 
 import random
 import threading
@@ -65,7 +65,7 @@ OPENED_EACH_TIME = {
 
 
 class Recorder(PictureDecoder[VideoFrame]):
-    """Decodes nothing; remembers all that is known of the packets it is given, up to ``most``."""
+    """Does not decode; records everything about the packets that it gets, up to ``most``."""
 
     name = "recorder"
 
@@ -90,7 +90,7 @@ def _facts(packet: "Packet[Any]") -> tuple[object, ...]:
 
 
 class Bench:
-    """A source's ranges, read on sources that are kept, with a count of how often it was opened."""
+    """Reads a source's ranges with kept sources, and counts how often the source was opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
         self.source = source
@@ -103,12 +103,12 @@ class Bench:
         self.restart()
 
     def restart(self) -> None:
-        """Keep nothing that was kept."""
+        """Drop all kept sources."""
         self.kept = KeptSources()
         self._monkeypatch.setattr(decoding, "KEPT", self.kept)
 
     def packets(self, point: AccessPoint | None, most: int | None = None) -> list[tuple[object, ...]]:
-        """Return what a decoder is given from an access point on."""
+        """Return the packets that a decoder gets from an access point on."""
         recorder = Recorder(most)
         assert not list(decode_range(range_of(self.index, point), DecodeTally(), recorder))
         return recorder.seen
@@ -132,7 +132,7 @@ def range_of(index: TrackIndex, entry: AccessPoint | None) -> DecodeRange:
 
 
 def differing(bench: Bench) -> list[int | None]:
-    """Read ranges in any order, to their end or not, and return the entries whose packets are not those of fresh."""
+    """Read ranges in any order, to the end or not; return the entries whose packets differ from ``fresh``."""
     draw = random.Random(bench.source)  # noqa: S311 - not for secrets
     points: list[AccessPoint | None] = [None, *bench.index.access_points]
     points = draw.sample(points, min(POINTS, len(points)))
@@ -153,7 +153,7 @@ def differing(bench: Bench) -> list[int | None]:
 
 
 def differing_opened_again(bench: Bench) -> list[int | None]:
-    """Return the entries that give other packets, or another decoder setup, when the source is already open."""
+    """Return the entries with other packets or another decoder setup if the source is already open."""
     found: list[int | None] = []
     for point in (None, *bench.index.access_points[:POINTS]):
         bench.restart()
@@ -170,7 +170,7 @@ def differing_opened_again(bench: Bench) -> list[int | None]:
 def test_of_threads_that_open_a_source_at_once_one_decodes(
     name: str, undecoded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others wait for what it finds out, and open the source then, each for itself."""
+    """Threads that open a source at once wait for the first one's result, and then each opens it for itself."""
     bench = Bench(monkeypatch, str(make_clip(tmp_path / name, (CLIPS | OPENED_EACH_TIME)[name])))
     together, track = threading.Barrier(8), bench.index.stream_index
 
@@ -188,7 +188,7 @@ def test_of_threads_that_open_a_source_at_once_one_decodes(
 
 
 def test_only_a_forgotten_source_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing the frames of one film leaves the files of others open."""
+    """Closing the frames of one film leaves other films' files open."""
     bench = Bench(monkeypatch, str(make_clip(tmp_path / "film.mp4", FILM)))
     opened = []
     for forgotten in ("another.mp4", bench.source, bench.source):
@@ -203,10 +203,10 @@ def test_only_a_forgotten_source_is_opened_again(tmp_path: Path, monkeypatch: py
 def test_a_kept_source_gives_the_packets_of_a_fresh_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was read before, and wherever reading stopped; it is opened less often if its container allows that.
+    """The packets are the same whatever was read before, and there are fewer openings if the container allows it.
 
-    A second opening decodes no picture of an mp4 to learn what the first one did. Reading a fragmented file changes
-    its index.
+    On a second opening, no picture of an mp4 is decoded to find out again what the first opening found. Reading a
+    fragmented file changes its index.
     """
     bench = Bench(monkeypatch, str(make_clip(tmp_path / name, (CLIPS | OPENED_EACH_TIME)[name])))
     assert differing_opened_again(bench) == []
@@ -216,7 +216,7 @@ def test_a_kept_source_gives_the_packets_of_a_fresh_one(
 
 
 def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kept source is one version of its file."""
+    """A kept source belongs to one version of its file."""
     path = make_clip(tmp_path / "film.mp4", FILM)
     bench = Bench(monkeypatch, str(path))
     before = bench.packets(bench.index.access_points[1])
@@ -228,7 +228,7 @@ def test_a_source_that_was_replaced_is_opened_again(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_idle_is_closed(tmp_path: Path) -> None:
-    """A source that is unused for a while is closed; beyond the limit, the longest idle one is."""
+    """A source that is unused for a while is closed; over the limit, the longest unused one is closed."""
     now_s = 0.0
     kept = KeptSources(most=2, clock=lambda: now_s)
     films = [str(make_clip(tmp_path / f"{number}.mp4", FILM)) for number in range(3)]
@@ -258,7 +258,7 @@ def test_a_failure_ends_a_source(tmp_path: Path) -> None:
 
 
 def test_a_source_is_given_back_while_others_are_looked_through(tmp_path: Path) -> None:
-    """Garbage collection may end a generator that holds a source at any moment, also in the keeper's own code."""
+    """Garbage collection may end a generator that holds a source at any time, even inside the keeper's own code."""
     path = str(make_clip(tmp_path / "plain.mkv", FILM))
     held = ExitStack()
 

@@ -1,4 +1,4 @@
-"""``--keyframe-interval`` in real jobs: the keyframes are read back from the file by its bitstream alone."""
+"""``--keyframe-interval`` in real jobs: keyframes are read from the file's bitstream."""
 
 import hashlib
 from dataclasses import replace
@@ -21,13 +21,13 @@ from .local_jobs import remuxed, spec_of, transcode
 
 FILM = Path(__file__).parents[2] / "examples/media/bunny.mp4"
 OUTPUTS = {"h264": "ts", "hevc": "ts", "av1": "ivf", "vp9": "ivf"}
-"""Containers without keyframe flags of their own: FFmpeg's parsers find keyframes in the bitstream."""
+"""Containers without keyframe flags: FFmpeg's parsers find keyframes in the bitstream."""
 INTERVAL_S = Fraction(13, 10)
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten seconds of film with a change of scene at 4.75 s, small, with an access point every 1.5 s."""
+    """Ten seconds of small pictures with a scene change at 4.75 s and an access point every 1.5 s."""
     path = tmp_path_factory.mktemp("film") / "film.mkv"
     with av.open(str(FILM)) as source, av.open(str(path), "w") as made:
         stream = made.add_stream("libx264", rate=24, options={"preset": "ultrafast", "crf": "10", "sc_threshold": "0"})
@@ -45,7 +45,7 @@ def made(source: Path, output: Path, workers: int = 3, **options: object) -> Rep
 
 
 def read_back(path: Path) -> tuple[list[Fraction], list[Fraction]]:
-    """Return when pictures are shown, and which of them are keyframes, in seconds after the first."""
+    """Return the times of all pictures and of the keyframes among them, in seconds after the first."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         packets = [packet for packet in container.demux(stream) if packet.size]
@@ -74,7 +74,7 @@ BITRATE = {"bitrate_bps": 100_000}
 def test_keyframes_lie_on_the_grid_and_nowhere_else(
     film: Path, tmp_path: Path, codec: str, rate: dict[str, int]
 ) -> None:
-    """Over all segments, at a change of scene too; the same bytes for any number of workers, and exact."""
+    """Keyframes are on the grid across segments and scene changes; outputs are exact, with the same bytes always."""
     one, three = (tmp_path / f"{workers}.{OUTPUTS[codec]}" for workers in (1, 3))
     made(film, one, 1, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
     report = made(film, three, 3, codec=codec, keyframe_interval_s=INTERVAL_S, **rate)
@@ -87,13 +87,13 @@ def test_keyframes_lie_on_the_grid_and_nowhere_else(
 
 
 def test_without_an_interval_the_encoder_adds_keyframes_at_scene_changes(film: Path, tmp_path: Path) -> None:
-    """By default the film's change of scene has a keyframe, which an interval removes."""
+    """By default the film's scene change gets a keyframe; with an interval it gets none."""
     made(film, tmp_path / "plain.ts", codec="h264", segment_s=Fraction(100))
     assert Fraction(19, 4) in read_back(tmp_path / "plain.ts")[1]
 
 
 def test_an_encoder_that_adds_a_keyframe_fails(film: Path) -> None:
-    """Keyframes are checked in every segment, against whatever an encoder may do by itself."""
+    """Keyframes are checked in every segment, in case an encoder adds one by itself."""
     asked = TranscodeSpec(source=str(film), output="out.mkv", keyframe_interval_s=INTERVAL_S)
     work = plan_transcode(asked).work("job", 0, 0, 0)
     options = dict(work.encoder.options) | {"g": "24"}
@@ -115,7 +115,7 @@ def test_an_encoder_that_adds_a_keyframe_fails(film: Path) -> None:
     ids=["a-part", "deinterlaced", "a-rate-limit", "every-frame", "longer-than-the-film"],
 )
 def test_the_grid_holds_with_other_options(film: Path, tmp_path: Path, options: dict[str, object]) -> None:
-    """Multiples count from the first frame of what was asked for, whatever else is done."""
+    """Multiples count from the first requested frame, with any other options."""
     asked = {"keyframe_interval_s": INTERVAL_S, **options}
     output = tmp_path / "output.mkv"
     report = made(film, output, **asked)
@@ -133,7 +133,7 @@ def on_frames(count: int, interval_s: Fraction) -> list[int]:
 
 
 def test_keyframes_go_by_time(tmp_path: Path) -> None:
-    """Pictures are not counted: with jitter, and gaps longer than the interval, each multiple has the next picture."""
+    """The rule goes by time and not by pictures: with jitter or long gaps, each multiple gets the next picture."""
     steps = [40, 33, 47, 40, 1700, 40, 40, 41, 39, 17] * 12
     clip = Clip(times=uneven_times(steps, 588), keyframes=frozenset(range(0, 120, 7)))
     source, output = make_clip(tmp_path / "uneven.mkv", clip), tmp_path / "output.mkv"
@@ -145,7 +145,7 @@ def test_keyframes_go_by_time(tmp_path: Path) -> None:
 
 
 def test_repeated_times_move_no_keyframe(tmp_path: Path) -> None:
-    """Where a cut cannot fall a segment goes on, and has the keyframe of the multiple inside."""
+    """Where no cut can fall, a segment continues and has the multiple's keyframe inside."""
     clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 10)), options=(("bf", "0"),))
     whole, source, output = make_clip(tmp_path / "whole.mkv", clip), tmp_path / "twice.mkv", tmp_path / "output.mkv"
     numbers = iter(range(200))

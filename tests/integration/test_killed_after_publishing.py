@@ -1,4 +1,4 @@
-"""A program that is killed after its output got its name, and before it has cleaned up."""
+"""A program that is killed after its output got its name and before it cleaned up."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ transcode(TranscodeSpec.model_validate_json(sys.argv[1]))
 
 
 def killed(spec: TranscodeSpec) -> None:
-    """Run a job in a process of its own, which dies between publishing and cleaning."""
+    """Run a job in its own process, which dies between publishing and cleaning up."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _PROGRAM, spec.model_dump_json()]
     done = subprocess.run(command, env=environment, check=False, timeout=60, capture_output=True, text=True)
@@ -45,7 +45,7 @@ def job(film: Path, **options: object) -> TranscodeSpec:
 
 @pytest.mark.parametrize("place", swept(["beside", "folder", "url"]))
 def test_the_same_command_ends_well(place: str, film: Path) -> None:
-    """It encodes nothing, says that the output was published before, and removes what is left; wherever the work is."""
+    """The same command encodes nothing, says that the output was published, and removes the rest, wherever it is."""
     out, work = film.parents[1] / "out", film.parents[1] / "work"
     options = {"beside": {}, "folder": {"work": str(work)}, "url": {"work": f"file://{work}"}}[place]
     spec = job(film, **options)
@@ -68,7 +68,7 @@ def test_the_same_command_ends_well(place: str, film: Path) -> None:
 
 
 def test_resume_ends_well_without_ray(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``codecfleet resume`` ends with exit code 0, one clear line, and nothing left."""
+    """``codecfleet resume`` ends with exit code 0 and one clear line, and leaves nothing."""
     out = film.parents[1] / "out"
     killed(job(film))
     assert command_line(["resume", str(out / ".o.mp4.codecfleet")]) == 0
@@ -78,7 +78,7 @@ def test_resume_ends_well_without_ray(film: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("other", swept(["file", "options", "source"]))
 def test_anything_else_under_that_name_is_still_refused(other: str, film: Path) -> None:
-    """Another file, other options or a changed source are refused; ``--overwrite`` then does the job."""
+    """Another file, other options or a changed source are refused; with ``--overwrite`` the job runs."""
     spec = job(film)
     killed(spec)
     if other == "file":

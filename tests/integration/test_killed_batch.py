@@ -1,4 +1,4 @@
-"""Files whose workers were killed: another process may hold their outputs for a while, or have published them."""
+"""Files whose workers were killed: an orphan may still hold their outputs, or may have published them."""
 
 import asyncio
 import shutil
@@ -31,13 +31,14 @@ if len(sys.argv) > 3:
 print("holds", flush=True)
 sys.stdin.read()
 """
-"""A killed worker's process, which still holds the output's work folder, and may have published."""
+"""A killed worker's process that still holds the output's work folder, and may have published the output."""
 
 
 class OrphanedPool(LocalPool):
-    """Threads that pass for this machine's workers. Of a whole file an orphan stays, which holds its output.
+    """Threads that pass for this machine's workers.
 
-    ``published`` is a file that the orphan has given the output's name.
+    For a whole file, an orphan remains that holds its output. ``published`` is a file to which the orphan has given the
+    output's name.
     """
 
     def __init__(self, published: Path | None) -> None:
@@ -62,7 +63,7 @@ class OrphanedPool(LocalPool):
         return orphan
 
     def end_orphans(self) -> None:
-        """Have the kernel clean up after the killed ones."""
+        """Have the kernel clean up after the killed orphans."""
         for orphan in self.orphans:
             orphan.kill()
             orphan.communicate()
@@ -77,12 +78,12 @@ def film(tmp_path: Path) -> Path:
 
 
 def spec_of(film: Path, output: str = "out") -> BatchSpec:
-    """Return the batch of its folder."""
+    """Return the batch of the film's folder."""
     return BatchSpec(inputs=film.parent, output=film.parents[1] / output, preset=1).resolved()
 
 
 def run_batch(spec: BatchSpec, pool: LocalPool, before: Callable[[int], None] = lambda _n: None) -> BatchResult:
-    """Run a batch of one file, and return how that ended; ``before`` is called before its n-th job."""
+    """Run a batch of one file and return how that ended; ``before`` is called before its n-th job."""
 
     async def main() -> BatchResult:
         async with Fleet(pool=pool) as fleet:
@@ -101,20 +102,20 @@ def run_batch(spec: BatchSpec, pool: LocalPool, before: Callable[[int], None] = 
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
-    """Return what a batch has left in its folder, by name, but for its database."""
+    """Return the files that a batch left in its folder, by name, without its database."""
     files = {path.name: path for path in folder.iterdir() if not path.name.startswith("codecfleet-batch")}
     return {name: path.read_bytes() if path.is_file() else b"a folder" for name, path in files.items()}
 
 
 @pytest.mark.parametrize("publishes", [False, True])
 def test_a_file_waits_for_the_orphan_that_holds_its_output(film: Path, *, publishes: bool) -> None:
-    """It is done as soon as the killed process is gone, also where that had published; nothing else stays."""
+    """The file is done as soon as the killed process is gone, even if that had published it; nothing else is left."""
     assert run_batch(spec_of(film, "alone"), LocalPool(1)).error is None
     alone = film.parents[1] / "alone"
     pool = OrphanedPool(shutil.copy(alone / "0.mkv", film.parents[1] / "published") if publishes else None)
 
     def before(job: int) -> None:
-        if job == (1 if publishes else 2):  # published: the first job is refused by its name alone
+        if job == (1 if publishes else 2):  # published: the first job is refused because of its name alone
             pool.end_orphans()
 
     result = run_batch(spec_of(film), pool, before)
@@ -123,7 +124,7 @@ def test_a_file_waits_for_the_orphan_that_holds_its_output(film: Path, *, publis
 
 
 def failed_in_use(spec: BatchSpec) -> None:
-    """Note in a batch's database, as earlier versions did, that another process held its file."""
+    """Record in a batch's database, as earlier versions did, that another process held its file."""
     with sqlite3.connect(Path(spec.output) / "codecfleet-batch.sqlite") as database:
         database.execute(
             "UPDATE entries SET state = 'failed', error = ?, exit_code = 4, published = NULL, output_bytes = NULL",
@@ -134,7 +135,7 @@ def failed_in_use(spec: BatchSpec) -> None:
 
 @pytest.mark.parametrize("left", ["nothing", "work", "output", "work and output"])
 def test_the_same_command_heals_what_failed_because_it_was_in_use(film: Path, left: str) -> None:
-    """Whatever the killed worker left: its work folder, its output, both or nothing."""
+    """The same command succeeds whatever the killed worker left: its work folder, its output, both or neither."""
     spec = spec_of(film)
     assert run_batch(spec, LocalPool(1)).error is None
     whole = bytes_of(Path(spec.output))

@@ -1,4 +1,4 @@
-"""A process that is killed while a probe of its hangs, as in a driver."""
+"""A process that is killed while one of its probes hangs, for example in a driver."""
 
 import socket
 import subprocess
@@ -13,7 +13,7 @@ LIMIT_S = 20
 
 
 def test_a_hung_probe_ends_with_the_process_that_asked() -> None:
-    """Each short job on a machine whose driver hangs would leave another one."""
+    """Otherwise each short job on a machine with a hanging driver would leave another process."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(LIMIT_S)
         command = [sys.executable, "-c", HANGS, f"http://127.0.0.1:{silent.getsockname()[1]}"]
@@ -22,5 +22,5 @@ def test_a_hung_probe_ends_with_the_process_that_asked() -> None:
             asker.kill()
     with probe:
         probe.settimeout(LIMIT_S)
-        while probe.recv(1 << 16):  # what it asked for; then its end
+        while probe.recv(1 << 16):  # the probe's request, then the end of its connection
             pass

@@ -1,4 +1,4 @@
-"""Processes that die in the middle of a job: what that costs, and what they leave."""
+"""Processes that die in the middle of a job: the cost, and what is left behind."""
 
 import json
 import os
@@ -24,7 +24,7 @@ __all__ = ["film", "places"]
 pytestmark = pytest.mark.ray
 
 HOST = "codecfleet.cluster.fleet.host"
-"""In the command line of the process that holds Ray."""
+"""Part of the command line of the process that holds Ray."""
 OWN_WORKER = "cluster.worker.program"
 FLEET = """
 import logging, sys, threading
@@ -58,7 +58,7 @@ def program(*arguments: object, env: Mapping[str, str] = os.environ) -> Iterator
 
 
 def wait_for(process: subprocess.Popen[str], kind: str) -> None:
-    """Read events until one is of this kind."""
+    """Read events until one of this kind comes."""
     assert process.stdout is not None
     for line in process.stdout:
         if json.loads(line)["event"] == kind:
@@ -72,7 +72,7 @@ def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def gone(processes: list[psutil.Process], within_s: float = 10) -> bool:
-    """Wait until all of them have ended."""
+    """Wait until all these processes have ended."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         if not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
@@ -82,7 +82,7 @@ def gone(processes: list[psutil.Process], within_s: float = 10) -> bool:
 
 
 def left(pids: list[int], places: Mapping[str, str]) -> tuple[list[int], list[Path]]:
-    """Return which of these processes and which files are still there after some seconds."""
+    """Return which of these processes and files still exist after some seconds."""
     until = time.monotonic() + 10
     while (alive(pids) or written(places)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -96,9 +96,9 @@ def long_job(film: Path, name: str) -> list[object]:
 
 @pytest.mark.parametrize("order", swept(["", "first"]))
 def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, str]) -> None:
-    """No import, handler, variable or log level changes while a fleet runs; afterwards no descriptor or file is left.
+    """A running fleet changes no import, handler, variable or log level, and leaves no descriptor or file.
 
-    Work of classes that only the user's process can import gives results of such classes too.
+    If work has a class that only the user's process can import, its result has such a class too.
     """
     facts, done = run(
         """
@@ -153,7 +153,7 @@ def test_nothing_of_ray_in_the_users_process(order: str, places: Mapping[str, st
     ),
 )
 def test_a_process_dies_in_the_middle(order: str, victim: str, film: Path) -> None:
-    """With a worker, the host or one of Ray's processes killed, the job gives the same bytes; nothing is left."""
+    """If a worker, the host or one of Ray's processes is killed, the output is the same, and nothing is left."""
     out = film.parents[1] / "out"
     whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))
     with program(*long_job(film, "killed.mp4"), env={**os.environ, "CODECFLEET_RAY": order}) as process:
@@ -175,7 +175,7 @@ def test_a_process_dies_in_the_middle(order: str, victim: str, film: Path) -> No
 
 @pytest.mark.parametrize("order", swept(["", "first"]))
 def test_a_killed_program(order: str, film: Path, places: Mapping[str, str]) -> None:
-    """Killed outright, the program leaves no process and no file but its hidden work folder."""
+    """After SIGKILL the program leaves no process, and no file except its hidden work folder."""
     env = {**places, "TMPDIR": places["RAY_TMPDIR"], "CODECFLEET_RAY": order}
     with program(*long_job(film, "o.mp4"), env=env) as process:
         wait_for(process, "segment_finished")
@@ -191,7 +191,7 @@ def test_a_killed_program(order: str, film: Path, places: Mapping[str, str]) -> 
     ("moment", "presses"), swept([("segment_finished", 2), ("segment_finished", 1), ("planned", 1)])
 )
 def test_ctrl_c_in_the_middle(moment: str, presses: int, film: Path, places: Mapping[str, str]) -> None:
-    """Ctrl-C, which the whole process group gets, ends a job; what is left is the work that it resumes from."""
+    """Ctrl-C reaches the whole process group and ends the job; only the work that a later run resumes is left."""
     out = film.parents[1] / "out"
     with program(*long_job(film, "o.mp4"), env={**places, "TMPDIR": places["RAY_TMPDIR"]}) as process:
         wait_for(process, moment)
@@ -209,7 +209,7 @@ def test_ctrl_c_in_the_middle(moment: str, presses: int, film: Path, places: Map
 
 
 def test_every_host_dies(film: Path) -> None:
-    """A fleet that loses host after host fails with one line and leaves nothing."""
+    """A fleet that loses one host after another fails with one line and leaves nothing."""
     out = film.parents[1] / "out"
     with program(film, out / "o.mp4") as process:
         until = time.monotonic() + 60

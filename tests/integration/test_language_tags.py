@@ -1,4 +1,4 @@
-"""Languages by BCP 47: read from the source's header, written again where the container can, named where not."""
+"""BCP 47 languages: read from the source's header, written if the container can hold them, otherwise reported."""
 
 import zlib
 from pathlib import Path
@@ -25,13 +25,13 @@ TITLES = ("", "", "Dubbing of the city " * 8, "")
 
 
 def film(path: Path, *, with_language: bool = True) -> Path:
-    """Write a Matroska film whose three sound tracks state a language by BCP 47, and one by ISO 639-2 or not."""
+    """Write a Matroska film with three sound tracks that state BCP 47 languages, with or without ISO 639-2 ones."""
     with av.open(str(path), "w", container_options={"write_crc32": "0"}) as output:
         stream: Any = output.add_stream("libx264", rate=25)
         stream.width, stream.height = 64, 48
         sounds: list[Any] = [output.add_stream("aac", rate=48_000, layout="mono") for _ in TAGS[1:]]
         for sound, tag, title, code in zip(sounds, TAGS[1:], TITLES[1:], ("por", "chi", "und"), strict=True):
-            # As long as the element that takes the place of the name, or of a part of it.
+            # As long as the element that replaces the name or a part of it.
             sound.metadata["title"] = ("~" * (len(str(tag)) + 1)) if not title else title + "~" * (len(str(tag)) + 4)
             if with_language:
                 sound.metadata["language"] = code
@@ -51,7 +51,7 @@ def film(path: Path, *, with_language: bool = True) -> Path:
 
 
 def _tagged(data: bytes) -> bytes:
-    """Put LanguageBCP47 (22 B5 9D) where the names (53 6E) have room for it."""
+    """Put LanguageBCP47 (22 B5 9D) into the space that the names (53 6E) leave."""
     for tag, title in zip(TAGS, TITLES, strict=True):
         if tag is None:
             continue
@@ -67,13 +67,13 @@ def _tagged(data: bytes) -> bytes:
 
 
 def stated(path: Path) -> list[tuple[str | None, str | None]]:
-    """Return language and tag of each track of sound."""
+    """Return language and tag of each sound track."""
     return [(t.language, t.language_tag) for t in describe_tracks(str(path)).tracks if t.audio is not None]
 
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4", "out.mov"])
 def test_languages_are_written_again(tmp_path: Path, name: str) -> None:
-    """Each track has the tag of its own, the code of ISO 639-2 and its name; nothing else of the file moved."""
+    """Each track has its own tag, ISO 639-2 code and name; nothing else in the file moved."""
     source, output = film(tmp_path / "in.mkv"), tmp_path / name
     _, verdict = published(source, output)
     assert verdict.exact, verdict.lines()
@@ -89,10 +89,10 @@ def test_languages_are_written_again(tmp_path: Path, name: str) -> None:
 
 
 def test_the_checksum_of_matroskas_tracks_is_right(tmp_path: Path) -> None:
-    """The Tracks element begins with a CRC-32 of the rest of it."""
+    """The Tracks element begins with a CRC-32 of its remaining bytes."""
     published(film(tmp_path / "in.mkv"), tmp_path / "out.mkv")
     data = (tmp_path / "out.mkv").read_bytes()
-    at = data.index(b"\x16\x54\xae\x6b", data.index(b"\x16\x54\xae\x6b") + 1) + 4  # the seek head names it first
+    at = data.index(b"\x16\x54\xae\x6b", data.index(b"\x16\x54\xae\x6b") + 1) + 4  # The seek head names it first.
     size_bytes = 9 - data[at].bit_length()
     length = int.from_bytes(data[at : at + size_bytes]) & (1 << 7 * size_bytes) - 1
     content = data[at + size_bytes :][:length]
@@ -101,7 +101,7 @@ def test_the_checksum_of_matroskas_tracks_is_right(tmp_path: Path) -> None:
 
 
 def test_languages_come_back_from_mp4_and_mov(tmp_path: Path) -> None:
-    """What elng states is read too, also of a fragmented file."""
+    """An elng box is read too, even in a fragmented file."""
     source = film(tmp_path / "in.mkv")
     published(source, tmp_path / "a.mp4", fragmented=True)
     published(tmp_path / "a.mp4", tmp_path / "b.mov")
@@ -110,7 +110,7 @@ def test_languages_come_back_from_mp4_and_mov(tmp_path: Path) -> None:
 
 
 def test_a_language_without_three_letters_gets_them(tmp_path: Path) -> None:
-    """Where BCP 47 is all that Matroska states, the default language, English, is not meant."""
+    """If Matroska states only BCP 47, its default ISO 639-2 language, English, does not apply."""
     assert stated(film(tmp_path / "in.mkv", with_language=False)) == [
         ("por", "pt-BR"),
         ("chi", "zh-Hans"),
@@ -120,7 +120,7 @@ def test_a_language_without_three_letters_gets_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4", "out.mov"])
 def test_a_tag_where_iso_639_2_belongs_is_one(tmp_path: Path, name: str) -> None:
-    """FFmpeg writes a tag into Matroska's old element: it is written again where tags belong."""
+    """FFmpeg writes a tag into Matroska's old element; the tag is moved to the right one."""
     source = tmp_path / "in.mkv"
     with av.open(str(source), "w") as output:
         sound: Any = output.add_stream("aac", rate=48_000, layout="mono")
@@ -139,7 +139,7 @@ def test_a_tag_where_iso_639_2_belongs_is_one(tmp_path: Path, name: str) -> None
 
 
 def test_an_undetermined_language_is_none(tmp_path: Path) -> None:
-    """Files of mkvmerge say "und" by BCP 47 where nothing is known: no container loses anything of it."""
+    """The BCP 47 tag "und", which mkvmerge writes if nothing is known, is no loss in any container."""
     source = film(tmp_path / "in.mkv", with_language=False)
     data = source.read_bytes().replace(b"\x22\xb5\x9d\x85pt-BR", b"\x22\xb5\x9d\x83und\xec\x80")
     source.write_bytes(data)
@@ -147,7 +147,7 @@ def test_an_undetermined_language_is_none(tmp_path: Path) -> None:
 
 
 def test_what_a_transport_stream_cannot_state_is_named(tmp_path: Path) -> None:
-    """It has three letters alone: strict refuses it."""
+    """A transport stream holds only three letters, so strict refuses the job."""
     spec = {"source": str(film(tmp_path / "in.mkv")), "output": "a.ts"}
     codes = [warning.code for warning in plan_transcode(TranscodeSpec.model_validate(spec)).warnings]
     assert codes.count("language-shortened") == 2
@@ -156,7 +156,7 @@ def test_what_a_transport_stream_cannot_state_is_named(tmp_path: Path) -> None:
 
 
 def test_codes_of_three_letters_stay() -> None:
-    """A language that only ISO 639-2 or 639-3 has is its own code; what is none has no code."""
+    """A language that only ISO 639-2 or 639-3 has keeps its code; anything else has no code."""
     assert [iso_639_2(tag) for tag in ("yue-Hant", "fr", "EN-us", "x-y", "cel-gaulish")] == [
         *("yue", "fre", "eng"),
         None,

@@ -1,4 +1,4 @@
-"""The library path that an order to start a worker has, in a process of a real Ray."""
+"""The library path of a worker's start order, in a process of a real Ray."""
 
 import json
 
@@ -24,7 +24,7 @@ print(json.dumps([ray.get(each.path.remote()) for each in made]))
 
 
 def test_one_workers_process_begins_with_the_path_and_others_without() -> None:
-    """The loader finds it when the process starts; the node and its other processes keep their own."""
+    """The loader has the path from the start of the process; the node and its other processes keep theirs."""
     with ray_cluster(1, env={"LD_LIBRARY_PATH": "/opt"}) as cluster:
         shown = json.loads(cluster.python(PROGRAM).splitlines()[-1])
     assert shown == [["LD_LIBRARY_PATH=/compat:/opt"], ["LD_LIBRARY_PATH=/opt"]]

@@ -1,4 +1,4 @@
-"""Jobs of many segments, in little memory, with few open files."""
+"""Jobs with many segments, little memory or few open files."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ from .test_full_disks import PROGRAM
 
 @pytest.mark.slow
 def test_twelve_hundred_segments_join_exactly(tmp_path: Path) -> None:
-    """A cut before every frame: 1,200 segments, each seam proven, every picture at its time, once."""
+    """With a cut before every frame, 1,200 segments join with every seam checked and every picture once, in time."""
     count = 1200
     clip = Clip(
         times=constant_times(count),
@@ -42,7 +42,7 @@ def test_twelve_hundred_segments_join_exactly(tmp_path: Path) -> None:
 
 
 def noise(path: Path, frames: int) -> Path:
-    """Write a clip that hardly compresses: each picture costs about its size, in the source and in the output."""
+    """Write a clip that hardly compresses, so each picture has about its raw size in source and output."""
     chance = np.random.default_rng(7)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=25)
@@ -57,7 +57,7 @@ def noise(path: Path, frames: int) -> Path:
 
 
 def test_memory_goes_by_what_is_in_flight(tmp_path: Path) -> None:
-    """Six times the film does not take six times the memory: finished payloads are on disk."""
+    """Six times the film does not take six times the memory, because finished payloads are on disk."""
     peaks, sizes = [], []
     for frames in (100, 600):
         source = noise(tmp_path / f"{frames}.mkv", frames)
@@ -75,7 +75,7 @@ def test_memory_goes_by_what_is_in_flight(tmp_path: Path) -> None:
 
 
 def regular_index(packets: int) -> TrackIndex:
-    """Return the index of a film at 25 fps with a keyframe every two seconds, and a scene change every seven."""
+    """Return the index of a film at 25 fps with a keyframe every two seconds and a scene change every seven."""
     flags = np.zeros(packets, dtype=np.uint8)
     keys = sorted({*range(0, packets, 50), *range(0, packets, 177)})
     flags[keys] = KEY
@@ -97,7 +97,7 @@ def regular_index(packets: int) -> TrackIndex:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Count the calls that ``work`` makes: a measure of effort that no busy machine disturbs."""
+    """Count the calls that ``work`` makes, which does not depend on how busy the machine is."""
     count = 0
 
     def note(*_: object) -> None:
@@ -113,13 +113,13 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def test_planning_grows_with_the_film_and_no_faster() -> None:
-    """Cutting ten times the film takes about ten times the steps: 100,000 packets work."""
+    """Planning ten times the film takes about ten times the steps, up to 100,000 packets."""
     small, large = (calls_of(lambda n=n: choose_cuts(regular_index(n))) for n in (10_000, 100_000))  # type: ignore[misc]
     assert large < 15 * small
 
 
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:
-    """With 64 open files allowed, a job of many segments still runs: none is held open for each segment."""
+    """A job with many segments runs with 64 open files, because no file stays open for each segment."""
     clip = Clip(times=constant_times(140), keyframes=frozenset(range(0, 140, 2)), options=(("preset", "ultrafast"),))
     source = make_clip(tmp_path / "source.mp4", clip)
     script = 'ulimit -n 64; exec "$@"'

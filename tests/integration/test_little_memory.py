@@ -1,4 +1,4 @@
-"""Decoding in a process that is refused memory: an error that says so, and never pictures that count as damaged."""
+"""Decoding with too little memory gives an error that says so, and never pictures that count as damaged."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ for room_mib in (8, 30, 60, 90, 120, 4000):
 
 
 def test_a_lack_of_memory_is_no_damage(tmp_path: Path) -> None:
-    """Whatever memory there is, either all pictures come or an error that names memory."""
+    """With any amount of memory, either all pictures come, or an error that names memory."""
     clip = Clip(times=constant_times(40), width=1280, height=720, options=(("preset", "ultrafast"),))
     source = make_clip(tmp_path / "film.mp4", clip)
     command = [sys.executable, "-c", PROGRAM, str(source)]

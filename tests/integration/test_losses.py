@@ -1,4 +1,4 @@
-"""Each difference from the source is named by a warning of the report."""
+"""Each difference from the source has a warning in the report."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ RATE, SAMPLES = 48_000, 1024
 
 
 def picture(number: int) -> VideoFrame:
-    """Return a picture in RGB on which something moves."""
+    """Return an RGB picture on which something moves."""
     pixels = np.full((HEIGHT, WIDTH, 3), (200, 60, 10 * number), np.uint8)
     pixels[10 : 40 + number, 5 * number : 5 * number + 40] = (20, 220, 90)
     frame = VideoFrame.from_ndarray(pixels, format="rgb24")
@@ -36,7 +36,7 @@ def film(
     channels: str | None = None,
     cues_ms: tuple[tuple[int, int], ...] = (),
 ) -> None:
-    """Write a film; with ``channels``, a layout, it has sound, and with ``cues_ms`` subtitles: begin and duration."""
+    """Write a film, with sound if ``channels`` names a layout, and with subtitles at ``cues_ms`` (begin, duration)."""
     noise = np.random.default_rng(7)
     with av.open(str(path), "w") as output:
         stream: Any = output.add_stream(codec, rate=FPS)
@@ -63,7 +63,7 @@ def film(
 
 
 def test_rgb_becomes_yuv_by_the_matrix_that_the_output_states(tmp_path: Path) -> None:
-    """Colours stay what they are, and the change of format is named."""
+    """Colours stay the same, and the change of format is reported."""
     film(tmp_path / "in.mkv", pix_fmt="bgr0")
     report, verdict = published(tmp_path / "in.mkv", tmp_path / "out.mp4")
 
@@ -84,7 +84,7 @@ def test_a_format_that_holds_every_sample_is_no_loss(tmp_path: Path, pix_fmt: st
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.mkv", "out.ts"])
 def test_eight_channels_are_encoded(tmp_path: Path, name: str) -> None:
-    """PyAV reads past the planes of eight channels, which nothing here may do."""
+    """Encoding must not use PyAV's planes, which read past the end with eight channels."""
     film(tmp_path / "in.mkv", channels="7.1")
     report, verdict = published(tmp_path / "in.mkv", tmp_path / name, audio="opus")
 
@@ -93,7 +93,7 @@ def test_eight_channels_are_encoded(tmp_path: Path, name: str) -> None:
 
 
 def test_sound_that_was_not_asked_for_is_a_choice_and_no_warning(tmp_path: Path) -> None:
-    """The check that misses the track is explained all the same."""
+    """The check that misses the track is still explained."""
     film(tmp_path / "in.mkv", channels="stereo")
     report, verdict = published(tmp_path / "in.mkv", tmp_path / "out.mkv", audio="none", pix_fmt="yuv444p")
 
@@ -114,7 +114,7 @@ def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Path) ->
 
 
 def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path) -> None:
-    """mp4 shows the lines of both in a cue of its own; Matroska holds them as they are."""
+    """mp4 shows the lines of both in a third cue; Matroska keeps the cues as they are."""
     film(tmp_path / "in.mkv", cues_ms=((0, 200), (100, 200), (400, 50)))
     for name, warned in (("out.mp4", ["subtitle-converted", "subtitle-overlap"]), ("out.mkv", [])):
         report, verdict = published(tmp_path / "in.mkv", tmp_path / name)
@@ -128,7 +128,7 @@ def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path
 
 
 def test_subtitles_of_an_unknown_codec_are_named_and_verified(tmp_path: Path) -> None:
-    """A damaged sample entry leaves a track that FFmpeg has no codec for."""
+    """Because of a damaged sample entry, FFmpeg has no codec for the track."""
     film(tmp_path / "in.mkv", cues_ms=((0, 100), (200, 100)))
     published(tmp_path / "in.mkv", tmp_path / "whole.mp4")
     damaged = tmp_path / "damaged.mp4"

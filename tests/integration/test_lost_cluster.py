@@ -1,4 +1,4 @@
-"""Commands about a cluster whose Ray dies while they ask."""
+"""Commands whose cluster dies while they ask it."""
 
 import asyncio
 import socket
@@ -14,14 +14,14 @@ from .ray_cluster import RayCluster, ray_cluster
 
 
 def test_the_process_that_asks_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program lives on, and the error names the cluster, the cause and what to do."""
-    # Another test may have left this process a Ray driver, which asks by itself.
+    """The program survives, and the error names the cluster, the cause and a remedy."""
+    # Another test may have left a Ray driver in this process, which would ask by itself.
     monkeypatch.setattr("codecfleet.cluster.operate.desk.holds_ray", lambda: False)
 
     async def ask(address: str) -> None:
         async with desk_of(address) as asked:
             asking = asyncio.ensure_future(asked(Reach()))
-            # Its process is there; before it has an answer, it dies as Ray lets a driver die.
+            # The process exists; before it has an answer, it dies as Ray lets a driver die.
             (process,) = set(psutil.Process().children()) - before
             process.kill()
             await asking
@@ -46,7 +46,7 @@ def is_control_service_of(cluster: RayCluster, process: psutil.Process) -> bool:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_the_control_service_dies_under_a_watch() -> None:
-    """With the control service killed, ``status --watch`` ends with exit code 5 and one line, not with Ray's words."""
+    """If the control service dies, ``status --watch`` ends with exit code 5 and one line, without Ray's messages."""
     with ray_cluster(1, env={"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}) as cluster:
         assert cluster.run("doctor", "--address", cluster.address).returncode in (0, 1)
         watching = cluster.start("status", "--watch", "--json")

@@ -1,4 +1,4 @@
-"""A cluster that `codecfleet node` starts, of two nodes on this machine: its token, its work, its end."""
+"""A cluster of two nodes that `codecfleet node` starts on this machine: token, work and end."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SEGMENTS = ("--segment-seconds", "1", "--preset", "ultrafast")
 
 @dataclass
 class Machine:
-    """This machine with a home and places of its own; its nodes are killed at the end."""
+    """This machine with its own home and folders; its nodes are killed at the end."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Machine:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of its user."""
+        """The user's environment."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         own = {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder), "PYTHONPATH": os.pathsep.join(sys.path)}
         return {**inherited, **own, **self.variables}
@@ -58,7 +58,7 @@ class Machine:
         return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=self.env, stdout=pipe, stderr=pipe, text=True)
 
     def begin(self) -> dict[str, Any]:
-        """Start a head; return what was said."""
+        """Start a head; return its output."""
         self.port = _free_port()
         place = ("--temp-dir", self.folder / "h", "--cpus", 1, "--zone", "rack-1", "--json")
         ports = ("--port", self.port, "--dashboard-port", _free_port())
@@ -77,11 +77,11 @@ class Machine:
         return node
 
     def processes(self) -> list[psutil.Process]:
-        """Return all that runs with its home."""
+        """Return all processes that run with its home."""
         return [each for each in psutil.process_iter() if self._is_ours(each)]
 
     def listening(self) -> set[int]:
-        """Return the ports on which they listen."""
+        """Return the ports on which its processes listen."""
         found: set[int] = set()
         for each in self.processes():
             with suppress(psutil.Error):
@@ -96,8 +96,8 @@ class Machine:
 
 @contextmanager
 def machine(**variables: str) -> Iterator[Machine]:
-    """Yield a machine; nothing is left at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="cfn-", dir="/tmp"))  # short: the path of Ray's sockets
+    """Yield a machine, and check that nothing is left at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="cfn-", dir="/tmp"))  # A short path, because Ray's sockets are in it.
     found = Machine(folder, variables)
     try:
         yield found
@@ -115,7 +115,7 @@ def _free_port() -> int:
 
 
 def test_two_nodes_from_nothing_to_nothing(film: Path) -> None:
-    """Only the token's owner gets in; a node that ends during a job costs it nothing; nothing is left."""
+    """Only the token's owner gets in, a node that ends during a job costs nothing, and nothing is left."""
     with machine() as here:
         alone = here.run("transcode", film, here.folder / "alone.mp4", *SEGMENTS)
         assert alone.returncode == 0, alone.stderr
@@ -184,7 +184,7 @@ def _the_token_is_kept_secret(here: Machine, token: str) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 def test_a_cluster_with_tls_runs_a_job(film: Path) -> None:
-    """With Ray's TLS variables two nodes and a driver speak TLS, and a driver without a certificate is kept out."""
+    """With Ray's TLS variables, nodes and driver use TLS, and a driver without a certificate is refused."""
     with machine() as here:
         here.variables |= _certificates(here.folder)
         here.begin()
@@ -199,7 +199,7 @@ def test_a_cluster_with_tls_runs_a_job(film: Path) -> None:
 
 
 def _certificates(folder: Path) -> dict[str, str]:
-    """Make an authority and one certificate for every address of this machine."""
+    """Make an authority, and one certificate for all addresses of this machine."""
     addresses = {each.address for found in psutil.net_if_addrs().values() for each in found if each.family == 2}
     names = ",".join(["DNS:localhost", *(f"IP:{address}" for address in sorted(addresses))])
     (folder / "names").write_text(f"subjectAltName={names}")

@@ -1,4 +1,4 @@
-"""Work folders with pipes, links, folders and sparse files under the names that jobs use."""
+"""Work folders that have pipes, links, folders or sparse files under the names that jobs use."""
 
 import json
 import os
@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", swept(KINDS))
 def test_odd_payloads_are_done_again(kind: str, film: Path) -> None:
-    """Only their segments are: the other payloads are used."""
+    """Only their segments are encoded again; the other payloads are used."""
     whole = transcode(a_spec(film, "whole.mp4"))
     interrupted(a_spec(film))
     folder = film.parents[1] / "out/.o.mp4.codecfleet"
@@ -62,7 +62,7 @@ def test_odd_payloads_are_done_again(kind: str, film: Path) -> None:
 @pytest.mark.parametrize("kind", swept(KINDS))
 @pytest.mark.parametrize("name", ["journal", "owner"])
 def test_an_odd_journal_or_owner_is_replaced(name: str, kind: str, film: Path) -> None:
-    """Work without a journal is begun again; an odd owner file names no process."""
+    """Work without a journal starts again; an odd owner file names no process."""
     folder = film.parents[1] / "out/.o.mp4.codecfleet"
     folder.mkdir(parents=True)
     KINDS[kind](folder / name)
@@ -74,7 +74,7 @@ def test_an_odd_journal_or_owner_is_replaced(name: str, kind: str, film: Path) -
 
 @pytest.mark.parametrize("work", [None, "elsewhere"])
 def test_files_of_others_stay(work: str | None, film: Path) -> None:
-    """A job removes what jobs write, and its folder only if that is empty then."""
+    """A job removes the files that jobs write, and its folder only if that is then empty."""
     options = {} if work is None else {"work": str(film.parents[1] / work)}
     interrupted(a_spec(film, **options))
     (folder,) = [path for path in film.parents[1].rglob("*.codecfleet") if (path / "journal").exists()]
@@ -88,7 +88,7 @@ def test_files_of_others_stay(work: str | None, film: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may read everything")
 @pytest.mark.parametrize("hidden", ["", "journal"])
 def test_another_users_work_hides_nothing_else(hidden: str, tmp_path: Path) -> None:
-    """It is listed as what may not be read, and ``clean`` goes on with what this user left."""
+    """Another user's work is listed as unreadable, and ``clean`` continues with this user's work."""
     others, own = tmp_path / ".a.mp4.codecfleet", tmp_path / ".b.mp4.codecfleet"
     for folder in (others, own):
         folder.mkdir()
@@ -103,12 +103,12 @@ def test_another_users_work_hides_nothing_else(hidden: str, tmp_path: Path) -> N
 
 
 def test_clean_passes_by_what_it_may_not_remove(tmp_path: Path) -> None:
-    """In a folder where anybody may write, another user's work is left alone, and this user's goes."""
+    """In a folder where everybody may write, ``clean`` leaves another user's work and removes this user's."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o1777)
     others, own = folder / ".a.mp4.codecfleet", folder / ".b.mp4.codecfleet"
-    others.symlink_to(tmp_path)  # as little this user's folder as another user's
+    others.symlink_to(tmp_path)  # Another user may not remove this user's folder either.
     own.mkdir()
     assert remove_work(str(folder)) == ([str(own)], [str(others)])
     assert not own.exists()

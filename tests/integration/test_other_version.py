@@ -1,4 +1,4 @@
-"""A cluster has one version of codecfleet: clients and nodes with another are refused in one line."""
+"""A cluster has one version of codecfleet: other clients and nodes are refused in one line."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ PATIENCE_S = 240
 
 
 def installed(repository: Path, folder: Path) -> Path:
-    """Return a folder with a copy of the package that has another version."""
+    """Return a folder with a copy of the package under another version."""
     copytree(repository / "codecfleet", folder / "codecfleet", ignore=ignore_patterns("__pycache__"))
     facts = folder / f"codecfleet-{OTHER}.dist-info"
     facts.mkdir()
@@ -28,14 +28,14 @@ def installed(repository: Path, folder: Path) -> Path:
 
 
 def transcode(cluster: RayCluster, film: Path, output: Path, path: str) -> "subprocess.Popen[str]":
-    """Start a job of the version that ``path`` leads to; not in the checkout, whose code workers would take."""
+    """Start a job of the version at ``path``, outside the checkout, whose code workers would take."""
     command = [BIN / "codecfleet", "transcode", str(film), str(output), "--codec", "h264", "--preset", "1"]
     env = {**cluster.env, "PYTHONPATH": path}
     return subprocess.Popen(command, cwd=output.parent, env=env, stdout=-1, stderr=-1, text=True)
 
 
 def test_client_and_node_of_another_version_are_refused(repository: Path, film: Path, tmp_path: Path) -> None:
-    """The node's workers do not start, and the status says why; the client's one line has the way out."""
+    """The node's workers do not start and the status says why; the client gets one line with a remedy."""
     other = installed(repository, tmp_path / "other")
     ours = os.environ.get("PYTHONPATH", "")
     with ray_cluster() as cluster, cluster.started_node("--num-cpus", "1", env={"PYTHONPATH": str(other)}):

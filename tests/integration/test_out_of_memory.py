@@ -1,4 +1,4 @@
-"""A job in a control group with too little memory: its worker is OOM-killed, and the error says so."""
+"""In a control group with too little memory, the worker is killed, and the error names memory."""
 
 import secrets
 import subprocess
@@ -14,12 +14,12 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 CGROUP = Path("/sys/fs/cgroup")
 LIMIT_BYTES = 900 << 20
 END_S = 20
-"""A worker that was starting ends only after its start: within a second here."""
+"""A worker that is starting ends only after its start, which takes less than a second here."""
 
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group of our own, with little memory; skipped where there may be none."""
+    """A new control group with little memory; the test is skipped if none may be made."""
     is_version_2 = (CGROUP / "cgroup.controllers").is_file()
     folder = (CGROUP if is_version_2 else CGROUP / "memory") / f"codecfleet-test-{secrets.token_hex(4)}"
     limit = "memory.max" if is_version_2 else "memory.limit_in_bytes"
@@ -65,7 +65,7 @@ asyncio.run(main())
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["", "first"])
 def test_a_worker_killed_for_memory_is_named(order: str, group: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel's OOM killer ended says so; the worker after it, which just dies, does not."""
+    """A worker that the kernel's OOM killer ended is reported as such; the next one, which just dies, is not."""
     monkeypatch.setenv("CODECFLEET_RAY", order)
     done = run_in(group, "-c", PROGRAM)
     first, second = done.stdout.splitlines()
@@ -77,7 +77,7 @@ def test_a_worker_killed_for_memory_is_named(order: str, group: Path, monkeypatc
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_job_that_never_fits_its_group_is_refused(group: Path, tmp_path: Path) -> None:
-    """Exit code 4 with both figures, before any segment is begun: the group's limit counts."""
+    """Exit code 4 with both figures, before any segment starts, because the group's limit counts."""
     clip = Clip(times=constant_times(60), width=3840, height=2160, options=(("preset", "ultrafast"),))
     source = make_clip(tmp_path / "film.mp4", clip)
     done = run_in(group, "-m", "codecfleet", "transcode", "--preset", "7", source, tmp_path / "o.mp4")

@@ -1,4 +1,4 @@
-"""``--overlay`` in whole jobs: the same pictures however the film is cut; ``verify`` has a reference of its own."""
+"""``--overlay`` in whole jobs: cuts do not change the pictures, and ``verify`` makes its own reference."""
 
 import pickle
 from dataclasses import replace
@@ -46,7 +46,7 @@ STEPS: dict[str, dict[str, object]] = {
     ),
 )
 def test_verify_lays_the_same_on_its_reference(tmp_path: Path, clip: Clip, options: dict[str, object]) -> None:
-    """Its own code lays the same picture; one elsewhere, or none, is noticed."""
+    """Independent code draws the same overlay; an overlay elsewhere, or none, fails."""
     overlay = write_png(tmp_path / "logo.png", np.kron(logo(8, 6), np.ones((8, 8, 1), np.uint8)))
     source, output = make_clip(tmp_path / "source.mkv", clip), tmp_path / "output.mp4"
     report = lossless(source, output, overlay=overlay, **options)
@@ -62,7 +62,7 @@ def test_verify_lays_the_same_on_its_reference(tmp_path: Path, clip: Clip, optio
 
 
 def test_workers_need_not_see_the_file(tmp_path: Path) -> None:
-    """The picture travels with each segment's work; ``verify`` needs the file, as it was."""
+    """The overlay is sent with each segment's work; ``verify`` needs the unchanged file."""
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "logo.png")
     report = lossless(source, tmp_path / "output.mp4", overlay=overlay)
     work = planned(source, overlay=overlay).work("job", 0, 0, 0)
@@ -76,7 +76,7 @@ def test_workers_need_not_see_the_file(tmp_path: Path) -> None:
 
 
 def test_no_more_travels_than_the_file(tmp_path: Path) -> None:
-    """Its samples may take many times as much without PNG's own compression."""
+    """The overlay is sent compressed as PNG; its plain samples could take many times as much."""
     grey = np.random.default_rng(7).integers(0, 256, (80, 100, 1), np.uint8)
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "grey.png", grey)
     sent = planned(source, overlay=overlay).filters.overlay
@@ -85,7 +85,7 @@ def test_no_more_travels_than_the_file(tmp_path: Path) -> None:
 
 
 def test_a_redacted_address_cannot_be_read() -> None:
-    """The error says that the address lacks its secret part, and what to do."""
+    """The error says that the address lacks its secret part, and how to give it."""
     for picture in ("s3://key:***@bucket/logo.png", "https://example.org/logo.png?X-Amz-Signature=***"):
         told = OverlayReport(picture=picture, sha256="0" * 64, place=(0, 0), opacity_percent=100)
         with pytest.raises(UsageError, match="leaves out the secret part"):
@@ -93,7 +93,7 @@ def test_a_redacted_address_cannot_be_read() -> None:
 
 
 def test_another_picture_is_another_job(tmp_path: Path) -> None:
-    """A killed job does not go on with it, and a batch encodes its files again."""
+    """A killed job does not continue with another overlay, and a batch encodes its files again."""
     source, overlay = make_clip(tmp_path / "source.mkv", CLIP), write_png(tmp_path / "logo.png")
     spec = TranscodeSpec(source=source, output=tmp_path / "out.mp4", overlay=str(overlay))
     batch = BatchSpec(inputs=tmp_path, output=tmp_path / "out", overlay=str(overlay))
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_corners_keep_a_margin() -> None:
-    """The margin is a 40th of the picture's width, or what fits."""
+    """The margin is a 40th of the picture's width, or less if it does not fit."""
     assert placed((100, 50), (800, 600), "top-left") == (20, 20)
     assert placed((100, 50), (800, 600), "bottom-right") == (680, 530)
     assert placed((100, 50), (800, 600), "top-right") == (680, 20)

@@ -1,4 +1,4 @@
-"""Tasks of jobs have owners: none outlives its job, and none dies unheard."""
+"""Each task of a job has an owner: none outlives its job, and a task's failure is always noticed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ Begin = Callable[[Fleet, Path], Awaitable[object]]
 
 
 class Busy(LocalPool):
-    """Work never ends; ``asked`` is set once some was submitted. With ``breaks`` it has no progress then."""
+    """A pool whose work never ends; ``asked`` is set at the first submission. With ``breaks`` progress fails then."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         super().__init__(2)
@@ -28,7 +28,7 @@ class Busy(LocalPool):
         self._breaks = breaks
 
     def submit(self, work: Work[ResultT]) -> WorkRun[ResultT]:
-        """Take it, and never give a result."""
+        """Accept work, and never return a result."""
         del work
         self.asked.set()
         return LookedRun(lambda _: None, self._look)
@@ -50,7 +50,7 @@ async def take_stills(fleet: Fleet, film: Path) -> object:
 
 
 async def do_batch(fleet: Fleet, film: Path) -> object:
-    """Do a batch of it alone."""
+    """Run a batch on the pool alone."""
     spec = BatchSpec(inputs=film, output=film.with_name("batch"), preset=1)
     return [result async for result in fleet.batch(spec)]
 
@@ -63,7 +63,7 @@ def film(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("begin", [transcode, take_stills, do_batch])
 async def test_no_task_outlives_a_fleet_that_is_closed_over_running_work(begin: Begin, film: Path) -> None:
-    """Closing the fleet cancels its jobs, stills and batches, and all that runs for them."""
+    """Closing the fleet cancels its jobs, stills and batches, and all their tasks."""
     pool = Busy()
     fleet = Fleet(pool=pool)
     await fleet.__aenter__()
@@ -78,7 +78,7 @@ async def test_no_task_outlives_a_fleet_that_is_closed_over_running_work(begin: 
 
 @pytest.mark.parametrize("begin", [transcode, take_stills])
 async def test_a_task_beside_the_work_that_dies_ends_the_job_with_its_name(begin: Begin, film: Path) -> None:
-    """Without what watches it, work that hangs would run for ever."""
+    """A watcher's failure ends the job: without its watcher, work that hangs would run for ever."""
     async with Fleet(pool=Busy(breaks=True)) as fleet:
         with pytest.raises(ZeroDivisionError) as raised:
             await begin(fleet, film)

@@ -1,4 +1,4 @@
-"""Access points of transport streams, found by their place in the file."""
+"""Access points of transport streams, found by their position in the file."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ X264 = f"keyint={GOP}:min-keyint={GOP}:scenecut=0"
 
 
 def ticks(first: int) -> dict[str, Any]:
-    """Return the times of a clip whose first picture is shown then, in ticks of 90 kHz."""
+    """Return the times of a clip whose first picture is shown at ``first``, in ticks of 90 kHz."""
     return {"times": tuple(first + number * TICK for number in range(FRAMES)), "time_base": Fraction(1, 90_000)}
 
 
@@ -35,7 +35,7 @@ def clip(path: Path, **changes: Any) -> Path:
 
 
 def twice(path: Path) -> Path:
-    """Make a film whose clock begins again in its middle."""
+    """Make a film whose clock restarts in the middle."""
     content = clip(path).read_bytes()
     path.write_bytes(content + content)
     return path
@@ -63,7 +63,7 @@ FILMS: dict[str, Callable[[Path], Path]] = {
 
 
 def looks(container: InputContainer, track: int) -> Iterator[tuple[object, ...]]:
-    """Yield everything that tells a packet of a track from others."""
+    """Yield everything that distinguishes a packet of a track from others."""
     for stream in container.streams:
         stream.discard = Discard.default if stream.index == track else Discard.all
     for packet in demux(container, container.streams[track]):
@@ -73,7 +73,7 @@ def looks(container: InputContainer, track: int) -> Iterator[tuple[object, ...]]
 
 @pytest.mark.parametrize("name", FILMS)
 def test_reading_from_a_place_gives_the_packets_of_a_whole_reading(name: str, tmp_path: Path) -> None:
-    """From every access point on come the packets that come there from the beginning, without a search for a time."""
+    """From each access point come the same packets as in a reading from the start, without a search by time."""
     film = FILMS[name](tmp_path / "film.ts")
     index = read_source(str(film)).index
     with open_source(str(film)) as container:
@@ -87,7 +87,7 @@ def test_reading_from_a_place_gives_the_packets_of_a_whole_reading(name: str, tm
 
 
 def test_a_place_with_another_packet_is_not_taken(tmp_path: Path) -> None:
-    """Where the index leads to something else, the packet is searched for by its time."""
+    """If the index's position holds something else, the packet is searched by its time."""
     film = clip(tmp_path / "film.ts")
     point = read_source(str(film)).index.access_points[2]
     misplaced = seeking.AccessPoint(point.packet, point.pos_bytes - 188, point.pts, point.dts)

@@ -1,4 +1,4 @@
-"""``codecfleet plan`` with a real input: where it would run, without starting anything."""
+"""``codecfleet plan`` with a real input says where the job would run, without starting anything."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def _plan(clip: Path, **options: object) -> Plan:
 
 
 def test_a_plans_demand_is_what_it_would_do(clip: Path) -> None:
-    """Segments, sizes, codecs and preset of the plan; options of FFmpeg's encoders bind it to software."""
+    """The demand has the plan's segments, sizes, codecs and preset; options of FFmpeg's encoders require software."""
     plan = _plan(clip, codec="hevc", preset=2, workers=3)
     demand = demand_of(plan)
     assert sum(demand.segments) == plan.frames
@@ -56,7 +56,7 @@ def test_json_has_it_all(clip: Path, capsys: Captured) -> None:
 
 
 def test_a_cluster_is_placed_as_real_work_would_be(clip: Path) -> None:
-    """With --address GPUs decode and encode, unless the job asks for software."""
+    """With --address, GPUs decode and encode, unless the job asks for software."""
     found = Surveyed(inventory_of_fleet(load_fleet("l4-x4")))
     placed = place_on(_plan(clip), PlanOn(address="there"), lambda _address, _demand: found)
     assert placed.where == "the cluster at there"
@@ -66,7 +66,7 @@ def test_a_cluster_is_placed_as_real_work_would_be(clip: Path) -> None:
 
 
 def test_a_cluster_that_grows_says_which_nodes_it_would_ask_for(clip: Path) -> None:
-    """What its supervisor answers for the plan's demand is a line of the plan, and in its document."""
+    """The supervisor's answer for the plan's demand is a line of the plan, and part of its document."""
     asked: list[Demand] = []
 
     def survey(_address: str, demand: Demand) -> Surveyed:
@@ -81,7 +81,7 @@ def test_a_cluster_that_grows_says_which_nodes_it_would_ask_for(clip: Path) -> N
 
 
 def test_a_policy_file_counts(clip: Path, tmp_path: Path, capsys: Captured) -> None:
-    """Engines that a policy leaves out are not used, and the lines say so."""
+    """Engines that a policy excludes are not used, and the lines say so."""
     policy = tmp_path / "policy.toml"
     policy.write_text('engines = ["cpu"]\n', encoding="utf-8")
     assert run(["plan", str(clip), "--fleet", "l4-x4", "--policy", str(policy)]) == 0

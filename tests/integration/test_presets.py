@@ -1,4 +1,4 @@
-"""Presets that ship, on the bundled film."""
+"""The supplied presets, on the bundled film."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -22,22 +22,22 @@ OUTPUTS = {
     "web-h264": "film.mp4",
     "web-vp9": "film.webm",
 }
-"""An output for each preset."""
+"""The output's name for each preset."""
 LIBRARIES = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9"}
 START_S = Fraction(5, 8)
 
 
 def spec_of(name: str, film: Path, folder: Path) -> TranscodeSpec:
-    """Return a preset's job: half a second with a keyframe in it, or longer where keyframes are further apart."""
+    """Return a job with the preset of half a second that has a keyframe, or longer if keyframes are further apart."""
     spec = load_preset(name, source=film, output=folder / OUTPUTS[name], start_s=START_S, segment_s=Fraction(1, 8))
     length_s = max(Fraction(1, 2), (spec.keyframe_interval_s or 0) + Fraction(1, 8))
-    # A busy machine takes longer over pictures of full size, at slow speeds, than a segment may go without progress.
+    # At slow speeds, a busy machine may take longer for full-size pictures than a segment's deadline allows.
     return spec.model_copy(update={"end_s": START_S + length_s, "scale": (None, 180)})
 
 
 @pytest.mark.parametrize("name", find_presets(None))
 def test_every_preset_plans(name: str, film: Path, tmp_path: Path) -> None:
-    """The plan has the preset's encoder, and in its container only tags are lost."""
+    """The plan has the preset's encoder, and its container loses only tags."""
     spec = load_preset(name, source=str(film), output=str(tmp_path / OUTPUTS[name]))
     plan = plan_transcode(spec)
     assert spec.codec is not None
@@ -47,7 +47,7 @@ def test_every_preset_plans(name: str, film: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", swept(OUTPUTS, is_slow=lambda name: name != "proxy-720p"))
 def test_every_preset_makes_an_exact_file(name: str, film: Path, tmp_path: Path) -> None:
-    """The output of each is proven, and verified independently."""
+    """The output of each preset passes its own checks and ``verify``."""
     spec = spec_of(name, film, tmp_path)
     report = transcode(spec)
     assert report.proof.frames_in == report.proof.output_frames >= 12

@@ -28,16 +28,16 @@ ODDITIES = {
 
 @pytest.fixture
 def film_report(film: Path) -> ProbeReport:
-    """What probe says of the bundled film."""
+    """The probe's report of the bundled film."""
     return probe(film)
 
 
 GROWING = {"hevc_multi_stsd_reschange_128.mp4": (128, 256), "reschange_av1_up.ivf": (1280, 720)}
-"""The largest size of files whose first pictures are smaller."""
+"""The largest size in files whose first pictures are smaller."""
 
 
 def test_the_bundled_film_is_described(film_report: ProbeReport) -> None:
-    """240 pictures of 1080p24 with sound, and where they can be cut."""
+    """240 pictures of 1080p24 with sound, and the places where they can be cut."""
     video, sound = film_report.tracks[:2]
     assert video.video is not None
     assert video.video.picture is not None
@@ -51,7 +51,7 @@ def test_the_bundled_film_is_described(film_report: ProbeReport) -> None:
 
 
 def test_the_lines_name_every_track_and_oddity(film_report: ProbeReport) -> None:
-    """People read the same as programs."""
+    """People get the same facts in lines as programs in JSON."""
     text = "\n".join(film_report.lines())
     assert all(f"track {track.index} ({track.kind})" in text for track in film_report.tracks)
     assert all(oddity.code in text for oddity in film_report.oddities)
@@ -59,12 +59,12 @@ def test_the_lines_name_every_track_and_oddity(film_report: ProbeReport) -> None
 
 @pytest.mark.parametrize("name", sorted(ODDITIES))
 def test_oddities_are_found(shared_media: Path, name: str) -> None:
-    """Each tricky file is odd for what it was chosen for, and for nothing else."""
+    """Each tricky file has the oddity that it was chosen for, and no other."""
     assert {oddity.code for oddity in probe(str(shared_media / name)).oddities} == ODDITIES[name]
 
 
 def test_every_file_can_be_probed(shared_media: Path) -> None:
-    """Nothing in the footage breaks probe, its lines or its JSON, and it finds the packets that others found."""
+    """Each file of the footage can be probed into lines and JSON, and has the known number of packets."""
     entries = json.loads((shared_media / "MANIFEST.json").read_text())
     manifest = {entry["file"]: entry for entry in entries}
     for path in sorted(path for path in shared_media.iterdir() if path.name not in NOT_FOOTAGE):

@@ -1,4 +1,4 @@
-"""``verify`` calls exact what a job publishes: sources on which the two once disagreed."""
+"""``verify`` calls a published output exact, also for sources on which job and ``verify`` once disagreed."""
 
 import struct
 from collections.abc import Callable
@@ -20,14 +20,14 @@ from .local_jobs import moved, published, remuxed
 pytestmark = pytest.mark.timeout(60)
 
 ADTS, AC3 = b"\xff\xf1", b"\x0b\x77"
-"""How a frame of AAC in a transport stream begins, and one of AC-3."""
+"""The first bytes of a frame of AAC in a transport stream, and of AC-3."""
 CLUSTER = b"\x1f\x43\xb6\x75"
-"""The name of Matroska's clusters."""
+"""The element id of Matroska's clusters."""
 SECOND = Clip(times=constant_times(25), options=(("preset", "ultrafast"),))
 
 
 def is_video(packet: Any) -> bool:
-    """Return whether a packet is of video."""
+    """Return whether a packet belongs to the video."""
     return bool(packet.stream.type == "video")
 
 
@@ -52,25 +52,25 @@ def flipped(path: Path, at: int, bits: int) -> Path:
 
 
 def first_sound_damaged(path: Path) -> Path:
-    """Damage the first packet of sound, which then does not decode."""
+    """Damage the first packet of sound so that it cannot be decoded."""
     return flipped(path, path.read_bytes().index(ADTS) + 7, 0xFF)
 
 
 def last_sound_cut(path: Path) -> Path:
-    """Cut the last packet of sound short."""
+    """Shorten the last packet of sound."""
     data = path.read_bytes()
     path.write_bytes(data[: (data.rindex(ADTS) // 188 + 1) * 188])
     return path
 
 
 def language_of_no_characters(path: Path) -> Path:
-    """Write bits into ``mdhd`` that spell no language."""
+    """Write bits into ``mdhd`` that are no language."""
     data = path.read_bytes()
     return changed(path, *((box.place + 28, b"\xff\xff") for box in boxes(data) if box.kind == b"mdhd"))
 
 
 def sound_without_a_clock(path: Path) -> Path:
-    """Rename the last ``mdhd``: nothing states the sound's timescale."""
+    """Rename the last ``mdhd``, so the sound's timescale is missing."""
     return changed(path, (path.read_bytes().rindex(b"mdhd"), b"zzzz"))
 
 
@@ -95,7 +95,7 @@ def clock_steps_back(path: Path) -> Path:
 def test_sound_with_odd_bytes(
     source: str, change: Callable[[Path], Path], output: str, codes: set[str], tmp_path: Path
 ) -> None:
-    """Job and ``verify`` read damaged sound alike; the film begins with its first picture."""
+    """Job and ``verify`` read damaged sound in the same way; the film begins with its first picture."""
     report, verdict = published(change(with_sound(tmp_path / source, {})), tmp_path / output)
     assert verdict.failures == ()
     assert codes <= {warning.code for warning in report.warnings}
@@ -105,7 +105,7 @@ def test_sound_with_odd_bytes(
 
 
 def test_a_damaged_subtitle_track(tmp_path: Path) -> None:
-    """A subtitle track whose codec the damage hides is left out with a warning."""
+    """A subtitle track whose codec is unknown because of damage is left out with a warning."""
     both = [make_clip(tmp_path / "clip.mkv", SECOND), cues(tmp_path / "text.srt")]
     published(remuxed(both, tmp_path / "film.mkv"), tmp_path / "film.mp4")
     at = (tmp_path / "film.mp4").read_bytes().index(b"tx3g")
@@ -115,7 +115,7 @@ def test_a_damaged_subtitle_track(tmp_path: Path) -> None:
 
 
 def test_tracks_that_begin_in_the_middle(tmp_path: Path) -> None:
-    """Of three broadcasts in one file only the second has sound: every picture is there."""
+    """Of three broadcasts in one file, only the second has sound; every picture is kept."""
     silent, heard = make_clip(tmp_path / "silent.ts", SECOND), with_sound(tmp_path / "heard.ts", {})
     source = tmp_path / "recording.ts"
     source.write_bytes(silent.read_bytes() + heard.read_bytes() + silent.read_bytes())
@@ -124,7 +124,7 @@ def test_tracks_that_begin_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
-    """Matroska states such a start; a transport stream's clock cannot, so it is refused there."""
+    """Matroska can state such a start; a transport stream's clock cannot, so it is refused there."""
     late = lambda packet: moved(packet, Fraction(26 * 3600) if is_video(packet) else Fraction(0))  # noqa: E731
     source = remuxed(with_sound(tmp_path / "film.mkv", {}), tmp_path / "late.mkv", late)
     with pytest.raises(Unsupported, match="26 hours before the video"):
@@ -135,7 +135,7 @@ def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("empty", ["audio", "video"])
 def test_a_track_without_packets_begins_nowhere(empty: str, tmp_path: Path) -> None:
-    """FFmpeg says that it begins with the file, with a subtitle here; the output begins with its first picture."""
+    """FFmpeg gives an empty track the file's start, here a subtitle's; the output begins with its first picture."""
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=SECOND.times, options=(("bf", "0"),)))
     sound, text = with_sound(tmp_path / "sound.mkv", {}), cues(tmp_path / "cues.srt")
     source, late_s = tmp_path / "late.mkv", Fraction(67, 1000)
@@ -152,7 +152,7 @@ def test_a_track_without_packets_begins_nowhere(empty: str, tmp_path: Path) -> N
 
 
 def test_a_part_of_sound_whose_clock_steps_back(tmp_path: Path) -> None:
-    """Packets behind the part's end are left out; those that come back into it are there."""
+    """Packets behind the end of the part are left out; later packets inside it are kept."""
     report, verdict = published(
         clock_steps_back(with_sound(tmp_path / "film.ts", {})), tmp_path / "out.mkv", end_s=Fraction(3, 5)
     )
@@ -161,15 +161,15 @@ def test_a_part_of_sound_whose_clock_steps_back(tmp_path: Path) -> None:
 
 
 def middle_frame(path: Path) -> int:
-    """Return the place of a frame of AC-3 in the middle of a file."""
+    """Return the position of a frame of AC-3 in the middle of a file."""
     data = path.read_bytes()
     return data.index(AC3, len(data) // 2)
 
 
 def test_sound_that_containers_divide_differently(tmp_path: Path) -> None:
-    """A packet whose header claims more bytes is read with the next one from mp4, and alone from Matroska."""
+    """If a header claims more bytes, mp4's packet is read together with the next one, and Matroska's alone."""
     film, output = with_sound(tmp_path / "film.mkv", {}, "ac3"), tmp_path / "out.mp4"
-    flipped(film, middle_frame(film) + 4, 2)  # frmsizecod (ATSC A/52, 5.4.1.4): the next bit rate
+    flipped(film, middle_frame(film) + 4, 2)  # frmsizecod (ATSC A/52, 5.4.1.4): the next higher bit rate
     assert published(film, output)[1].failures == ()
     with av.open(str(film)) as before, av.open(str(output)) as after:
         source, copy = (sum(1 for packet in each.demux(audio=0) if packet.size) for each in (before, after))
@@ -180,7 +180,7 @@ def test_sound_that_containers_divide_differently(tmp_path: Path) -> None:
     ("place", "encoder", "extension"), [("first", "ac3", "mp4"), ("middle", "eac3", "mp4"), ("middle", "ac3", "mov")]
 )
 def test_sound_without_its_header_is_left_out_of_mp4(place: str, encoder: str, extension: str, tmp_path: Path) -> None:
-    """mp4 holds no packet of AC-3 with a damaged header: it is left out, and the report says so."""
+    """mp4 cannot hold a packet of AC-3 with a damaged header, so it is left out and reported."""
     film = with_sound(tmp_path / "film.mkv", {}, encoder)
     flipped(film, film.read_bytes().index(AC3) if place == "first" else middle_frame(film), 0x10)
     report, verdict = published(film, tmp_path / f"out.{extension}")
@@ -191,7 +191,7 @@ def test_sound_without_its_header_is_left_out_of_mp4(place: str, encoder: str, e
 
 
 def test_sound_that_mp4_cannot_hold_is_the_inputs_fault(tmp_path: Path) -> None:
-    """FFmpeg refuses what follows a frame of E-AC-3 with three blocks: the error names track and time."""
+    """FFmpeg refuses packets after a frame of E-AC-3 with three blocks; the error names track and time."""
     film = with_sound(tmp_path / "film.mkv", {}, "eac3")
     flipped(film, middle_frame(film) + 4, 0x10)  # numblkscod (ETSI TS 102 366, E.1.3.1.5)
     with pytest.raises(InputUnreadable, match=r"cannot hold audio track 1 \(eac3\) of .* at about 0\.\d s"):
@@ -201,7 +201,7 @@ def test_sound_that_mp4_cannot_hold_is_the_inputs_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start_s", [None, Fraction(3, 10)])
 def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path) -> None:
-    """Where a second film's clock begins again within a second, pictures of both are sorted, and none is lost."""
+    """If a second film's clock starts within a second of the first, their pictures are sorted, and none is lost."""
     source, realtime = tmp_path / "both.webm", (("deadline", "realtime"),)
     clips = [
         make_clip(tmp_path / f"{n}.webm", Clip(times=times, encoder="libvpx", options=realtime))
@@ -214,7 +214,7 @@ def test_pictures_of_two_films_in_turn(start_s: Fraction | None, tmp_path: Path)
 
 
 def test_a_picture_shown_again_behind_a_reset_clock(tmp_path: Path) -> None:
-    """It is shown when its own packet says, on the repaired clock, not when the packet with its data says."""
+    """The picture is shown at its own packet's time on the repaired clock, not at that of the packet with its data."""
     clip = Clip(
         times=constant_times(10, step=1, start=50),
         time_base=Fraction(1, 25),
@@ -231,14 +231,14 @@ def test_a_picture_shown_again_behind_a_reset_clock(tmp_path: Path) -> None:
 
 
 def test_sound_that_is_nothing_but_priming(tmp_path: Path) -> None:
-    """It does not matter when a packet begins that is never heard."""
+    """The start of a packet that is never heard does not matter."""
     film = with_sound(tmp_path / "film.mkv", {})
     source = remuxed(film, tmp_path / "silent.mkv", lambda packet: is_video(packet) or (packet.pts or 0) < 0)
     assert published(source, tmp_path / "out.mov")[1].failures == ()
 
 
 def test_square_samples_beside_a_skew_display_matrix(tmp_path: Path) -> None:
-    """The source's matrix stretches, and its samples are square: so are the output's."""
+    """The source's matrix stretches square samples; the output has the same."""
     source = tmp_path / "film.mp4"
     published(make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(5))), source)
     assert b"pasp" in source.read_bytes()
@@ -248,7 +248,7 @@ def test_square_samples_beside_a_skew_display_matrix(tmp_path: Path) -> None:
 
 
 def test_hdr_values_of_a_single_picture(tmp_path: Path) -> None:
-    """A decoder gives the only picture at its end; the HDR values of its bitstream are found."""
+    """A decoder returns the only picture at its end; the HDR values in its bitstream are still found."""
     display = "mastering-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1):cll=1000,300"
     source = make_clip(tmp_path / "one.mkv", Clip(times=(0,), options=(("x264-params", display),)))
     _, verdict = published(source, tmp_path / "out.mkv")
@@ -257,16 +257,16 @@ def test_hdr_values_of_a_single_picture(tmp_path: Path) -> None:
 
 
 def test_an_edit_list_that_leaves_every_picture_out(tmp_path: Path) -> None:
-    """A film that presents nothing is refused as such."""
+    """A film that presents nothing is refused for that reason."""
     source = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(5)))
     place = source.read_bytes().index(b"elst") + len(b"elst")
-    changed(source, (place + 12, struct.pack(">I", 10**6)))  # media time, behind version, count and duration
+    changed(source, (place + 12, struct.pack(">I", 10**6)))  # media time, after version, flags and count
     with pytest.raises(InputUnreadable, match=r"no picture of .* is visible: its edit list"):
         published(source, tmp_path / "out.mp4")
 
 
 def h264(target: Path, fps: int, width: int, count: int, timecode: str = "") -> Path:
-    """Write pictures with a stated rate, and a timecode."""
+    """Write pictures with a stated rate and a timecode."""
     with av.open(str(target), "w") as container:
         stream = container.add_stream("libx264", rate=fps)
         stream.width, stream.height, stream.pix_fmt = width, 48, "yuv420p"
@@ -279,17 +279,17 @@ def h264(target: Path, fps: int, width: int, count: int, timecode: str = "") -> 
 
 
 def test_a_timecode_track_without_a_timecode(tmp_path: Path) -> None:
-    """It is lost as a timecode, not as a track of data."""
+    """The loss of such a track is reported as a timecode's, not as a data track's."""
     source = h264(tmp_path / "film.mov", 25, 64, 5, "01:00:00:00")
     place = source.read_bytes().rindex(b"stsz") + len(b"stsz")
-    changed(source, (place + 4, bytes(8)))  # samples of no stated size, and none of them
+    changed(source, (place + 4, bytes(8)))  # no sample size and no sample
     report, verdict = published(source, tmp_path / "out.mp4")
     assert "timecode-dropped" in {warning.code for warning in report.warnings}
     assert verdict.failures == ()
 
 
 def test_raw_pictures_are_counted_by_the_rate_at_the_beginning(tmp_path: Path) -> None:
-    """A second film behind the first, of another size and rate, does not change how long pictures last."""
+    """Another film behind the first, with other size and rate, does not change the duration of pictures."""
     film = tmp_path / "film.h264"
     parts = h264(tmp_path / "a.h264", 50, 128, 60), h264(tmp_path / "b.h264", 25, 64, 60)
     film.write_bytes(b"".join(part.read_bytes() for part in parts))
@@ -299,7 +299,7 @@ def test_raw_pictures_are_counted_by_the_rate_at_the_beginning(tmp_path: Path) -
 
 @pytest.mark.parametrize("number", [0, 5])
 def test_a_time_at_the_end_of_all_clocks_is_refused(number: int, tmp_path: Path) -> None:
-    """Times whose sum exceeds 64 bits are the input's fault."""
+    """Times whose sum exceeds 64 bits are reported as the input's fault."""
     film = make_clip(tmp_path / "film.ivf", Clip(times=constant_times(9), encoder="libvpx-vp9"))
     data, at = film.read_bytes(), 32
     for _ in range(number):
@@ -312,7 +312,7 @@ def test_a_time_at_the_end_of_all_clocks_is_refused(number: int, tmp_path: Path)
 def test_a_part_counts_from_the_first_packet(
     start_s: Fraction | None, end_s: Fraction | None, frames: int, tmp_path: Path
 ) -> None:
-    """Leading pictures that never decode still take their time."""
+    """Leading pictures that cannot be decoded still take their time."""
     clip = Clip(
         times=constant_times(50, step=1),
         time_base=Fraction(1, 25),
@@ -328,7 +328,7 @@ def test_a_part_counts_from_the_first_packet(
 
 @pytest.mark.parametrize("extension", ["mkv", "mp4", "ts"])
 def test_a_part_behind_the_end_of_the_sound(extension: str, tmp_path: Path) -> None:
-    """Where the part has no sound, an output without sound is right, and one that lost some is not."""
+    """If the part has no sound, an output without sound is exact, and an output that lost sound is not."""
     film, output = with_sound(tmp_path / "film.mkv", {}), tmp_path / f"out.{extension}"
     begins = lambda packet: is_video(packet) or (packet.pts or 0) * packet.time_base < Fraction(3, 10)  # noqa: E731
     source = remuxed(film, tmp_path / "short.mkv", begins)
@@ -338,7 +338,7 @@ def test_a_part_behind_the_end_of_the_sound(extension: str, tmp_path: Path) -> N
 
 
 def test_a_part_that_begins_among_repeated_pictures(tmp_path: Path) -> None:
-    """Where the first cluster is there four times, pictures of one time are spread, and the part has its own."""
+    """If the first cluster is there four times, pictures of equal time are spread, and the part has its own."""
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(25), options=(("bf", "0"),)))
     film = remuxed(clip, tmp_path / "film.mkv", options={"cluster_time_limit": "300"})
     data = film.read_bytes()
@@ -349,7 +349,7 @@ def test_a_part_that_begins_among_repeated_pictures(tmp_path: Path) -> None:
 
 
 def test_a_part_without_the_sound_that_is_encoded(tmp_path: Path) -> None:
-    """mp4 keeps no empty track, encoded or not: a warning says so."""
+    """mp4 keeps no empty track, whether encoded or copied; a warning says so."""
     ends = lambda packet: is_video(packet) or (packet.pts or 0) * packet.time_base > Fraction(1, 2)  # noqa: E731
     source = remuxed(with_sound(tmp_path / "film.mkv", {}, "pcm_s16le"), tmp_path / "late.mkv", ends)
     report, verdict = published(source, tmp_path / "out.mp4", end_s=Fraction(3, 10), audio="aac")

@@ -33,7 +33,7 @@ SLOW = pytest.mark.slow
 
 @pytest.fixture(params=["file", pytest.param("database", marks=SLOW)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A queue in a file, and one in a database."""
+    """A queue in a file, and a queue in a database."""
     if request.param == "file":
         yield str(tmp_path / "queue.sqlite")
         return
@@ -43,7 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @contextmanager
 def driver(place: str) -> Iterator[psutil.Process]:
-    """Run a driver as a program, and leave none of its processes behind."""
+    """Run a driver as a program, and kill its remaining processes at the end."""
     command = [sys.executable, "-P", "-m", "codecfleet", "driver", "--queue", place]
     command += ["--lease-seconds", str(LEASE_S)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -69,7 +69,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def arguments(film: Path, output: Path, report: Path, scale: str = "480x270") -> list[str]:
-    """Return a job of ten segments."""
+    """Return the arguments of a job with ten segments."""
     options = ["--segment-seconds", "1", "--preset", "6", "--scale", scale, "--workers", "1"]
     return ["transcode", *options, "--report", str(report), str(film), str(output)]
 
@@ -81,9 +81,9 @@ def finished(output: Path) -> int:
 
 @contextmanager
 def outside_of_a_transaction(place: str) -> Iterator[None]:
-    """Keep drivers out of a queue in a file: one that is frozen in a transaction would hold it."""
+    """Lock the queue's file against drivers: a driver that is frozen inside a transaction would block it."""
     if place.startswith("postgresql"):
-        yield  # the server ends such a transaction
+        yield  # The server ends such a transaction.
         return
     store = SqliteStore(Path(place))
     with store.transaction():
@@ -98,10 +98,10 @@ def outside_of_a_transaction(place: str) -> Iterator[None]:
 async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
     how: signal.Signals, place: str, film: Path, tmp_path: Path
 ) -> None:
-    """A driver is killed, frozen or stopped; the next one finishes the film, and encodes no finished segment again."""
+    """After a driver is killed, frozen or stopped, the next one finishes the film from the finished segments."""
     output, report = tmp_path / "o.mp4", tmp_path / "report.json"
     async with Queue(place, starts_driver=False) as queue:
-        # A frozen driver's job ends only at its guard's deadline, and must not be done by then.
+        # A frozen driver's job is released only at its guard's deadline, and must not be finished before.
         scale = "960x540" if how is signal.SIGSTOP else "480x270"
         job = await queue.submit(arguments(film, output, report, scale), job_id="film")
         with driver(place) as first:
@@ -110,7 +110,7 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
             with outside_of_a_transaction(place):
                 first.send_signal(how)
             await until(lambda: not any(map(is_alive, family)), 10)
-            if how is not signal.SIGTERM:  # its work has ended before another driver can claim the job
+            if how is not signal.SIGTERM:  # Its work has ended before another driver can claim the job.
                 assert (await queue.get("film")).state is QueueState.RUNNING
             if how is signal.SIGTERM:
                 await until(lambda: not is_alive(first), 20)
@@ -129,7 +129,7 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
     told = json.loads(report.read_text())
     assert done >= 3
     assert told["resumed"]["restored"] == done
-    assert told["resumed"]["redone"] <= 1  # what its one worker was encoding
+    assert told["resumed"]["redone"] <= 1  # the segment that its only worker was encoding
     assert [each["restored"] for each in told["segments"]].count(True) == done
     assert verify(film, output, report=report).exact
 
@@ -143,7 +143,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 
 @pytest.fixture
 def own_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """This user's queue, without the driver that it starts at the end."""
+    """This user's queue; its driver is stopped at the end."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "state" / "codecfleet" / "queue.sqlite"
@@ -154,7 +154,7 @@ def own_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_a_submitted_command_needs_no_more_attention(
     own_queue: Path, film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It prints its id at once, a driver starts, and every word about jobs finds it."""
+    """The command prints its id at once, a driver starts, and every subcommand about jobs finds it."""
     submitted = ["submit", "--id", "small", "transcode", str(film), "small.mp4", "--preset", "1", "--end", "1"]
     code, out, err = command(capsys, *submitted)
     assert (code, out) == (0, "small\n")
@@ -179,7 +179,7 @@ def test_a_submitted_command_needs_no_more_attention(
 def test_jobs_of_a_queue_are_cancelled_retried_and_moved(
     film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A running job ends within seconds; one that failed is shown with its own exit code."""
+    """A running job ends within seconds; a failed one is shown with its own exit code."""
     assert command(capsys, "submit", "--id", "missing", "verify", "a.mkv", "b.mp4")[0] == 0
     assert command(capsys, "submit", "--id", "long", *arguments(film, tmp_path / "o.mp4", tmp_path / "report"))[0] == 0
     code, _, err = command(capsys, "jobs", "logs", "missing", "--follow")
@@ -193,7 +193,7 @@ def test_jobs_of_a_queue_are_cancelled_retried_and_moved(
 
 
 def test_a_queue_that_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No file, no database, no server, or no place for one: each has its exit code."""
+    """A missing file, database, server or place for a queue has its own exit code."""
     (tmp_path / "rubbish").write_text("no database " * 100)
     cases: list[tuple[int, str, object]] = [
         (2, "there is no queue", tmp_path / "none"),
@@ -208,7 +208,7 @@ def test_a_queue_that_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.Captur
 
 
 async def test_a_full_queue_refuses_its_tenant(tmp_path: Path) -> None:
-    """Another tenant's job is taken."""
+    """A full queue refuses its tenant's jobs, but accepts another tenant's."""
     async with Queue(tmp_path / "queue.sqlite", starts_driver=False) as queue:
         for number in range(3):
             await queue.submit(["verify", "a", "b"], job_id=str(number), queued_max=3)

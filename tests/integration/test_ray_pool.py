@@ -1,4 +1,4 @@
-"""A pool of real Ray workers: deaths, results, and sharing a Ray."""
+"""A pool of real Ray workers: deaths, results, and sharing one Ray."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ BUSY_S = 10
 
 
 async def until(holds: Callable[[], Awaitable[bool]], patience_s: float = 20) -> None:
-    """Ask again and again: other processes send no event."""
+    """Ask repeatedly, because other processes send no event."""
     async with asyncio.timeout(patience_s):
         while not await holds():  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
@@ -45,13 +45,13 @@ async def _is_gone(process: int) -> bool:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def pool(private_ray: Connection) -> AsyncIterator[Pool]:
-    """A pool of two slots in one process, for all tests: each finds a worker in it, or has it replaced."""
+    """One pool of two slots in one process for all tests; a test without a worker gets a replacement."""
     async with LeasedPool(ground_on(private_ray, 2).reach, 2) as started:
         yield started
 
 
 async def test_results_travel(pool: Pool) -> None:
-    """What does not pickle is an error that costs no process; large arrays are views of the store, and leave it."""
+    """A result that cannot be pickled is an error that ends no process; large arrays are views that free the store."""
     process = await pool.submit(works.Ask(job="j", label="a"))
     with pytest.raises(UsageError, match="cannot be pickled"):
         await pool.submit(works.Unpicklable(job="j", label="b"))
@@ -66,7 +66,7 @@ async def test_results_travel(pool: Pool) -> None:
 
 
 async def test_one_job_has_a_machine_of_our_own_until_it_closes(private_ray: Connection) -> None:
-    """Its only segment may use the cores of all slots; afterwards no process is left."""
+    """A single segment may use the cores of all slots; after closing, no process is left."""
     async with LeasedPool(ground_on(private_ray, 2).reach, 2) as pool:
         pool.set_demand("j", plain_demand("j", 1))
         await more_slots(pool, "j", 0)
@@ -78,7 +78,7 @@ async def test_one_job_has_a_machine_of_our_own_until_it_closes(private_ray: Con
 
 @pytest.mark.slow
 async def test_a_crash_loop_ends(private_ray: Connection) -> None:
-    """Deaths with finished work between them never end a pool; five in a row do, and the error says what they were."""
+    """Deaths with finished work between them never end a pool; five in a row do, and the error describes them."""
     async with LeasedPool(ground_on(private_ray, 2).reach, 2) as pool:
         for _ in range(6):
             with pytest.raises(WorkerLost):
@@ -92,7 +92,7 @@ async def test_a_crash_loop_ends(private_ray: Connection) -> None:
 
 
 async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> None:
-    """Other work on that worker fails with WorkerBroken."""
+    """If a device fails, other work on its worker fails with WorkerBroken."""
     beside = pool.submit(works.Dwell(job="j", label="a", seconds=60))
     with pytest.raises(DeviceLost):
         await pool.submit(works.RaiseError(job="j", label="b", error=DeviceLost("it fell off the bus")))
@@ -101,7 +101,7 @@ async def test_a_device_that_fails_makes_all_its_work_suspect(pool: Pool) -> Non
 
 
 async def test_a_kill_takes_what_ran_beside(pool: Pool) -> None:
-    """SIGKILL loses all work that ran in the process; queued work runs later."""
+    """SIGKILL loses all work of the process; queued work runs later."""
     process = await pool.submit(works.Ask(job="j", label="a"))
     running = [pool.submit(works.Dwell(job="j", label=f"{i}", seconds=60)) for i in range(2)]
     waiting = pool.submit(works.Ask(job="j", label="c"))
@@ -127,7 +127,7 @@ def _objects_in_store() -> int:
 
 
 async def test_pools_share_a_connection(private_ray: Connection) -> None:
-    """Pools live side by side, also when they ask for more slots than there are cores."""
+    """Several pools can be open, even if they ask for more slots than there are cores."""
     async with AsyncExitStack() as opened:
         pools = [await opened.enter_async_context(LeasedPool(ground_on(private_ray, 9).reach, 9)) for _ in range(2)]
         processes = {await pool.submit(works.Ask(job="j", label="a")) for pool in pools}

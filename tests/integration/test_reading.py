@@ -1,4 +1,4 @@
-"""Reading a source: once, whatever is asked of it, and before anything else is begun."""
+"""A source is read once for all purposes, and before anything else starts."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -33,7 +33,7 @@ X264 = (("x264-params", "bframes=0:scenecut=0"),)
 def transport_stream(path: Path, *, seconds: int, with_sound: bool) -> Path:
     """Write a transport stream with or without a track of sound."""
     with av.open(str(path), "w") as container:
-        # So many bytes in so few pictures: the encoder fills them up.
+        # So many bytes for so few pictures that the encoder adds filler data.
         filled = {"x264-params": f"{X264[0][1]}:nal-hrd=cbr:vbv-bufsize=24000:vbv-maxrate=24000", "preset": "ultrafast"}
         video = container.add_stream("libx264", rate=25, options=filled)
         video.width, video.height, video.pix_fmt = 128, 96, "yuv420p"
@@ -54,7 +54,7 @@ def transport_stream(path: Path, *, seconds: int, with_sound: bool) -> Path:
 
 
 def test_a_plan_opens_its_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Index, tracks, the first picture and its size come from one pass over one opening."""
+    """Index, tracks, first picture and size come from one pass over one opening."""
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(60), options=X264))
     filesystem = MemoryFileSystem()
     filesystem.pipe_file("/once/clip.mkv", clip.read_bytes())
@@ -72,7 +72,7 @@ def test_a_plan_opens_its_source_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_tracks_that_begin_later_are_left_out(tmp_path: Path) -> None:
-    """A recording in which sound begins after a while, and ends again, is read to its end."""
+    """A recording whose sound begins late, or ends early, is read to its end."""
     silent = transport_stream(tmp_path / "silent.ts", seconds=2, with_sound=False).read_bytes()
     whole = transport_stream(tmp_path / "whole.ts", seconds=2, with_sound=True).read_bytes()
     times = 1 + 12_000_000 // len(silent)
@@ -84,7 +84,7 @@ def test_tracks_that_begin_later_are_left_out(tmp_path: Path) -> None:
 
 
 class _EndsByFlushing:
-    """A container that ends as PyAV's does where FFmpeg has found a track for which PyAV made no object."""
+    """A container that ends as PyAV's does if FFmpeg found a track for which PyAV has no object."""
 
     def demux(self, *_: object) -> Iterator[Packet]:
         """Yield two packets and an empty one, then fail."""
@@ -94,13 +94,13 @@ class _EndsByFlushing:
 
 
 def test_the_end_of_a_recording_with_a_later_track_is_its_end() -> None:
-    """PyAV's error behind the last packet loses nothing; it comes or not by what memory held before."""
+    """PyAV's error behind the last packet loses nothing; whether it comes depends on old memory contents."""
     packets = demux(cast("InputContainer", _EndsByFlushing()))
     assert [bytes(packet) for packet in packets] == [b"1", b"2"]
 
 
 class _NeverStarted(LocalPool):
-    """A pool whose workers must not be asked for."""
+    """A pool whose workers must not be requested."""
 
     async def start(self) -> None:
         message = "a worker was asked for"
@@ -108,7 +108,7 @@ class _NeverStarted(LocalPool):
 
 
 def test_a_start_behind_the_end_is_refused_before_workers_start(tmp_path: Path) -> None:
-    """The source is read first: what it does not have is refused at once."""
+    """The source is read first, so a start outside of it is refused at once."""
     clip = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(50), options=X264))
     spec = TranscodeSpec(source=str(clip), output=str(tmp_path / "out.mkv"), start_s=Fraction(100))
     with pytest.raises(UsageError, match=r"the start at 100\.0 s is after the end at 2\.000 s"):
@@ -116,7 +116,7 @@ def test_a_start_behind_the_end_is_refused_before_workers_start(tmp_path: Path) 
 
 
 def test_no_picture_that_decodes_is_said(tmp_path: Path) -> None:
-    """A track without a decodable picture is indexed, and has no first picture."""
+    """A track without a decodable picture has an index, but no first picture."""
     path = tmp_path / "noise.ivf"
     with av.open(str(path), "w") as container:
         stream = container.add_mux_stream("vp8", width=64, height=48, time_base=Fraction(1, 25))

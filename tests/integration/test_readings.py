@@ -1,4 +1,4 @@
-"""A source read from a store in parts gives the pictures of a local one."""
+"""A source that is read in parts from a store gives the pictures of a local one."""
 
 import secrets
 from collections import Counter
@@ -60,7 +60,7 @@ IN_PARTS = {
 }
 FAST = {"plain.mp4", "fragmented.mp4", "negative-offsets.mp4", "timeless.mp4", "no-cues.mkv", "broadcast.ts"}
 TIMELESS = "timeless"
-"""Its fragments do not say when they begin: what is shown in part would begin at 0."""
+"""A film whose fragments do not state their start, so a part of it would begin at 0."""
 GOP = "keyint=12:min-keyint=12:scenecut=0:bframes=3:b-adapt=0:b-pyramid=normal:open-gop=1"
 CLIP = Clip(times=constant_times(120), options=(("x264-params", GOP), ("crf", "4")), width=160, height=120)
 VP9 = Clip(times=CLIP.times, encoder="libvpx-vp9", options=(("deadline", "realtime"), ("g", "12")))
@@ -68,7 +68,7 @@ SEGMENT_S = Fraction(1)
 
 
 class Reading(NamedTuple):
-    """What a worker was given of each segment, and how often it opened a part, and the whole file."""
+    """Records what a worker was given for each segment, and how often it opened a part or the whole file."""
 
     pictures: list[Any]
     parts: int
@@ -77,7 +77,7 @@ class Reading(NamedTuple):
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the films are made of."""
+    """A folder with the clips that films are made of."""
     folder = tmp_path_factory.mktemp("clips")
     make_clip(folder / "h264.mkv", CLIP)
     make_clip(folder / "vp9.mkv", VP9)
@@ -101,7 +101,7 @@ def in_memory(path: Path) -> str:
 
 
 def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, *, decoded: bool = True) -> Reading:
-    """Read each segment of a source at ``url`` by itself, its packets and its pictures."""
+    """Read packets and pictures of each segment of the source at ``url`` separately."""
     opened: Counter[bool] = Counter()
 
     def counted(url: str, wanted: Any, **options: Any) -> Any:
@@ -122,7 +122,7 @@ def read(url: str, reading: SourceReading, monkeypatch: pytest.MonkeyPatch, *, d
 
 
 def pictures_of(range_: DecodeRange) -> list[object]:
-    """Return a range's pictures with their side data, and the tally of decoding them."""
+    """Return a range's pictures with their side data, and the counts of decoding them."""
     tally = DecodeTally()
     with closing(decode_range(range_, tally, SOFTWARE)) as decoded:
         found: list[object] = [(picture_hash(ticks, frame), frame_side_data(frame)) for ticks, frame in decoded]
@@ -133,7 +133,7 @@ def pictures_of(range_: DecodeRange) -> list[object]:
 def test_a_segment_from_a_store_has_the_packets_and_pictures_of_one_from_here(
     name: str, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its container, and whether a worker is shown all of it or a part."""
+    """A segment is the same in any container, whether a worker gets the whole file or a part."""
     path = film(clips, tmp_path / name)
     url = in_memory(path)
     here, there = read_source(str(path)), read_source(url)
@@ -148,7 +148,7 @@ def test_a_segment_from_a_store_has_the_packets_and_pictures_of_one_from_here(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_footage_gives_the_same_packets_and_pictures(shared_media: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file of a container that is read elsewhere in another way; pictures only where the way differs."""
+    """All files give equal packets here and from a store; pictures are compared where reading differs."""
     tried: Counter[str] = Counter()
     for path in sorted(shared_media.iterdir()):
         if path.suffix not in (".mp4", ".mov", ".mkv", ".webm", ".ts"):

@@ -1,4 +1,4 @@
-"""Reading comes first: once all is read, a plan is made without any of the files."""
+"""All reading comes first: afterwards a plan needs none of the files."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def spec(source: Path, **options: object) -> TranscodeSpec:
 
 
 def everything(plan: Plan) -> tuple[object, ...]:
-    """Return what a plan decides."""
+    """Return all decisions of a plan."""
     return plan.to_json(), plan.encoder_kind, plan.choices, plan.work("job", 0, len(plan.segments) - 1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Jobs that go on after they were killed, interrupted or damaged."""
+"""Jobs that continue after they were killed, interrupted or damaged."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ __all__ = ["film"]
 
 
 def a_spec(film: Path, name: str = "o.mp4", **options: object) -> TranscodeSpec:
-    """Return a job of ten segments."""
+    """Return a job with ten segments."""
     return spec_of(film, film.parents[1] / "out" / name, segment_s=Fraction(1), scale=(160, 120), preset=1, **options)
 
 
@@ -56,7 +56,7 @@ def the_same(report: Report, whole: Report) -> bool:
 
 @pytest.mark.parametrize("place", ["beside", "folder", "store"])
 def test_an_interrupted_job_goes_on(place: str, film: Path) -> None:
-    """Finished segments are not encoded again, wherever they are kept; the bytes are the same, and nothing is left."""
+    """Finished segments are not encoded again, wherever they are stored; bytes are the same, and nothing is left."""
     out, elsewhere = film.parents[1] / "out", film.parents[1] / "work"
     options = {"beside": {}, "folder": {"work": str(elsewhere)}, "store": {"work": f"memory://{elsewhere}"}}[place]
     whole = transcode(a_spec(film, "whole.mp4"))
@@ -77,13 +77,13 @@ def test_an_interrupted_job_goes_on(place: str, film: Path) -> None:
 
 
 def test_a_job_without_a_journal_leaves_nothing(film: Path) -> None:
-    """``--no-journal`` keeps nothing of a cancelled job."""
+    """With ``--no-journal`` nothing of a cancelled job is kept."""
     interrupted(a_spec(film, no_journal=True))
     assert list((film.parents[1] / "out").iterdir()) == []
 
 
 def test_another_job_does_not_go_on_with_it(film: Path) -> None:
-    """Other options are refused with the reason; ``restart`` starts over."""
+    """Other options are refused with the reason; with ``restart`` the job starts again."""
     interrupted(a_spec(film))
     other = a_spec(film).model_copy(update={"preset": 2})
     with pytest.raises(JournalRefused, match="--preset was 1 and is 2"):
@@ -97,7 +97,7 @@ def test_another_job_does_not_go_on_with_it(film: Path) -> None:
 
 @pytest.mark.parametrize("seed", swept(range(6)))
 def test_whatever_is_damaged_is_done_again(seed: int, film: Path) -> None:
-    """Bytes of the journal and of payloads may be changed or missing: the output is the same."""
+    """Bytes of journal and payloads may be changed or missing: the output is the same."""
     chance = random.Random(seed)  # noqa: S311 - reproducible
     whole = transcode(a_spec(film, "whole.mp4"))
     interrupted(a_spec(film))
@@ -116,7 +116,7 @@ def test_whatever_is_damaged_is_done_again(seed: int, film: Path) -> None:
 
 
 def test_two_jobs_of_one_output(film: Path) -> None:
-    """The second is refused at once; work in use is neither removed nor called unfinished."""
+    """The second job is refused at once; work in use is neither removed nor listed as unfinished."""
     out = film.parents[1] / "out"
     seen: list[object] = []
 
@@ -141,7 +141,7 @@ def test_two_jobs_of_one_output(film: Path) -> None:
 
 
 def test_what_is_left_is_listed_and_removed(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``jobs`` shows what an interrupted job has left, and removes it."""
+    """``jobs`` lists what an interrupted job has left, and removes it."""
     out = film.parents[1] / "out"
     interrupted(a_spec(film))
     assert command_line(["jobs", "unfinished", str(out)]) == 0
@@ -156,7 +156,7 @@ def test_what_is_left_is_listed_and_removed(film: Path, capsys: pytest.CaptureFi
 
 
 def test_a_job_is_resumed_by_its_outputs_name(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also where an older file has that name; a name on which nothing is unfinished says so."""
+    """A name resumes its job even if an older file has it; a name without unfinished work says so."""
     spec = a_spec(film, overwrite=True)
     output = Path(spec.output)
     output.parent.mkdir(exist_ok=True)
@@ -172,7 +172,7 @@ def test_a_job_is_resumed_by_its_outputs_name(film: Path, capsys: pytest.Capture
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_program_killed_again_and_again(film: Path) -> None:
-    """Killed with all its processes at random moments, the same command ends with the bytes of an undisturbed run."""
+    """Killed with all processes at random moments, the same command finally writes the bytes of an undisturbed run."""
     chance = random.Random(7)  # noqa: S311 - reproducible
     out = film.parents[1] / "out"
     whole = transcode(spec_of(film, out / "whole.mp4", segment_s=Fraction(1), scale=(480, 270)))

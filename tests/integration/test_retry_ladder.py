@@ -1,4 +1,4 @@
-"""Segments that fail on several steps of the ladder, in whole jobs: the same bytes, and the story in the report."""
+"""Segments that fail on several steps of the ladder: the output is the same, and the report has all attempts."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def transcoded(clip: Path, output: Path, errors: dict[tuple[str, int], Codecflee
 
 
 def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path, tmp_path: Path) -> None:
-    """The file that breaks its device ends in software with the reason; each attempt is in the report."""
+    """A file that breaks its device ends in software with the reason; each attempt is in the report."""
     transcoded(clip, tmp_path / "plain.mp4", {})
     errors: dict[tuple[str, int], CodecfleetError] = {
         ("segment 0", 1): DeviceLost("CUDA error 999"),
@@ -55,7 +55,7 @@ def test_a_segment_climbs_its_ladder_and_the_output_is_the_same(clip: Path, tmp_
 
 
 def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tmp_path: Path) -> None:
-    """Its job fails by its number; what it reads is saved packet for packet, with all that was tried."""
+    """The job's error names the segment; its input packets are saved unchanged, with all attempts."""
     errors: dict[tuple[str, int], CodecfleetError] = {
         ("segment 2", 1): WorkerLost("signal 11"),
         ("segment 2", 2): WorkerLost("signal 11"),
@@ -78,7 +78,7 @@ def test_a_segment_that_kills_everything_leaves_its_packets(clip: Path, tmp_path
 
 
 def test_evidence_that_cannot_be_saved_hides_no_error(clip: Path, tmp_path: Path) -> None:
-    """The segment's failure is what is reported, with why nothing was saved."""
+    """The segment's failure is still reported, with the reason why nothing was saved."""
     errors: dict[tuple[str, int], CodecfleetError] = {
         ("segment 0", attempt): ProcessKilled("signal 11") for attempt in (1, 2)
     }

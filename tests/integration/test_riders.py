@@ -1,4 +1,4 @@
-"""Side data that begins after the first picture, cropping by the container, and alpha."""
+"""Late side data, cropping by the container, and alpha."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -29,7 +29,7 @@ HDR10_PLUS = b"\xb5\x00\x3c\x00\x01\x04\x01\x40"
 def rewritten(
     source: Path, output: Path, change: Callable[[int, bytes], bytes], side: Mapping[str, bytes] | None = None
 ) -> Path:
-    """Copy a film's packets, each changed by its picture's number, and state side data in the header."""
+    """Copy a film's packets, each changed by its picture's number, and add side data to the header."""
     with av.open(str(source)) as before, av.open(str(output), "w") as after:
         stream = before.streams.video[0]
         packets = [packet for packet in before.demux(stream) if packet.size]
@@ -50,7 +50,7 @@ def rewritten(
 
 
 def late(header: bytes, payload: bytes) -> Callable[[int, bytes], bytes]:
-    """Return what puts a message before the units of late pictures."""
+    """Return a function that adds a message to the packets of late pictures."""
     unit = header + bytes((4, len(payload))) + payload + b"\x80"
 
     def change(number: int, data: bytes) -> bytes:
@@ -60,20 +60,20 @@ def late(header: bytes, payload: bytes) -> Callable[[int, bytes], bytes]:
 
 
 def captioned(folder: Path) -> Path:
-    """Return a film of H.264 with B-pictures whose captions begin with the 31st picture shown."""
+    """Return an H.264 film with B-pictures, whose captions begin at the 31st displayed picture."""
     clip = Clip(times=constant_times(FRAMES), keyframes=frozenset({0, 25}), options=(("bf", "3"),))
     return rewritten(make_clip(folder / "plain.mp4", clip), folder / "late.mp4", late(b"\x06", CAPTIONS))
 
 
 def pictures_with(path: Path, kind: Type) -> list[int]:
-    """Return the numbers of the pictures that have side data of a kind."""
+    """Return the numbers of pictures that have side data of a kind."""
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
     return [number for number, frame in enumerate(frames) if any(entry.type == kind for entry in frame.side_data)]
 
 
 def planned(source: Path, output: str, **asked: object) -> list[str]:
-    """Return the codes of what a plan would lose."""
+    """Return the codes of a plan's losses."""
     spec = TranscodeSpec.model_validate({"source": str(source), "output": output} | asked)
     return [warning.code for warning in plan_transcode(spec).warnings]
 
@@ -86,7 +86,7 @@ def test_late_captions_are_carried(tmp_path: Path) -> None:
 
 
 def test_late_captions_that_are_lost_are_named_with_their_time(tmp_path: Path) -> None:
-    """AV1 and another rate lose them: the plan names them, if the part has any, and strict refuses."""
+    """AV1 and another rate lose them: the plan names them if the part has any, and strict refuses."""
     source = captioned(tmp_path)
     for asked in ({"codec": "av1"}, {"fps": "30"}):
         assert planned(source, "a.mp4", **asked) == ["captions-dropped"]
@@ -97,7 +97,7 @@ def test_late_captions_that_are_lost_are_named_with_their_time(tmp_path: Path) -
 
 
 def test_probe_says_when_captions_begin(tmp_path: Path) -> None:
-    """The time is the first one shown, not that of the first packet."""
+    """The time is that of the first displayed picture with captions, not of the first packet."""
     facts = probe(str(captioned(tmp_path)))
     picture = facts.tracks[0].video.picture if facts.tracks[0].video else None
     assert picture is not None
@@ -107,7 +107,7 @@ def test_probe_says_when_captions_begin(tmp_path: Path) -> None:
 
 
 def test_late_hdr10plus_is_named(tmp_path: Path) -> None:
-    """HDR10+ that begins in mid-stream of HEVC is lost by name."""
+    """HDR10+ that begins in the middle of an HEVC stream is reported as lost."""
     clip = Clip(times=constant_times(FRAMES), encoder="libx265", options=(("x265-params", "log-level=none"),))
     plain = make_clip(tmp_path / "plain.mp4", clip)
     source = rewritten(plain, tmp_path / "late.mkv", late(b"\x4e\x01", HDR10_PLUS))
@@ -129,7 +129,7 @@ def test_two_views_that_begin_late_are_named(tmp_path: Path) -> None:
 
 
 def cropped(folder: Path, name: str, edges: tuple[int, int, int, int], pix_fmt: str = "yuv420p") -> Path:
-    """Return a film whose container hides top, bottom, left and right."""
+    """Return a film whose container crops pixels at top, bottom, left and right."""
     plain = make_clip(folder / f"plain{Path(name).suffix}", Clip(times=constant_times(10), pix_fmt=pix_fmt))
     side = {"frame_cropping": b"".join(edge.to_bytes(4, "little") for edge in edges)}
     return rewritten(plain, folder / name, lambda _, data: data, side)
@@ -137,7 +137,7 @@ def cropped(folder: Path, name: str, edges: tuple[int, int, int, int], pix_fmt: 
 
 @pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.mov"])
 def test_what_the_container_crops_is_cropped(tmp_path: Path, name: str) -> None:
-    """The output shows what the container shows, and verify sees it with and without the report."""
+    """The output shows the cropped picture, and ``verify`` agrees with and without the report."""
     source = cropped(tmp_path, name, (8, 4, 16, 2))
     report, verdict = published(source, tmp_path / f"out{Path(name).suffix}")
     assert verdict.exact, verdict.lines()
@@ -148,7 +148,7 @@ def test_what_the_container_crops_is_cropped(tmp_path: Path, name: str) -> None:
 
 
 def test_a_crop_counts_from_what_the_container_shows(tmp_path: Path) -> None:
-    """``--crop`` counts within what the container shows."""
+    """``--crop`` counts from the edges of the picture that the container shows."""
     source = cropped(tmp_path, "a.mkv", (8, 4, 16, 2))
     report, verdict = published(source, tmp_path / "out.mkv", crop="20:16:2:4")
     assert verdict.exact, verdict.lines()
@@ -164,7 +164,7 @@ def test_a_crop_counts_from_what_the_container_shows(tmp_path: Path) -> None:
 def test_a_crop_through_chroma_moves_inwards(
     tmp_path: Path, pix_fmt: str, crop: tuple[int, int, int, int], codes: list[str]
 ) -> None:
-    """Only whole samples of chroma are shown, and the loss is named."""
+    """Only whole chroma samples are shown, and the loss is reported."""
     source = cropped(tmp_path, "a.mkv", (5, 4, 3, 5), pix_fmt)
     report, verdict = published(source, tmp_path / "out.mkv")
     assert verdict.exact, verdict.lines()
@@ -178,7 +178,7 @@ def test_a_crop_through_chroma_moves_inwards(
     [("ffv1", "yuva420p", "a.mkv"), ("prores_ks", "yuva444p10le", "a.mov"), ("png", "rgba", "a.mov")],
 )
 def test_alpha_is_lost_by_name(tmp_path: Path, encoder: str, pix_fmt: str, name: str) -> None:
-    """No output holds alpha: named, whatever format is asked for, and refused by strict."""
+    """No output holds alpha: its loss is reported for any requested format, and refused by strict."""
     source = make_clip(tmp_path / name, Clip(times=constant_times(4), encoder=encoder, pix_fmt=pix_fmt))
     assert "alpha-dropped" in planned(source, "b.mp4")
     assert "alpha-dropped" in planned(source, "b.mp4", pix_fmt="yuv420p")
@@ -188,6 +188,6 @@ def test_alpha_is_lost_by_name(tmp_path: Path, encoder: str, pix_fmt: str, name:
 
 @pytest.mark.parametrize("encoder", ["libvpx", "libvpx-vp9"])
 def test_alpha_in_side_blocks_is_lost_by_name(tmp_path: Path, encoder: str) -> None:
-    """VP8 and VP9 have their alpha beside the picture, where their decoders do not look."""
+    """VP8 and VP9 keep alpha beside the picture, where their decoders do not look."""
     clip = Clip(times=constant_times(4), encoder=encoder, pix_fmt="yuva420p", options=(("auto-alt-ref", "0"),))
     assert planned(make_clip(tmp_path / "a.webm", clip), "b.mkv") == ["alpha-dropped"]

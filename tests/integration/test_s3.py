@@ -1,4 +1,4 @@
-"""Films from and to a real S3 server that is in trouble: the exact file or a typed error, and nothing left behind."""
+"""Films on a real but faulty S3 server: an exact file or a typed error, and nothing left behind."""
 
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PICTURES = 80
 
 @pytest.fixture(autouse=True)
 def s3(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
-    """The server with a film of four segments in a new bucket, and no pauses between tries."""
+    """A server with a film of four segments in a new bucket; tries follow each other without pauses."""
     server.use(monkeypatch)
     monkeypatch.setattr(storage_retry, "PAUSES", Backoff(0, 0))
     monkeypatch.setattr(stores, "S3_ATTEMPTS", 1)
@@ -43,12 +43,12 @@ def s3(server: S3Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def encode(output: str | Path = OUTPUT) -> None:
-    """Transcode the film of the store."""
+    """Transcode the film in the store."""
     transcode(spec_of(SOURCE, output, segment_s=Fraction(4, 5), preset=1, overwrite=True, no_journal=True))
 
 
 def object_at(url: str) -> bytes:
-    """Return an object as it is now."""
+    """Return an object's current content."""
     files, path = stores.open_store(url)
     files.invalidate_cache()
     content: bytes = files.cat_file(path)
@@ -56,7 +56,7 @@ def object_at(url: str) -> bytes:
 
 
 def test_a_film_goes_from_s3_to_s3(tmp_path: Path, s3: S3Proxy, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same bytes as between files; the work is kept in the store and removed; verify reads both there."""
+    """The bytes are the same as with files; the work is in the store and then removed; verify reads from there."""
     encode(tmp_path / "o.mp4")
     code = run(
         ["transcode", SOURCE, OUTPUT, "--segment-seconds", "0.8", "--preset", "1", "--work", "s3://films/work"],
@@ -75,7 +75,7 @@ READ_TROUBLES = [Trouble.ERROR_500, Trouble.SLOW_DOWN, Trouble.RESET, Trouble.TR
 
 
 def test_troubles_that_pass_change_nothing(tmp_path: Path, s3: S3Proxy) -> None:
-    """500, 503, dropped connections and bodies that are cut short, for reads and for uploads: the same bytes."""
+    """500, 503, dropped connections and truncated bodies, in reads and uploads, do not change the bytes."""
     encode(tmp_path / "o.mp4")
     for method, troubles in (("GET", [*READ_TROUBLES, Trouble.NONE] * 3), ("PUT", READ_TROUBLES)):
         s3.trouble = in_turn(troubles, method=method)
@@ -87,7 +87,7 @@ def test_troubles_that_pass_change_nothing(tmp_path: Path, s3: S3Proxy) -> None:
 def test_a_large_output_is_visible_only_when_it_is_whole(
     tmp_path: Path, s3: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is uploaded in parts; where a part fails for good, the upload is aborted, and nothing of it is left."""
+    """A large output is uploaded in parts; if a part fails for good, the upload is aborted, and nothing is left."""
     from codecfleet.jobs.join.publish import publish
 
     monkeypatch.setattr("s3fs.S3FileSystem.default_block_size", 5 << 20)

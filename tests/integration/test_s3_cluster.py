@@ -32,7 +32,7 @@ pytestmark = [
 
 
 class Place(NamedTuple):
-    """A store, a cluster, and a film that both have."""
+    """A store, a cluster, and a film that both hold."""
 
     store: S3Proxy
     files: s3fs.S3FileSystem
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A head that sees the film and does not work, and a node that works and does not see it."""
+    """A head that sees the film and does not work, and a node that works but does not see the film."""
     folder = tmp_path_factory.mktemp("films")
     film = folder / "film.mp4"
     film.write_bytes(FILM.read_bytes())
@@ -79,7 +79,7 @@ def run(place: Place, folder: Path, *arguments: str) -> None:
 
 
 def test_from_a_store_to_a_store(place: Place, expected: bytes, tmp_path: Path) -> None:
-    """The output is exact whatever the store does; program and worker read the film once each, what was cut again."""
+    """The output is exact whatever the store does; program and worker read the film once each, besides retries."""
     place.store.start_over()
     place.store.trouble = in_turn(list(TROUBLES))
     run(place, tmp_path, "s3://films/film.mp4", "s3://films/out.mp4")
@@ -90,7 +90,7 @@ def test_from_a_store_to_a_store(place: Place, expected: bytes, tmp_path: Path) 
 
 
 def test_from_a_node_s_disk_to_a_store(place: Place, expected: bytes, tmp_path: Path) -> None:
-    """With --ship the input travels, and the output is uploaded from the program's machine, whatever the store does."""
+    """With --ship the input is sent and the output uploaded from the program's machine, whatever the store does."""
     place.store.start_over()
     place.store.trouble = in_turn(list(TROUBLES), method="PUT")
     run(place, tmp_path, str(place.film), "s3://films/shipped.mp4", "--ship")

@@ -117,7 +117,7 @@ print(json.dumps(worked))
 
 
 def test_nothing_else_can_be_reached(tmp_path: Path) -> None:
-    """No file but its own, no socket, no program of its making and no other process, for it and for its children."""
+    """The command and its children reach no other file, no socket, no new program and no other process."""
     clip = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(5)))
     (tmp_path / "secret.mp4").write_bytes(clip.read_bytes())
     (tmp_path / "out").mkdir()
@@ -131,7 +131,7 @@ def test_nothing_else_can_be_reached(tmp_path: Path) -> None:
 
 
 def test_another_film_under_its_name_is_named(tmp_path: Path) -> None:
-    """A film that took the place of a confined command's own cannot be opened, and it is said that it was replaced."""
+    """A film that replaced a confined command's input cannot be opened, and the error says that it was replaced."""
     clip, other = (make_clip(tmp_path / name, Clip(times=constant_times(5))) for name in ("in.mp4", "other.mp4"))
     command = [sys.executable, "-c", REPLACED, str(clip)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -162,7 +162,7 @@ def test_questions_are_answered(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_confined_job_makes_the_same_bytes(tmp_path: Path) -> None:
-    """Host and workers run within the same bounds, and the output does not show it."""
+    """Host and workers are confined in the same way, without an effect on the output."""
     clip = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(50), keyframes=frozenset({0, 25})))
     (tmp_path / "out").mkdir()
     for sandbox in ("required", "off"):
@@ -174,7 +174,7 @@ def test_a_confined_job_makes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_where_it_is_required_and_impossible(tmp_path: Path) -> None:
-    """A remote film is exit code 4, and no word of it where the sandbox is off."""
+    """A remote film gives exit code 4, and no message about the sandbox if that is off."""
     done = run_cli("probe", "memory://nothing/a.mkv")
     assert done.returncode == 4
     assert "cannot be confined: it reads or writes a store" in done.stderr
@@ -183,7 +183,7 @@ def test_where_it_is_required_and_impossible(tmp_path: Path) -> None:
 
 
 def test_other_threads_are_not_left_outside() -> None:
-    """A process with other threads is not confined by half."""
+    """If a process has other threads, it is not confined at all."""
     program = """
 import threading, pathlib
 from codecfleet.cluster.sandbox.confine import FileAccess, confine

@@ -1,4 +1,4 @@
-"""A secret in an address is used, and never shown: whatever a command prints, writes or leaves behind."""
+"""A secret in an address is used but never shown, in anything that a command prints, writes or leaves."""
 
 import re
 import shutil
@@ -26,14 +26,14 @@ Said = Callable[[], str]
 
 @pytest.fixture
 def address(web: str) -> str:
-    """The clip's address, with a password and a signature in it."""
+    """The clip's address, with a password and a signature."""
     host = web.removeprefix("http://")
     return f"http://me:{HIDDEN}@{host}/clip.mp4?X-Amz-Signature={HIDDEN}&part=1"
 
 
 @pytest.fixture
 def said(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Said:
-    """What was printed and logged since the last call."""
+    """Return what was printed and logged since the last call."""
 
     def read() -> str:
         caught = capfd.readouterr()
@@ -44,7 +44,7 @@ def said(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("view", [[], ["--json"], ["--quiet"]])
 def test_a_transcode_shows_no_secret(view: list[str], address: str, tmp_path: Path, said: Said) -> None:
-    """Not in progress, events or the report file; the address itself is shown, so that one knows what was read."""
+    """Progress, events and the report file show the address without its secrets."""
     output, report = tmp_path / "o.mp4", tmp_path / "report.json"
     code = run(["transcode", *QUICK, *view, address, str(output), "--report", str(report)], ON_THREADS)
     assert code == 0
@@ -60,7 +60,7 @@ def test_a_transcode_shows_no_secret(view: list[str], address: str, tmp_path: Pa
 def test_a_log_shows_no_secret(
     style: str, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stderr has its entries instead of progress, for a job and a batch that end well or badly; stdout its answer."""
+    """Stderr has log entries instead of progress, for jobs and batches that succeed or fail; stdout has the answer."""
     monkeypatch.setenv("CODECFLEET_LOG", style)
     assert run(["transcode", *QUICK, address, str(tmp_path / "o.mp4")], ON_THREADS) == 0
     out, err = capfd.readouterr()
@@ -79,7 +79,7 @@ def test_a_log_shows_no_secret(
 
 @pytest.mark.parametrize("command", [["probe"], ["probe", "--json"], ["plan"], ["plan", "--json"]])
 def test_a_question_shows_no_secret(command: list[str], address: str, tmp_path: Path, said: Said) -> None:
-    """Commands that only read show none either."""
+    """Commands that only read show no secret either."""
     where = [str(tmp_path / "o.mp4")] if command[0] == "plan" else []
     assert run([*command, address, *where], ON_THREADS) == 0
     text = said()
@@ -92,7 +92,7 @@ def test_a_question_shows_no_secret(command: list[str], address: str, tmp_path: 
 def test_a_failure_shows_no_secret(
     name: str, view: list[str], address: str, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the line of an error, whosever words are in it, nor the traceback that was asked for."""
+    """An error line, whatever its origin, and a requested traceback show no secret."""
     monkeypatch.setattr("codecfleet.actors.media.storage_retry.PAUSES", Backoff(0, 0))
     monkeypatch.setenv("CODECFLEET_DEBUG", "1")
     source = address.replace("/clip.mp4", f"/{name}")
@@ -104,7 +104,7 @@ def test_a_failure_shows_no_secret(
 
 
 def test_unfinished_work_shows_no_secret(address: str, clip: Path, film: Path, tmp_path: Path, said: Said) -> None:
-    """A list of jobs does not, nor what is printed to go on; the journal has the address, for its owner alone."""
+    """A list of jobs and its hint to resume show no secret; the journal has the address, for its owner only."""
     shutil.copyfile(film, clip.with_name("film.mp4"))
     source = address.replace("/clip.mp4", "/film.mp4")
     spec = spec_of(source, tmp_path / "out" / "o.mp4", segment_s=Fraction(1), scale=(160, 120), preset=1)

@@ -1,4 +1,4 @@
-"""examples/service: a web service on one fleet, asked as its clients ask it."""
+"""examples/service: a web service on one fleet, used as its clients use it."""
 
 import asyncio
 import importlib.util
@@ -26,19 +26,19 @@ QUICK = {"preset": 1, "height": 90}
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    """The example, as a module."""
+    """The example as a module."""
     found = importlib.util.spec_from_file_location("service_example", APP)
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
-    sys.modules[module.__name__] = module  # where pydantic and FastAPI look for the names of types
+    sys.modules[module.__name__] = module  # pydantic and FastAPI look up the names of types there
     found.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a clip of a second, and one of several minutes."""
+    """A folder with a clip of one second and a clip of several minutes."""
     folder = tmp_path_factory.mktemp("clips")
     make_clip(folder / "short.mp4", Clip(times=constant_times(25)))
     make_clip(folder / "long.mp4", Clip(times=constant_times(5000), options=(("preset", "ultrafast"),)))
@@ -54,7 +54,7 @@ def media(clips: Path, tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def client(example: ModuleType, media: Path) -> AsyncIterator[Any]:
-    """Open the service in this process, with workers that are threads; yield a client of it."""
+    """Open the service in this process with threads as workers; yield a client."""
     app = example.create_app(Fleet(pool=LocalPool(2)), media)
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://s") as found:
@@ -62,7 +62,7 @@ async def client(example: ModuleType, media: Path) -> AsyncIterator[Any]:
 
 
 async def submitted(service: Any, source: str, **options: object) -> str:
-    """Submit a job; return where it is found."""
+    """Submit a job; return its address."""
     answer = await service.post("/jobs", json={"source": source, "output": "out.mp4", **QUICK, **options})
     assert answer.status_code == 202, answer.text
     assert answer.headers["location"] == f"/jobs/{answer.json()['job']}"
@@ -70,18 +70,18 @@ async def submitted(service: Any, source: str, **options: object) -> str:
 
 
 def events_of(text: str) -> list[tuple[int, str, Any]]:
-    """Return (number, kind, content) of server-sent events; the number is 0 where there is none."""
+    """Return (number, kind, content) of server-sent events; the number is 0 if the event has none."""
     fields = [dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n") if block]
     return [(int(each.get("id", 0)), each["event"], json.loads(each["data"])) for each in fields]
 
 
 def left_in(folder: Path) -> list[str]:
-    """Return the names of what lies in a folder."""
+    """Return the names of the files in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 async def test_a_job_is_watched_until_it_ends(example: ModuleType, media: Path) -> None:
-    """Its events are numbered and end with its state; a client that comes back gets those that it has not seen."""
+    """A job's events are numbered and end with its state; a client that reconnects gets the events it has not seen."""
     async with client(example, media) as service:
         job = await submitted(service, "short.mp4", codec="h264")
         stream = await service.get(f"{job}/events")
@@ -102,7 +102,7 @@ async def test_a_job_is_watched_until_it_ends(example: ModuleType, media: Path) 
 
 
 async def test_a_cancelled_job_leaves_nothing(example: ModuleType, media: Path) -> None:
-    """Cancelling ends its events too; the fleet goes on."""
+    """Cancelling also ends its events; the fleet stays usable."""
     async with client(example, media) as service:
         job = await submitted(service, "long.mp4", preset=7)
         watching = asyncio.create_task(service.get(f"{job}/events"))
@@ -114,7 +114,7 @@ async def test_a_cancelled_job_leaves_nothing(example: ModuleType, media: Path) 
 
 
 async def test_a_job_that_fails_says_why(example: ModuleType, media: Path) -> None:
-    """Its state has the error's line, and what to do."""
+    """The state of a failed job has the error's line and the advice."""
     async with client(example, media) as service:
         job = await submitted(service, "broken.mp4")
         *_, (_, kind, state) = events_of((await service.get(f"{job}/events")).text)
@@ -134,7 +134,7 @@ async def test_a_job_that_fails_says_why(example: ModuleType, media: Path) -> No
     ],
 )
 async def test_nonsense_is_refused(asked: dict[str, object], example: ModuleType, media: Path) -> None:
-    """Wrong options, and names outside the folder, are status 422, or the job's failure; nothing is written."""
+    """Wrong options and names outside the folder give status 422 or fail the job; nothing is written."""
     async with client(example, media) as service:
         answer = await service.post("/jobs", json=asked)
         if answer.status_code == 202:

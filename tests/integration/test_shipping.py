@@ -1,4 +1,4 @@
-"""A local input on a fleet whose workers do not see it: ``ship``."""
+"""``ship`` sends a local input to a fleet whose workers do not see it."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ ResultT = TypeVar("ResultT")
 
 
 class FarPool(LocalPool):
-    """A pool on another machine, which has ``folder`` in the place of the film's."""
+    """A pool on another machine, which has ``folder`` in the place of the film's folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(2)
@@ -44,7 +44,7 @@ class FarPool(LocalPool):
 
     @property
     def state(self) -> PoolState:
-        """Say who reads the files of the job's machine."""
+        """Return who reads the files of the job's machine."""
         return replace(super().state, files_address="here:1/reader")
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
@@ -59,7 +59,7 @@ class FarPool(LocalPool):
 
 
 class Sent:
-    """Reads in the place of another machine's process, and counts."""
+    """Counts the reads on another machine, which run in this process."""
 
     def __init__(self) -> None:
         self.sent_bytes = 0
@@ -78,14 +78,14 @@ class Sent:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
-    """What is sent in this test."""
+    """The reads of this test."""
     sending = Sent()
     monkeypatch.setattr(ShippedFiles, "answer", sending.answer)
     KEPT.close_idle(0)
     yield sending
     KEPT.close_idle(0)
     for thread in threading.enumerate():
-        if thread.name.startswith("codecfleet-ahead"):  # it may be about to ask: of a real reader, from now on
+        if thread.name.startswith("codecfleet-ahead"):  # It may be about to ask; from now on it asks a real reader.
             thread.join()
 
 
@@ -121,7 +121,7 @@ def test_sound_that_is_encoded_is_shipped_too(tmp_path: Path, sent: Sent) -> Non
 
 
 def test_what_cannot_be_sent_is_a_typed_error(tmp_path: Path, sent: Sent) -> None:
-    """If nothing can read the film for others, the job ends with that reason, and without an output."""
+    """If nothing can read the film for others, the job fails with that reason, without an output."""
     sent.broken = True
     with pytest.raises(InputUnreadable, match="its user may not read it"):
         made(clip(tmp_path / "film.mp4"), tmp_path / "far.mp4", FarPool(tmp_path / "far"), ship=True)
@@ -130,7 +130,7 @@ def test_what_cannot_be_sent_is_a_typed_error(tmp_path: Path, sent: Sent) -> Non
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A film alone in a folder, which is empty on other machines."""
+    """A film in its own folder, which is empty on other machines."""
     folder = tmp_path_factory.mktemp("films")
     (folder / "film.mp4").write_bytes(FILM.read_bytes())
     return folder / "film.mp4"
@@ -141,7 +141,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a folder is hidden fr
 
 @pytest.fixture(scope="module")
 def cluster(film: Path) -> Iterator[RayCluster]:
-    """A cluster whose head sees the film and has no CPU, and a node that does not see it."""
+    """A cluster whose head sees the film but has no CPU, and a node that does not see the film."""
     blind = {"CODECFLEET_TEST_NODE": "blind"}
     with ray_cluster() as started, started.started_node("--num-cpus", "2", env=blind, hidden=film.parent):
         yield started
@@ -165,11 +165,11 @@ else:
     with RemoteFile(sys.argv[1], WantedBytes()) as stream:
         print(hashlib.sha256(b"".join(iter(lambda: stream.read(1 << 20), b""))).hexdigest())
 """
-"""A driver that has files read for others, and a process beside a worker, in which there is no Ray yet."""
+"""Runs a driver that has files read for other nodes, or a process beside a worker, still without Ray."""
 
 
 def killed_reader(cluster: RayCluster) -> bool:
-    """Kill the process that reads for other nodes, once it has read something; return whether there was one."""
+    """Kill the process that reads for other nodes once it has read something; return whether there was one."""
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
         for process in psutil.process_iter():
@@ -187,9 +187,9 @@ def killed_reader(cluster: RayCluster) -> bool:
 @pytest.mark.timeout(300)
 @needs_root
 def test_a_node_that_does_not_see_the_film(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
-    """Without --ship the error names the node and the option; with it the output is exact, sound and all.
+    """Without --ship the error names the node and the option; with it, pictures and sound are exact.
 
-    That the process which reads the film for the node is killed changes nothing.
+    If the process that reads the film for the node is killed, the output is the same.
     """
     options = ("--segment-seconds", "1", "--preset", "1", "--scale", "160x90", "--audio", "opus")
     command = ("transcode", str(film), str(tmp_path / "far.mkv"), *options)
@@ -208,6 +208,6 @@ def test_a_node_that_does_not_see_the_film(cluster: RayCluster, film: Path, tmp_
 @pytest.mark.ray
 @needs_root
 def test_a_process_beside_a_worker_reads_too(cluster: RayCluster, film: Path) -> None:
-    """Work that runs alone does so in a process without Ray, which joins the cluster to read."""
+    """Work that runs alone reads through a process without Ray, which joins the cluster for that."""
     digest = cluster.python(BESIDE, str(film), timeout_s=100).strip()
     assert digest == hashlib.sha256(film.read_bytes()).hexdigest()

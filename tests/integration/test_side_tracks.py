@@ -48,7 +48,7 @@ SOUND_AND_MORE = (
 
 @dataclass(frozen=True)
 class Carried:
-    """What a gather of nothing but side tracks wrote."""
+    """The result of gathering side tracks only."""
 
     source: SourceDescription
     output: SourceDescription
@@ -57,7 +57,7 @@ class Carried:
     origin_s: Fraction
 
     def pairs(self) -> Iterator[tuple[Track, Track, Action]]:
-        """Each kept track of the source with its counterpart in the output."""
+        """Each kept track of the source, paired with its track in the output."""
         written = iter(t for t in self.output.tracks if t.kind is not TrackKind.DATA)
         for fate in self.plan.tracks:
             if fate.kept:
@@ -65,9 +65,9 @@ class Carried:
 
 
 def carry(source: Path | str, output: Path, *, late_s: Fraction = Fraction(0), **asked: Any) -> Carried:
-    """Write everything of ``source`` to ``output``, its first video track too: as if another were the encoded one.
+    """Write all tracks of ``source`` to ``output``, with its first video track in the place of the encoded one.
 
-    Of a part the first picture comes ``late_s`` after its start.
+    For a part, the first picture comes ``late_s`` after the start.
     """
     url, target = str(source), str(output)
     spec = TranscodeSpec(source=url, output=target, video_track=99, **asked)
@@ -94,7 +94,7 @@ def carry(source: Path | str, output: Path, *, late_s: Fraction = Fraction(0), *
 
 @dataclass
 class Payload:
-    """The packets of one track: what they hold, and when."""
+    """Contents and times of one track's packets."""
 
     digest: str = ""
     times_s: list[Fraction] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Payload:
 
 
 def payload(url: str, track: Track) -> Payload:
-    """Read a track's packets, less the header that a transport stream puts before each AAC frame."""
+    """Read a track's packets without the header that a transport stream puts before each AAC frame."""
     found, digest = Payload(), hashlib.sha256()
     with open_source(url) as container:
         for packet in container.demux(container.streams[track.index]):
@@ -112,7 +112,7 @@ def payload(url: str, track: Track) -> Payload:
             if track.codec == "aac" and data[:2] in (b"\xff\xf1", b"\xff\xf9"):
                 data = data[7:]
             if track.codec == "mov_text" and data == b"\0\0":
-                continue  # a hole between cues, which muxers fill as they like
+                continue  # A gap between cues, which muxers fill as they like.
             if data:
                 digest.update(data)
                 found.packets.append(data)
@@ -122,7 +122,7 @@ def payload(url: str, track: Track) -> Payload:
 
 
 def check_copies(carried: Carried) -> int:
-    """Hold every copied track against its source: bytes and times; return how many there were."""
+    """Compare bytes and times of every copied track with the source; return how many there were."""
     shifts = []
     for track, written, action in carried.pairs():
         if action is not Action.COPY or track.kind not in (TrackKind.AUDIO, TrackKind.VIDEO):
@@ -132,7 +132,7 @@ def check_copies(carried: Carried) -> int:
         assert len(after.times_s) == len(before.times_s)
         shifts += [a - b + carried.origin_s for a, b in zip(after.times_s, before.times_s, strict=True)]
     if shifts:
-        # A transport stream moves everything behind 0 together; nothing else moves at all.
+        # A transport stream moves all tracks behind 0 by the same time; in other containers nothing moves.
         assert max(shifts) - min(shifts) <= 2 * MILLISECOND
         assert carried.path.endswith(".ts") or max(map(abs, shifts)) <= MILLISECOND
     return len(shifts)
@@ -146,7 +146,7 @@ def check_copies(carried: Carried) -> int:
     ),
 )
 def test_tracks_arrive_as_they_were(shared_media: Path, tmp_path: Path, name: str, extension: str) -> None:
-    """Copied payloads are equal bit for bit, times within 1 ms, languages and dispositions the same."""
+    """Copied payloads are equal bit for bit, times within 1 ms, and languages and dispositions the same."""
     if (name, extension) == ("alpha_prores4444_1frame.mov", "ts"):
         pytest.skip("40 ms of silence alone are too little to be recognised as a transport stream")
     carried = carry(shared_media / name, tmp_path / f"out.{extension}")
@@ -157,7 +157,7 @@ def test_tracks_arrive_as_they_were(shared_media: Path, tmp_path: Path, name: st
         assert written.language == track.language or (extension == "ts" and track.kind is TrackKind.VIDEO)
         if extension in ("mkv", "webm"):
             assert written.disposition == track.disposition
-        # A transport stream cannot say that priming is not to be heard, and moves everything behind 0.
+        # A transport stream cannot mark priming as silent, and moves all tracks behind 0.
         if track.kind is TrackKind.AUDIO and extension != "ts":
             assert (
                 abs(heard_s(carried.path, written) - heard_s(carried.source.url, track) + carried.origin_s)
@@ -166,7 +166,7 @@ def test_tracks_arrive_as_they_were(shared_media: Path, tmp_path: Path, name: st
 
 
 def heard_s(url: str, track: Track) -> Fraction:
-    """When a decoder gives a track's first sample."""
+    """Return the time of a decoder's first sample of a track."""
     with open_source(url) as container:
         frame = next(container.decode(container.streams[track.index]))
         return Fraction(frame.pts or 0) * Fraction(frame.time_base or 1)
@@ -176,12 +176,12 @@ def heard_s(url: str, track: Track) -> Fraction:
     "name", ["cam_pancake_240p_opus_negstart.mkv", "derived_h264_opengop_360p_aac.mp4", "nasa_2video_2audio.mp4"]
 )
 def test_fragments_hold_the_same(shared_media: Path, tmp_path: Path, name: str) -> None:
-    """A fragmented mp4 keeps payloads, times and priming as a plain one does."""
+    """A fragmented mp4 has the same payloads, times and priming as a plain one."""
     assert check_copies(carry(shared_media / name, tmp_path / "out.mp4", fragmented=True))
 
 
 def test_attachments_stay_whole(shared_media: Path, tmp_path: Path) -> None:
-    """Name, type and every byte of an attached file are kept."""
+    """Name, type and all bytes of an attached file are kept."""
     carried = carry(shared_media / "hevc_hdr10_mastering_rot_attach.mkv", tmp_path / "out.mkv")
 
     (_, (track, written, _)) = list(carried.pairs())
@@ -197,7 +197,7 @@ def test_attachments_stay_whole(shared_media: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extension", ["mp4", "mov"])
 def test_phone_tags_are_kept(shared_media: Path, tmp_path: Path, extension: str) -> None:
-    """Tags outside the well-known ones survive in mp4 and mov, dates included."""
+    """Less common tags, with dates, survive in mp4 and mov."""
     source = shared_media / "iphone_hlg_dv84_hevc10_opengop_rot_1080p.mov"
     carried = carry(source, tmp_path / f"out.{extension}")
 
@@ -207,7 +207,7 @@ def test_phone_tags_are_kept(shared_media: Path, tmp_path: Path, extension: str)
 
 
 def packet_of(data: bytes, stream: Any, start_s: Fraction, duration_s: Fraction) -> av.Packet:
-    """A keyframe packet at a time, in microseconds."""
+    """Return a keyframe packet at a time in microseconds."""
     packet = av.Packet(len(data))
     packet.update(data)
     packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, 1_000_000), True
@@ -274,7 +274,7 @@ def everything(tmp_path: Path, film: Path) -> Path:
 def test_subtitles_become_what_the_container_takes(
     everything: Path, tmp_path: Path, extension: str, codecs: list[str], first: bytes | None
 ) -> None:
-    """Text, times and languages of every cue survive a conversion."""
+    """Text, times and languages of all cues survive a conversion."""
     carried = carry(everything, tmp_path / f"out.{extension}")
 
     written = carried.output.of_kind(TrackKind.SUBTITLE)
@@ -289,7 +289,7 @@ def test_subtitles_become_what_the_container_takes(
 
 @pytest.mark.parametrize("extension", ["mp4", "mkv"])
 def test_cover_art_is_kept(everything: Path, tmp_path: Path, extension: str) -> None:
-    """The cover comes back as a cover, byte for byte, and the tags with it."""
+    """The cover is the same byte for byte, and still a cover; the tags are kept."""
     carried = carry(everything, tmp_path / f"out.{extension}")
 
     (cover,) = carried.output.of_kind(TrackKind.COVER)
@@ -299,7 +299,7 @@ def test_cover_art_is_kept(everything: Path, tmp_path: Path, extension: str) -> 
 
 
 def test_aac_survives_a_transport_stream_and_back(film: Path, tmp_path: Path) -> None:
-    """ADTS headers come and go; the frames between them stay."""
+    """ADTS headers are added and removed; the frames between them are unchanged."""
     there = carry(film, tmp_path / "there.ts")
     back = carry(tmp_path / "there.ts", tmp_path / "back.mp4")
 

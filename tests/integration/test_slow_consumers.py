@@ -1,4 +1,4 @@
-"""Slow consumers of a job's results: memory stays bounded, and nothing is lost."""
+"""If results are consumed slowly, memory stays bounded and nothing is lost."""
 
 import threading
 import tracemalloc
@@ -20,7 +20,7 @@ SLOTS = 2
 
 
 def test_a_join_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments wait for a slow output on disk, not in memory: all can be encoded before the first is joined."""
+    """Segments wait on disk and not in memory, so all can be encoded before the first is joined."""
     spec = spec_of(noise(tmp_path / "in.mkv", 400), tmp_path / "o.mp4", segment_s=Fraction(2, 5), **LOSSLESS)
     encoded, joined = threading.Event(), Gather.join
     monkeypatch.setattr(Gather, "join", lambda *given: (encoded.wait(30), joined(*given))[1])
@@ -46,7 +46,7 @@ def test_a_join_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_result_keeps_its_slot_until_it_is_written(film: Path) -> None:
-    """At any time no more segments are begun, and not yet safe on disk, than there are slots."""
+    """There are never more segments that have begun and are not yet safe on disk than there are slots."""
     begun: list[int] = [0]
 
     def act(_job: object, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Small files of a batch, each done whole by one worker: the same files as jobs of their own give, or those jobs."""
+"""Small files of a batch: each is encoded whole by one worker, with the bytes of a separate job, or by such a job."""
 
 import asyncio
 from collections import Counter
@@ -25,10 +25,10 @@ ResultT = TypeVar("ResultT")
 
 
 class OwnMachine(LocalPool):
-    """Threads that pass for the workers of this machine alone, which count what they are given.
+    """Threads that pass for this machine's workers, and count their work.
 
-    ``publishes`` and ``loses`` are what becomes of whole files: they are done, and then their worker dies or not. A
-    ``stranger`` is what another program writes under their outputs' names while they run.
+    With ``publishes`` a whole file gets its output; with ``loses`` its worker then dies. A ``stranger`` is the content
+    that another program meanwhile writes under the outputs' names.
     """
 
     def __init__(self, *, publishes: bool = True, loses: bool = False, stranger: bytes = b"") -> None:
@@ -39,7 +39,7 @@ class OwnMachine(LocalPool):
         self._publishes, self._loses, self._stranger = publishes, loses, stranger
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
-        """Count it, and do to whole files what was asked for."""
+        """Count the work, and treat whole files as configured."""
         self.given[type(work).__name__] += 1
         is_whole = isinstance(work, WholeFile)
         if isinstance(work, WholeFile):
@@ -64,7 +64,7 @@ def films(tmp_path: Path) -> Path:
 
 
 def run_batch(films: Path, output: str, pool: LocalPool, **options: object) -> list[BatchResult]:
-    """Run a batch of them to its end."""
+    """Run a batch of these files to its end."""
 
     async def main() -> list[BatchResult]:
         spec = BatchSpec(inputs=films, output=films.parent / output, preset=1, **options)
@@ -75,18 +75,18 @@ def run_batch(films: Path, output: str, pool: LocalPool, **options: object) -> l
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """Return a folder's outputs by name, without the database."""
+    """Return a folder's files by name, without the database."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith("codecfleet-batch")}
 
 
 def a_work(films: Path, **options: object) -> WholeFile:
-    """Return the work that one of the films is."""
+    """Return the work of one film."""
     spec = TranscodeSpec(source=films / "0.mkv", output=films.parent / "0.mp4", preset=1, **options)
     return WholeFile(job="job", label="file 1", spec=spec)
 
 
 def test_small_files_go_whole_and_have_the_bytes_of_jobs_of_their_own(films: Path) -> None:
-    """Where all work is this machine's, each is one piece of work; elsewhere a job. Their files are the same."""
+    """On this machine each file is one piece of work; elsewhere it is a job. Both give the same outputs."""
     here, elsewhere = OwnMachine(), LocalPool(2)
     results = run_batch(films, "whole", here)
     run_batch(films, "jobs", elsewhere)
@@ -111,7 +111,7 @@ def test_a_lists_relative_paths_reach_the_worker_whole(films: Path, monkeypatch:
 
 
 def test_what_is_more_than_one_segment_is_a_job_of_its_own(films: Path) -> None:
-    """A worker refuses to do several segments alone, and leaves nothing of its try."""
+    """A worker refuses several segments in one piece of work, and leaves nothing of its attempt."""
     pool = OwnMachine()
     results = run_batch(films, "out", pool, segment_s="0.1")
     assert pool.given["WholeFile"] == 3
@@ -122,7 +122,7 @@ def test_what_is_more_than_one_segment_is_a_job_of_its_own(films: Path) -> None:
 
 @pytest.mark.parametrize("publishes", [False, True])
 def test_when_a_worker_dies_with_a_file_that_is_done_again(films: Path, *, publishes: bool) -> None:
-    """A job of its own does it, also where the worker had just published it."""
+    """A separate job encodes it, even if the worker had just published it."""
     results = run_batch(films, "out", OwnMachine(publishes=publishes, loses=True))
     run_batch(films, "jobs", LocalPool(2))
     assert [result.error for result in results] == [None] * 3
@@ -130,7 +130,7 @@ def test_when_a_worker_dies_with_a_file_that_is_done_again(films: Path, *, publi
 
 
 def test_a_strangers_file_is_not_taken_for_a_lost_workers(films: Path) -> None:
-    """Another program took the outputs' names before the workers died: its files stay, and the batch's fail."""
+    """Another program wrote the outputs' names before the workers died: its files stay, and the batch's files fail."""
     results = run_batch(films, "out", OwnMachine(publishes=False, loses=True, stranger=b"precious"))
     assert [result.error_class for result in results] == ["OutputExists"] * 3
     assert set(outputs(films.parent / "out").values()) == {b"precious"}
@@ -138,7 +138,7 @@ def test_a_strangers_file_is_not_taken_for_a_lost_workers(films: Path) -> None:
 
 
 def test_a_files_own_fault_is_found_once(films: Path) -> None:
-    """What a worker cannot read is not read again by a job, nor tried a second time."""
+    """A file that a worker cannot read is neither read again by a job nor tried a second time."""
     (films / "broken.mkv").write_bytes(b"\x1aE\xdf\xa3 nothing of use")
     pool = OwnMachine()
     results = {Path(result.source).name: result for result in run_batch(films, "out", pool)}
@@ -149,7 +149,7 @@ def test_a_files_own_fault_is_found_once(films: Path) -> None:
 
 
 def test_only_a_smaller_result_of_a_small_file_is_published(films: Path) -> None:
-    """``if_smaller`` copies the input, without encoding it a second time."""
+    """``if_smaller`` copies the input without encoding it a second time."""
     pool = OwnMachine()
     results = run_batch(films, "out", pool, if_smaller=True, quality=1)
     assert pool.given == {"WholeFile": 3}
@@ -157,7 +157,7 @@ def test_only_a_smaller_result_of_a_small_file_is_published(films: Path) -> None
 
 
 def test_the_database_has_the_segment_of_a_small_file(films: Path) -> None:
-    """The page of a batch shows when each of them was encoded."""
+    """The batch's page shows when each file was encoded."""
     run_batch(films, "out", OwnMachine())
     figures = read_figures(films.parent / "out/codecfleet-batch.sqlite")
     assert figures.frames == 6 + 7 + 8
@@ -165,7 +165,7 @@ def test_the_database_has_the_segment_of_a_small_file(films: Path) -> None:
 
 
 def test_a_cancelled_file_leaves_nothing(films: Path) -> None:
-    """The work ends where it is, and neither an output nor a folder of unfinished work stays."""
+    """The work stops at once, and neither an output nor a work folder remains."""
     context = WorkContext()
     context.cancel()
     before = sorted(films.parent.iterdir())
@@ -175,7 +175,7 @@ def test_a_cancelled_file_leaves_nothing(films: Path) -> None:
 
 
 def test_too_large_pictures_are_not_done_by_one_slot(tmp_path: Path) -> None:
-    """A slot has the memory of usual pictures; a job asks for what larger ones take."""
+    """A slot has memory for usual pictures; for larger ones, a job asks for more."""
     source = make_clip(tmp_path / "large.mkv", Clip(times=constant_times(1), width=2048, height=1152))
     spec = TranscodeSpec(source=source, output=tmp_path / "out.mp4", preset=1)
     with pytest.raises(WorkError, match="not small"):
@@ -204,7 +204,7 @@ def _entries() -> Iterator[tuple[dict[str, object], dict[str, object], int | Non
 def test_which_files_may_go_whole(
     entry: dict[str, object], spec: dict[str, object], size_bytes: int | None, *, expected: bool
 ) -> None:
-    """Fresh, local, small files of a batch's usual options may."""
+    """Only new, local, small files with the batch's usual options may be encoded whole."""
     fields: dict[str, object] = {
         "entry": 1,
         "source": "/in/a.mkv",

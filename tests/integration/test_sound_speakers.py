@@ -1,4 +1,4 @@
-"""A tone in each speaker is heard where it was, in every layout and over every change of them."""
+"""A tone in each speaker stays in its speaker, in every layout and conversion."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def place(tone: str, layout: str) -> str:
 
 
 def run(source: Path, output: Path, **asked: Any) -> list[str]:
-    """Transcode, and return the codes of what is reported."""
+    """Transcode, and return the codes of the warnings."""
     report = transcode(spec_of(source, output, preset=1, **asked))
     return [each.code for each in (*report.warnings, *report.choices)]
 
@@ -51,7 +51,7 @@ def run(source: Path, output: Path, **asked: Any) -> list[str]:
     ),
 )
 def test_each_speaker_is_kept_or_named(tmp_path: Path, layout: str, codec: str, name: str) -> None:
-    """Within half a decibel and alone in its channel; what has none is reported."""
+    """Each speaker's tone is within half a decibel, and alone in its channel; one without a channel is reported."""
     source = film(tmp_path / "in.mkv", "flac", (layout, 48_000))
     codes = run(source, tmp_path / name, audio=codec)
 
@@ -86,7 +86,7 @@ CHANGES: dict[str, tuple[str, list[tuple[str, int]]]] = {
     ),
 )
 def test_sound_that_changes_is_one_continuous_encode(tmp_path: Path, name: str, codec: str) -> None:
-    """In one layout and one rate, each second with the tones of its own speakers."""
+    """Sound that changes is encoded with one layout and one rate, and each second has the tones of its own speakers."""
     coded, parts = CHANGES[name]
     source = film(tmp_path / name, coded, *parts)
     output = tmp_path / ("out.mkv" if codec == "aac" else "out.webm")
@@ -105,7 +105,7 @@ def test_sound_that_changes_is_one_continuous_encode(tmp_path: Path, name: str, 
 
 
 def test_a_mix_follows_the_changes(tmp_path: Path) -> None:
-    """Each part is mixed by the coefficients of its own layout, low-frequency effects left out."""
+    """Each part is mixed by the coefficients of its own layout, without low-frequency effects."""
     source = film(tmp_path / "in.ts", "ac3", ("stereo", 48_000), ("5.1(side)", 48_000))
     codes = run(source, tmp_path / "out.mp4", audio="aac", audio_channels="stereo")
 
@@ -125,7 +125,7 @@ def test_a_mix_follows_the_changes(tmp_path: Path) -> None:
 def test_a_copy_of_changing_sound_decodes_to_the_end(
     tmp_path: Path, name: str, output: str, *, is_copied: bool
 ) -> None:
-    """Where one header cannot say what both halves are, the sound is encoded, and --strict refuses that."""
+    """If one header cannot describe both halves, the sound is encoded, which --strict refuses."""
     coded, parts = CHANGES[name]
     source = film(tmp_path / name, coded, *parts)
     codes = run(source, tmp_path / output)
@@ -139,7 +139,7 @@ def test_a_copy_of_changing_sound_decodes_to_the_end(
 
 
 def test_probe_says_when_sound_changes(tmp_path: Path) -> None:
-    """With the time after the first picture, the layouts and the rates; the index of a job knows the same."""
+    """Probe gives the time after the first picture, the layouts and the rates; a job's index has the same."""
     source = film(tmp_path / "in.ts", "ac3", ("stereo", 48_000), ("5.1(side)", 48_000))
     oddity = probe(source).oddity("audio-format-changes")
 
@@ -151,7 +151,7 @@ def test_probe_says_when_sound_changes(tmp_path: Path) -> None:
 
 
 def test_constant_sound_has_no_formats(tmp_path: Path) -> None:
-    """Nothing is said of it."""
+    """Constant sound has no list of formats."""
     source = film(tmp_path / "in.ts", "ac3", ("5.1(side)", 48_000))
 
     assert probe(source).oddity("audio-format-changes") is None
@@ -160,7 +160,7 @@ def test_constant_sound_has_no_formats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("output", "codes"), [("out.mp4", ["layout-assumed"]), ("out.mov", []), ("out.mkv", [])])
 def test_sixteen_channels_are_copied(tmp_path: Path, output: str, codes: list[str]) -> None:
-    """Bit for bit; where the container needs names, the report says which they got."""
+    """The copy is exact; if the container needs names of speakers, the report lists them."""
     source = film(tmp_path / "in.mov", "pcm_s16le", ("9.1.6", 48_000))
 
     assert run(source, tmp_path / output) == codes
@@ -182,7 +182,7 @@ def test_sixteen_channels_are_mixed_to_stereo(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("codec", "name"), [("aac", "out.mp4"), ("opus", "out.mkv")])
 def test_low_frequency_effects_alone_keep_their_speaker(tmp_path: Path, codec: str, name: str) -> None:
-    """As in a film of six tracks of one speaker each; the other speakers of the layout are silent."""
+    """A track with low-frequency effects only keeps their speaker; the layout's other speakers are silent."""
     source = film(tmp_path / "in.mkv", "flac", ("LFE", 48_000))
 
     assert run(source, tmp_path / name, audio=codec) == []
@@ -191,7 +191,7 @@ def test_low_frequency_effects_alone_keep_their_speaker(tmp_path: Path, codec: s
 
 
 def test_opus_without_names_is_encoded_for_a_transport_stream(tmp_path: Path) -> None:
-    """No decoder takes such a copy: the descriptor there states layouts with names alone (RFC 7845, family 255)."""
+    """No decoder accepts a copy: its descriptor there only states layouts with names (RFC 7845, family 255)."""
     source = film(tmp_path / "in.mkv", "libopus", ("5.1", 48_000), options={"mapping_family": "255"})
 
     assert run(source, tmp_path / "out.ts") == ["audio-converted"]

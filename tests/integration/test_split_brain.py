@@ -39,11 +39,11 @@ for _ in range(10):
     time.sleep(1)
 print(pid)
 """
-"""Makes the cluster's supervisor on a node; a soft choice, so that its successor may be anywhere."""
+"""Starts the cluster's supervisor on a node, if possible, so that its successor may start anywhere."""
 
 
 def test_an_old_supervisor_that_wakes_touches_nothing(film: Path, tmp_path: Path) -> None:
-    """After its node froze, its successor adopts the workers; the woken one ends."""
+    """After its node froze, the successor adopts the workers; when it wakes, it ends."""
     with ray_cluster(2) as cluster:
         calm, output = tmp_path / "calm.mp4", tmp_path / "out.mp4"
         common = ("--segment-seconds", "0.5", "--quiet")
@@ -53,7 +53,7 @@ def test_an_old_supervisor_that_wakes_touches_nothing(film: Path, tmp_path: Path
         before = cluster.status_once(lambda status: len(ready(status)) == 1 and bool(status["jobs"]), PATIENCE_S)
         assert before["pid"] == old
         cluster.stop_node(doomed)
-        while psutil.Process(old).status() != psutil.STATUS_STOPPED:  # the signal was sent, and takes a moment
+        while psutil.Process(old).status() != psutil.STATUS_STOPPED:  # The signal takes a moment to arrive.
             time.sleep(0.01)
         after = cluster.status_once(lambda status: status["pid"] != old and len(ready(status)) == 1, PATIENCE_S)
         assert ready(after) == ready(before)

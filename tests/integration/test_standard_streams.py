@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or gone: they never fail a job, and never keep the program from ending."""
+"""Standard streams that are closed, full or gone neither fail a job nor delay the end of the program."""
 
 import os
 import shlex
@@ -34,7 +34,7 @@ def redirected(arguments: list[str], redirection: str) -> subprocess.CompletedPr
     ),
 )
 def test_a_stream_that_takes_nothing_fails_no_job(redirection: str, options: list[str]) -> None:
-    """A published output is exit code 0, whatever becomes of its log and its proof."""
+    """If the output is published, the exit code is 0 even if log and checks cannot be written."""
     done = redirected([*TRANSCODE, *options], redirection)
     assert done.returncode == 0
     assert "error" not in done.stderr
@@ -46,7 +46,7 @@ def test_a_stream_that_takes_nothing_fails_no_job(redirection: str, options: lis
 
 @pytest.mark.parametrize("arguments", swept([["probe", "in.mkv"], ["--help"], ["--version"]]))
 def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
-    """A full disk is named; closing stdout on purpose does not fail."""
+    """A full disk is named; a stdout that is closed on purpose is no error."""
     full = redirected(arguments, ">/dev/full")
     assert full.returncode == 5
     assert full.stderr.startswith("codecfleet: error: stdout cannot be written: No space left on device. ")
@@ -60,7 +60,7 @@ def test_the_report_goes_to_stdout_as_it_is(tmp_path: Path) -> None:
     target = tmp_path / "log"
     target.write_text("before\n")
     inode, device = target.stat().st_ino, Path("/dev/stdout").readlink()
-    # By the process's own name for it: a test that failed must not have replaced /dev/stdout.
+    # By the process's own name for it, so that a failed test does not replace /dev/stdout.
     own = tmp_path / "stdout"
     own.symlink_to("/proc/self/fd/1")
     done = redirected([*TRANSCODE, "--report", str(own)], f">>{target}")
@@ -72,7 +72,7 @@ def test_the_report_goes_to_stdout_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_closed_terminal_ends_the_program() -> None:
-    """SIGHUP from a terminal that is gone cancels the job, and a fleet that hangs then is not waited for."""
+    """SIGHUP from a lost terminal cancels the job, and a fleet that then hangs is not waited for."""
     controller, terminal = os.openpty()
     with subprocess.Popen(
         ["setsid", "--ctty", *command(TRANSCODE, script="sample_events()[:3]", options=HANGING)],
@@ -94,7 +94,7 @@ def test_a_closed_terminal_ends_the_program() -> None:
 
 @pytest.mark.parametrize("signals", swept([[signal.SIGTERM, signal.SIGINT], [signal.SIGINT]]))
 def test_a_log_without_a_reader_delays_no_signal(signals: list[signal.Signals]) -> None:
-    """After ``2>&1 | head`` has ended, one signal ends the program within its deadline, a second one at once."""
+    """After ``2>&1 | head`` has ended, one signal ends the program within its deadline, and a second one at once."""
     with program(TRANSCODE, script="sample_events()[:3]", options=HANGING) as process:
         wait_for(process, "of video")
         assert process.stderr is not None
@@ -105,7 +105,7 @@ def test_a_log_without_a_reader_delays_no_signal(signals: list[signal.Signals]) 
 
 
 def test_a_full_pipe_delays_no_exit() -> None:
-    """A reader that stopped reading does not keep a second signal from ending the program."""
+    """If a reader stopped reading, a second signal still ends the program."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):
@@ -126,7 +126,7 @@ def test_a_full_pipe_delays_no_exit() -> None:
 
 
 def listens_to_sigterm(process: int) -> bool:
-    """Return whether a process has installed its handlers."""
+    """Return whether a process has installed its signal handlers."""
     status = Path(f"/proc/{process}/status").read_text()
     caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught, 16) & 1 << (signal.SIGTERM - 1))

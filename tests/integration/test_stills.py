@@ -26,7 +26,7 @@ def _rgb(path: Path) -> NDArray[np.uint8]:
 
 @pytest.mark.slow
 def test_stills_of_the_bundled_film(film: Path, tmp_path: Path) -> None:
-    """The command fills a folder with the pictures on screen, says what it decoded, and leaves nothing beside it."""
+    """The folder has only the pictures on screen at each time, and the command says how many pictures it decoded."""
     output = tmp_path / "thumbs"
     done = _stills(film, output, "--count", "2", "--scale", "90p", "--format", "png", "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -37,7 +37,7 @@ def test_stills_of_the_bundled_film(film: Path, tmp_path: Path) -> None:
     pictures = decoded(film)
     for entry in json.loads((output / "index.json").read_text())["stills"]:
         frame = on_screen(pictures, Fraction(entry["at_s"]))
-        # FFmpeg's other scaler, and its own rounding: near, and nearer than to any picture half a second away.
+        # FFmpeg's other scaler, with other rounding: near, and nearer than to any picture half a second away.
         expected = np.asarray(frame.to_ndarray(format="rgb24", width=160, height=90), dtype=np.uint8)
         assert np.abs(_rgb(output / entry["file"]).astype(int) - expected).mean() < 8
     again = _stills(film, output, "--count", "2")

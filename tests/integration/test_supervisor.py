@@ -1,4 +1,4 @@
-"""A cluster's supervisor: fair shares, its own death, drained and dying nodes, released reservations."""
+"""A cluster's supervisor: fair shares, its own death, drained and dead nodes, released reservations."""
 
 import os
 import signal
@@ -27,29 +27,29 @@ print(len(left), total.get("CPU", 0) - free.get("CPU", 0))
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """Two nodes of two CPUs each, where unused workers are given back after a few seconds."""
+    """Two nodes with two CPUs each; unused workers are given back after a few seconds."""
     with ray_cluster(2, 2, env={"CODECFLEET_IDLE_S": str(IDLE_S)}) as running:
         yield running
 
 
 def ready(status: dict[str, Any]) -> dict[str, int]:
-    """Return the process of each worker that is up."""
+    """Return the process of each ready worker."""
     return {worker["worker"]: worker["pid"] for worker in status["workers"] if worker["state"] == "ready"}
 
 
 def shares(status: dict[str, Any]) -> list[int]:
-    """Return what each job may use."""
+    """Return the number of slots that each job may use."""
     return sorted(job["granted_slots"] for job in status["jobs"])
 
 
 def given_back(cluster: RayCluster) -> bool:
-    """Tell whether no placement group is left and no CPU is taken."""
+    """Return whether no placement group exists and no CPU is taken."""
     groups, cpus = cluster.python(RESERVED).split()
     return int(groups) == 0 and float(cpus) == 0
 
 
 def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
-    """Two jobs of unequal size share evenly; the supervisor's death delays neither, and nothing stays reserved."""
+    """Two jobs of unequal size get equal shares; the supervisor's death delays neither, and nothing stays reserved."""
     outputs = [tmp_path / "large.mp4", tmp_path / "small.mp4"]
     common = ("--segment-seconds", "0.5", "--quiet")
     drivers = [
@@ -74,7 +74,7 @@ def test_two_drivers_share_and_survive_the_supervisor(cluster: RayCluster, film:
 
 
 def test_nodes_may_be_drained_and_may_die(cluster: RayCluster, film: Path, tmp_path: Path) -> None:
-    """A drained node finishes its work and is released, whatever supervisor runs; a dying one only delays a job."""
+    """A drained node finishes its work and is released, even by a new supervisor; a dead node only delays a job."""
     doomed = cluster.add_node(2)
     output = tmp_path / "out.mp4"
     driver = cluster.start(

@@ -1,4 +1,4 @@
-"""Traces of real jobs, as a collector gets them: one tree, also where a worker dies."""
+"""Traces of real jobs as a collector receives them: one tree, even if a worker dies."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ STAGES = ["index", "plan", "startup", "encode", "gather", "proof", "publish"]
 
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """The spans that this process has ended."""
+    """The spans that have ended in this process."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -52,7 +52,7 @@ def long_film(tmp_path: Path) -> Path:
 
 
 def seen(exporter: InMemorySpanExporter) -> list[Seen]:
-    """Return the spans as a collector would get them."""
+    """Return the spans as a collector would receive them."""
     return [
         Seen(
             f"{each.context.trace_id:032x}",
@@ -67,7 +67,7 @@ def seen(exporter: InMemorySpanExporter) -> list[Seen]:
 
 
 def check_tree(spans: list[Seen], caller: str = "") -> Seen:
-    """Check that spans are one tree, whose root is the job's span, below ``caller``; return that."""
+    """Check that the spans are one tree with the job's span as its root, below ``caller``; return the root."""
     (job,) = (each for each in spans if each.name == "job")
     assert job.parent == caller
     assert {each.trace for each in spans} == {job.trace}
@@ -78,7 +78,7 @@ def check_tree(spans: list[Seen], caller: str = "") -> Seen:
 
 
 def test_a_job_is_one_tree(film: Path, exported: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below the span of its caller: its stages, a try for each segment, and what the worker did in it."""
+    """Below the caller's span: the job's stages, an attempt for each segment, and the worker's steps in it."""
     monkeypatch.setenv("TRACEPARENT", PARENT)
     report = transcode(spec_of(film, film.with_name("o.mp4"), preset=1, segment_s=1))
     spans = seen(exported)
@@ -96,7 +96,7 @@ def test_a_job_is_one_tree(film: Path, exported: InMemorySpanExporter, monkeypat
 
 
 def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemorySpanExporter) -> None:
-    """Both are parts of the job; the first one's outcome is the error, and where it was."""
+    """Both attempts belong to the job; the first one's outcome is the error, with its place."""
     pool = FaultyPool(LocalPool(slots=2), kills=[("segment 1", 1)])
     transcode(spec_of(film, film.with_name("o.mp4"), preset=1, segment_s=1), pool=pool)
     spans = seen(exported)
@@ -107,7 +107,7 @@ def test_a_try_whose_worker_died_is_beside_the_next(film: Path, exported: InMemo
 
 
 def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanExporter, tmp_path: Path) -> None:
-    """The error's class is the outcome, and addresses are redacted."""
+    """The outcome is the error's class, and addresses are redacted."""
     with pytest.raises(InputNotFound):
         transcode(spec_of("memory://me:Hidden0Value@host/none.mp4", tmp_path / "o.mp4"))
     spans = exported.get_finished_spans()
@@ -130,7 +130,7 @@ def test_a_failed_job_says_why_and_shows_no_secret(exported: InMemorySpanExporte
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables(environment: Mapping[str, str], asked: bool) -> None:  # noqa: FBT001 - a parameter
-    """Where an exporter in a list, or else a collector, is named, and nothing switches them off."""
+    """Traces are on if a variable names an exporter or a collector, and none switches them off."""
     assert tracing.names_collector(environment) == asked
 
 
@@ -155,7 +155,7 @@ def test_what_is_asked_of_traces_and_not_done_is_said(
     said: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A line for other exporters, for another protocol, and where an exporter is named that is not installed."""
+    """The user is told about other exporters, another protocol, and a named exporter that is not installed."""
 
     def version(package: str) -> str:
         if missing:
@@ -169,7 +169,7 @@ def test_what_is_asked_of_traces_and_not_done_is_said(
 
 
 def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a variable that makes no sense nor a package that is not whole: the job says so, and runs."""
+    """With a meaningless variable or an incomplete package, the job says so and runs."""
 
     def refuse() -> tracing.Tracing:
         raise ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
@@ -186,12 +186,12 @@ def test_what_opentelemetry_refuses_ends_no_job(film: Path, monkeypatch: pytest.
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_spans_of_two_nodes_are_one_tree(long_film: Path) -> None:
-    """A job on a cluster whose nodes name the collector: what each node's worker did is below the job that asked."""
+    """On a cluster whose nodes name the collector, each node's worker spans are below the job that asked."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     with collector() as (address, spans):
         named = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "TRACEPARENT": PARENT}
         with ray_cluster(1, 1, env=named) as cluster:
-            for _ in range(2):  # the second finds both workers ready
+            for _ in range(2):  # The second job finds both workers ready.
                 spans.clear()
                 words = ("transcode", str(long_film), str(long_film.with_name("o.mp4")), "--overwrite")
                 done = cluster.run(*words, "--segment-seconds", "2", "--preset", "1")

@@ -1,4 +1,4 @@
-"""The proof against real files: honest encodings pass, and every kind of sabotage fails its check."""
+"""``verify`` on real files: correct encodings pass, and each kind of sabotage fails its own check."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ FRAME_TICKS = 1001
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
-    """What a test file holds: which pictures, when, which sound, and what it says about itself."""
+    """Contents of a test file: pictures, times, sound, and stated facts."""
 
     pictures: Sequence[int] = tuple(range(FRAMES))
     times: Sequence[int] = tuple(FRAME_TICKS * n for n in range(FRAMES))
@@ -38,7 +38,7 @@ class Clip:
 
 
 def picture(number: int) -> NDArray[np.uint8]:
-    """Return picture ``number``: a box that crosses a gradient with some texture."""
+    """Return picture ``number``: a textured gradient with a box that moves across it."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     luma = 60 + columns // 2 + 10 * ((rows // 8 + columns // 8) % 2)
     left = (5 * number) % (WIDTH - 40)
@@ -90,7 +90,7 @@ def write(path: Path, clip: Clip) -> str:
 
 
 def chapter(number: int, title: str) -> dict[str, object]:
-    """Return a chapter of a second, as PyAV takes it."""
+    """Return a chapter of one second in PyAV's form."""
     times = {"start": number - 1, "end": number, "time_base": Fraction(1)}
     return {"id": number, **times, "metadata": {"title": title}}
 
@@ -107,18 +107,18 @@ def raw_copy(source: str, path: Path) -> str:
 
 
 def failures(verdict: Verdict) -> set[str]:
-    """Return the names of the checks that failed."""
+    """Return the names of the failed checks."""
     return {one.name for one in verdict.failures}
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the honest clip that all others are held against."""
+    """Return the correct clip with which all others are compared."""
     return write(tmp_path_factory.mktemp("source") / "source.mp4", Clip(options={"crf": "12", "bf": "3"}))
 
 
 def swapped() -> tuple[int, ...]:
-    """Return the pictures with two neighbours in each other's place."""
+    """Return the pictures with two neighbours exchanged."""
     order = list(range(FRAMES))
     order[20], order[21] = order[21], order[20]
     return tuple(order)
@@ -132,7 +132,7 @@ def without(n: int) -> dict[str, tuple[int, ...]]:
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.mov"])
 def test_an_honest_encoding_is_exact(source: str, tmp_path: Path, name: str) -> None:
-    """The same frames at the same times pass in every container, down to rounded milliseconds."""
+    """The same frames at the same times pass in every container, allowing milliseconds that are rounded."""
     verdict = verify(Path(source), Path(write(tmp_path / name, Clip())))
     assert failures(verdict) == set()
     assert (verdict.source_frames, verdict.output_frames) == (FRAMES, FRAMES)
@@ -141,7 +141,7 @@ def test_an_honest_encoding_is_exact(source: str, tmp_path: Path, name: str) -> 
 
 
 def test_poor_quality_and_another_size_are_still_the_same_frames(source: str, tmp_path: Path) -> None:
-    """Low quality and scaling are differences of likeness, not of identity."""
+    """Low quality and scaling change how similar frames are, not which frames they are."""
     poor = write(tmp_path / "poor.mp4", Clip(options={"crf": "44", "preset": "ultrafast"}))
     small = write(tmp_path / "small.mp4", Clip(size=(WIDTH // 2, HEIGHT // 2)))
     assert verify(source, poor).exact
@@ -168,7 +168,7 @@ CASES: dict[str, tuple[Clip, set[str]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_sabotage_fails_the_check_meant_for_it(source: str, tmp_path: Path, case: str) -> None:
-    """Every damage done on purpose is found by its own check."""
+    """Each kind of deliberate damage fails its own check."""
     clip, expected = CASES[case]
     found = failures(verify(source, write(tmp_path / "bad.mp4", clip)))
     assert expected <= found
@@ -185,14 +185,14 @@ def test_sabotage_fails_the_check_meant_for_it(source: str, tmp_path: Path, case
 def test_encoded_sound_is_held_against_what_was_heard(
     source: str, tmp_path: Path, clip: Clip, expected: set[str]
 ) -> None:
-    """An encoder may change the bytes, but neither when a sound is heard nor for how long."""
+    """An encoder may change the bytes, but neither start nor duration of audible sound."""
     found = failures(verify(source, write(tmp_path / "opus.mkv", clip)))
     assert expected <= found
     assert bool(found) == bool(expected)
 
 
 def test_a_part_is_compared_with_that_part_of_the_source(source: str, tmp_path: Path) -> None:
-    """With a start and an end, only the frames between them are expected, counted from the first of them."""
+    """With a start and an end, only the frames between them are expected, counted from the first one."""
     part = Clip(pictures=range(12, 36), times=[FRAME_TICKS * n for n in range(24)], audio_s=Fraction(1), chapters=False)
     output = write(tmp_path / "part.mp4", part)
     start_s, end_s = Fraction(12 * 1001, 24_000), Fraction(36 * 1001, 24_000)
@@ -202,7 +202,7 @@ def test_a_part_is_compared_with_that_part_of_the_source(source: str, tmp_path: 
 
 
 def test_a_raw_bitstream_is_held_to_its_pictures(source: str, tmp_path: Path) -> None:
-    """Without times, count, order, likeness and access from every keyframe remain."""
+    """A raw bitstream has no times: its count, order, likeness, and decoding from each keyframe are checked."""
     verdict = verify(source, raw_copy(write(tmp_path / "a.mp4", Clip()), tmp_path / "raw.h264"))
     by_name = {one.name: one.passed for one in verdict.checks}
     assert failures(verdict) == set()
@@ -211,7 +211,7 @@ def test_a_raw_bitstream_is_held_to_its_pictures(source: str, tmp_path: Path) ->
 
 
 def test_progress_counts_every_frame(source: str, tmp_path: Path) -> None:
-    """A caller can show how far the proof is."""
+    """A caller can show the progress of ``verify``."""
     seen: list[int] = []
     report: Callable[[int], None] = seen.append
     verify(source, write(tmp_path / "a.mp4", Clip()), progress=report)
@@ -219,7 +219,7 @@ def test_progress_counts_every_frame(source: str, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_said_by_name(source: str, tmp_path: Path) -> None:
-    """Missing files and reports that are none end with an error, not with a verdict."""
+    """Missing files and invalid reports give an error and no verdict."""
     with pytest.raises(InputNotFound):
         verify(source, str(tmp_path / "nothing.mp4"))
     text = tmp_path / "report.json"

@@ -1,4 +1,4 @@
-"""The proof against sources that change: each wrong output of a kind fails that kind's check, a right one none."""
+"""``verify`` on sources that change: each wrong output fails the check for its kind, and a right one passes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ FIELDS = {"flags": "+ildct+ilme"}
 
 @dataclass(frozen=True)
 class Part:
-    """Pictures of one kind, as a broadcast sends them until the next programme."""
+    """Pictures of one kind, as in a broadcast until the next programme."""
 
     frames: Sequence[av.VideoFrame]
     matrix: int = BT709
@@ -64,7 +64,7 @@ def converted(given: Sequence[av.VideoFrame], **colours: int) -> list[av.VideoFr
 
 
 def transport_stream(path: Path, parts: Sequence[Part]) -> str:
-    """Write parts one after another, as a recorder does that never stops: each with parameter sets of its own."""
+    """Write parts one after another, as a continuous recording: each with its own parameter sets."""
     data, begin = b"", 0
     for part in parts:
         piece = path.with_suffix(".part.ts")
@@ -88,12 +88,12 @@ def transport_stream(path: Path, parts: Sequence[Part]) -> str:
 
 
 def failures(verdict: Verdict) -> set[str]:
-    """Return the names of the checks that failed."""
+    """Return the names of the failed checks."""
     return {one.name for one in verdict.failures}
 
 
 def bars(given: Sequence[av.VideoFrame], shape: Fraction) -> list[av.VideoFrame]:
-    """Return wide pictures between bars."""
+    """Return wide pictures with black bars."""
     height = int(HEIGHT / shape) & ~1
     found = []
     for each in given:
@@ -124,7 +124,7 @@ def filtered(given: Sequence[av.VideoFrame], *steps: tuple[str, str]) -> list[av
 
 
 def in_fields(order: str) -> list[av.VideoFrame]:
-    """Return pictures that say that they are interlaced."""
+    """Return pictures that are marked as interlaced."""
     return filtered(frames(), ("setfield", order))
 
 
@@ -197,7 +197,7 @@ def with_field_order() -> Films:
 def test_pictures_that_change_are_each_compared(
     tmp_path: Path, kind: Callable[[], Films], names: Sequence[str]
 ) -> None:
-    """What is labelled as the first picture, but is not like it, fails; what was converted passes."""
+    """Pictures that are labelled like the first but differ from it fail; converted ones pass."""
     source, wrong, right = (
         transport_stream(tmp_path / f"{label}.ts", parts)
         for label, parts in zip(("source", "wrong", "right"), kind(), strict=True)
@@ -207,7 +207,7 @@ def test_pictures_that_change_are_each_compared(
 
 
 def woven(top: av.VideoFrame, bottom: av.VideoFrame) -> av.VideoFrame:
-    """Return a picture of the fields of two."""
+    """Return a picture made of one field each of two pictures."""
     found = av.VideoFrame(WIDTH, HEIGHT, "yuv420p")
     for place, plane in enumerate(found.planes):
         lines = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
@@ -217,7 +217,7 @@ def woven(top: av.VideoFrame, bottom: av.VideoFrame) -> av.VideoFrame:
 
 
 def test_fields_are_not_mixed_where_pictures_are_scaled(tmp_path: Path) -> None:
-    """Interlaced pictures that were scaled as if all lines were of one moment fail, field by field they pass."""
+    """Interlaced pictures fail if they were scaled as progressive ones, and pass if scaled by fields."""
     given = [woven(frame(number), frame(number + 1)) for number in range(PICTURES)]
     options = FIELDS | {"x264-params": "tff=1"}
     fields = filtered(given, ("setfield", "tff"))
@@ -234,7 +234,7 @@ def test_fields_are_not_mixed_where_pictures_are_scaled(tmp_path: Path) -> None:
 
 
 def test_telecine_without_its_fields_shows_its_own_pictures(tmp_path: Path) -> None:
-    """A deinterlaced picture shows what its neighbour does where both hold one field; an exchanged one does not."""
+    """A deinterlaced picture may show its neighbour if both share a field; an exchanged one fails."""
     cadence = [(0, 0), (1, 1), (1, 2), (2, 3), (3, 3), (4, 4), (5, 5), (5, 6), (6, 7), (7, 7)]
     fields = FIELDS | {"x264-params": "tff=1"}
     telecined = Part([woven(frame(top), frame(bottom)) for top, bottom in cadence], options=fields)
@@ -248,7 +248,7 @@ def test_telecine_without_its_fields_shows_its_own_pictures(tmp_path: Path) -> N
 
 
 def test_a_part_is_as_its_own_pictures_state(tmp_path: Path) -> None:
-    """A part behind a change states what its pictures state, and not what the track began with."""
+    """A part after a change is labelled as its own pictures are, not as the start of the track."""
     wide = Part(frames(), matrix=BT601, shape=Fraction(4, 3))
     source = transport_stream(tmp_path / "source.ts", [Part(frames()), wide])
     right = transport_stream(tmp_path / "right.ts", [wide])
@@ -260,7 +260,7 @@ def test_a_part_is_as_its_own_pictures_state(tmp_path: Path) -> None:
 
 
 def escaped(data: bytes) -> bytes:
-    """Return a NAL unit's payload without start codes in it."""
+    """Return a NAL unit's payload without start codes."""
     found, zeros = bytearray(), 0
     for byte in data:
         if zeros > 1 and byte <= 3:
@@ -272,7 +272,7 @@ def escaped(data: bytes) -> bytes:
 
 
 def captioned(source: str, path: Path, first: int) -> str:
-    """Copy a track of whole pictures; from picture ``first`` on each has a caption of its own."""
+    """Copy a track of whole pictures; from picture ``first`` on, each has a different caption."""
     with av.open(source) as given, av.open(str(path), "w") as container:
         stream = container.add_stream_from_template(given.streams.video[0])
         for number, packet in enumerate(p for p in given.demux(video=0) if p.size):
@@ -291,7 +291,7 @@ def captioned(source: str, path: Path, first: int) -> str:
 
 
 def test_captions_are_counted_over_the_whole_track(tmp_path: Path) -> None:
-    """Captions that begin late are missed where they are lost, and where one is another's."""
+    """Late captions fail if they are lost, or if a picture has those of another."""
     plain = transport_stream(tmp_path / "plain.ts", [Part(frames(), options={"tune": "zerolatency"})])
     late = captioned(plain, tmp_path / "late.ts", 6)
     assert failures(verify(late, late)) == set()
@@ -300,7 +300,7 @@ def test_captions_are_counted_over_the_whole_track(tmp_path: Path) -> None:
 
 
 def tones(layout: str, names: Sequence[str]) -> NDArray[np.float32]:
-    """Return a sound for each speaker of a layout, which belongs to its name."""
+    """Return a sound with a tone for each speaker of a layout, which depends on its name."""
     moments = np.arange(SOUND_S * RATE_HZ) / RATE_HZ
     order = [channel.name for channel in av.AudioLayout(layout).channels]
     pitch = {name: 60 if name == "LFE" else 400 + 170 * place for place, name in enumerate(names)}
@@ -317,7 +317,7 @@ def film(
     gap: tuple[int, int] = (0, 0),
     lasts: Sequence[int] = (),
 ) -> str:
-    """Write pictures and sound; samples from ``gap`` are left out, and ``lasts`` are pictures' durations in ticks."""
+    """Write pictures and sound; samples from ``gap`` on are left out; ``lasts`` has pictures' durations in ticks."""
     with av.open(str(path), "w") as container:
         options = {"preset": "ultrafast", "bf": "0"}
         video = container.add_stream("libx264", rate=25, options=options)
@@ -346,7 +346,7 @@ def film(
 
 
 def test_each_speaker_keeps_its_own_sound(tmp_path: Path) -> None:
-    """A speaker that is lost, silent or exchanged with another fails; what is the same passes."""
+    """A lost, silent or exchanged speaker fails; unchanged ones pass."""
     names = [channel.name for channel in av.AudioLayout("5.0").channels]
     source = film(tmp_path / "source.mkv", tones("5.0", names), "5.0")
     exchanged = film(tmp_path / "exchanged.mkv", tones("5.0", ["FL", "FR", "BL", "FC", "BR"]), "5.0")
@@ -361,7 +361,7 @@ def test_each_speaker_keeps_its_own_sound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["output.mp4", "output.mov"])
 def test_pcm_after_a_gap_is_heard_when_it_was(tmp_path: Path, name: str) -> None:
-    """PCM that closes the gap is early; PCM with silence there is right."""
+    """PCM that closes the gap is too early; PCM with silence in it is right."""
     sound, gap = tones("mono", ["FC"]), (32 * 1024, 52 * 1024)
     source = film(tmp_path / "source.mkv", sound, "mono", codec="pcm_s16le", gap=gap)
     closed = np.concatenate([sound[:, : gap[0]], sound[:, gap[1] :]], axis=1)
@@ -374,7 +374,7 @@ def test_pcm_after_a_gap_is_heard_when_it_was(tmp_path: Path, name: str) -> None
 
 
 def test_a_part_is_not_held_against_the_sound_behind_it(tmp_path: Path) -> None:
-    """A quiet part of a track that is loud later sounds as the source does in that part."""
+    """A quiet part of a track that is loud later is compared with that part of the source only."""
     sound, end_s = tones("mono", ["FC"]), Fraction(2, 5)
     sound[:, : int(end_s * RATE_HZ) // 1024 * 1024] /= 100
     source = film(tmp_path / "source.mkv", sound, "mono", lasts=[2] * 10)
@@ -383,7 +383,7 @@ def test_a_part_is_not_held_against_the_sound_behind_it(tmp_path: Path) -> None:
 
 
 def test_a_source_that_was_cut_short_is_named(tmp_path: Path) -> None:
-    """However whole the output is, it lacks what the source lacks."""
+    """The output may be complete, but it lacks what the source lacks."""
     sound = tones("mono", ["FC"])
     whole = Path(film(tmp_path / "whole.mkv", sound, "mono"))
     cut = tmp_path / "cut.mkv"
@@ -393,7 +393,7 @@ def test_a_source_that_was_cut_short_is_named(tmp_path: Path) -> None:
 
 
 def copied(source: str, path: Path, change: Callable[[bytes], bytes] = bytes) -> str:
-    """Copy a file's tracks; ``change`` gives the 21st packet of sound its bytes."""
+    """Copy a file's tracks; ``change`` replaces the 21st packet of sound."""
     sounds = count(1)
 
     def keep(packet: av.Packet) -> bool:
@@ -406,7 +406,7 @@ def copied(source: str, path: Path, change: Callable[[bytes], bytes] = bytes) ->
 
 @pytest.mark.parametrize("name", ["output.mp4", "output.mkv"])
 def test_a_layout_that_moves_out_of_aac_is_no_loss_of_sound(tmp_path: Path, name: str) -> None:
-    """ADTS may say a layout in its first packet, mp4 and Matroska in a header: the sound's bytes are the same."""
+    """ADTS may have the layout in its first packet, mp4 and Matroska in a header; the sound has the same bytes."""
     sound = tones("quad", [channel.name for channel in av.AudioLayout("quad").channels])
     source = film(tmp_path / "source.ts", sound, "quad", codec="aac")
     assert failures(verify(source, copied(source, tmp_path / name))) == set()
@@ -415,7 +415,7 @@ def test_a_layout_that_moves_out_of_aac_is_no_loss_of_sound(tmp_path: Path, name
 
 
 def test_sound_of_which_no_sample_is_shown_has_no_speakers_to_lose(tmp_path: Path) -> None:
-    """An edit list hides every sample of the source: only the packets' bytes are compared."""
+    """An edit list hides all samples of the source, so only the packets' bytes are compared."""
     whole = Path(film(tmp_path / "whole.mp4", tones("stereo", ["FL", "FR"]), "stereo", codec="aac"))
     edits = whole.read_bytes().split(b"elst")
     edits[2] = edits[2][:12] + b"\x7f\xff\xff\xff" + edits[2][16:]

@@ -1,4 +1,4 @@
-"""A warm fleet, with real processes: what programs get of it, what its death costs them, and what is left of it."""
+"""A warm fleet with real processes: its use by programs, its death, and what it leaves."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ABORTED_S = 60
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """An environment with a runtime directory of the test's own; what is still up at the end is killed."""
+    """An environment with its own runtime directory; a fleet that is still up at the end is killed."""
     runtime = tmp_path / "run"
     runtime.mkdir()
     env = {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -48,7 +48,7 @@ def up(env: Mapping[str, str], *options: str, cwd: Path | None = None) -> psutil
 
 @pytest.mark.slow
 def test_it_serves_programs_wherever_they_stand(film: Path, tmp_path: Path, places: Mapping[str, str]) -> None:
-    """Programs in other folders find it, say so, and write the bytes that they write without it; nothing is left."""
+    """Programs in other folders find it, say so, and write the same bytes as without it; nothing is left."""
     gone_folder = tmp_path / "gone"
     gone_folder.mkdir()
     fleet = up(places, "--workers", "2", cwd=gone_folder)
@@ -74,7 +74,7 @@ def test_it_serves_programs_wherever_they_stand(film: Path, tmp_path: Path, plac
 
 @pytest.mark.slow
 def test_one_that_hangs_keeps_no_job_from_starting(film: Path, places: Mapping[str, str]) -> None:
-    """A stopped fleet answers none: programs start their own workers, and `down` kills it."""
+    """A stopped fleet does not answer, so programs start their own workers, and `down` kills it."""
     fleet, out = up(places), film.parents[1] / "out"
     below = fleet.children(recursive=True)
     fleet.suspend()

@@ -1,4 +1,4 @@
-"""Time is whole in whole jobs: gaps in sound, a part's timecode and chapters, and how long the header says it lasts."""
+"""Times in whole jobs: gaps in sound, a part's timecode and chapters, and the duration in the header."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -23,7 +23,7 @@ from .local_jobs import lossless, planned, remuxed, verified
 RATE, FRAME = 8_000, 160
 SECONDS = 3
 GAP = range(50, 75)
-"""Packets of 20 ms: from 1.0 to 1.5 s."""
+"""Packets of 20 ms, from 1.0 to 1.5 s."""
 Span = tuple[int, int, str | None]
 
 
@@ -33,7 +33,7 @@ def wave(begin: int, count: int) -> NDArray[np.int16]:
 
 
 def with_sound(folder: Path, name: str, codec: str, lost: range = GAP, clip: Clip | None = None) -> Path:
-    """Return a film of three seconds, of whose sound the packets that begin in ``lost`` (of 20 ms) are missing."""
+    """Return a film of three seconds; packets of sound (20 ms) that begin in ``lost`` are missing."""
     film = make_clip(folder / "film.mp4", clip or Clip(times=constant_times(25 * SECONDS)))
     with av.open(str(film)) as before, av.open(str(folder / name), "w") as after:
         assert isinstance(before, InputContainer)
@@ -64,7 +64,7 @@ def _time_s(packet: Packet) -> Fraction:
 
 
 def samples_of(path: Path) -> NDArray[np.int16]:
-    """Return the samples of a file's PCM, one after the other, as a container that counts them plays them."""
+    """Return a file's PCM samples in sequence, as a container that counts samples plays them."""
     with av.open(str(path)) as container:
         stream = container.streams.audio[0]
         return np.frombuffer(b"".join(bytes(packet) for packet in container.demux(stream)), np.int16)
@@ -72,7 +72,7 @@ def samples_of(path: Path) -> NDArray[np.int16]:
 
 @pytest.mark.parametrize(("name", "fragmented"), [("out.mov", False), ("out.mp4", False), ("out.mp4", True)])
 def test_a_gap_in_pcm_is_silent_where_samples_are_counted(tmp_path: Path, name: str, *, fragmented: bool) -> None:
-    """What follows the gap is heard when it was, and no other sample changes."""
+    """Sound after the gap keeps its time, and no other sample changes."""
     source, output = with_sound(tmp_path, "in.mkv", "pcm_s16le"), tmp_path / name
 
     report = lossless(source, output, fragmented=fragmented)
@@ -98,14 +98,14 @@ def test_a_part_that_begins_in_a_gap_begins_silent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.mov", "out.mkv", "out.ts"])
 def test_a_gap_in_copied_sound_stays_one(tmp_path: Path, name: str) -> None:
-    """Packets after a gap keep their times, in every container that has times."""
+    """Packets after a gap keep their times in every container that has times."""
     source, output = with_sound(tmp_path, "in.mkv", "aac"), tmp_path / name
 
     assert verified(source, output, lossless(source, output)).exact
 
 
 def test_hidden_sound_does_not_lengthen_the_header(tmp_path: Path) -> None:
-    """An encoder's priming and the padding at the end last no time in Matroska's header, nor in its tags."""
+    """An encoder's priming and the padding at the end do not count in Matroska's header, nor in its tags."""
     source = with_sound(tmp_path, "in.mp4", "aac", range(0))
     output = tmp_path / "out.mkv"
 
@@ -116,13 +116,13 @@ def test_hidden_sound_does_not_lengthen_the_header(tmp_path: Path) -> None:
         assert container.duration is not None
         stated_s = container.duration / 1_000_000
         of_track = container.streams.audio[0].metadata["DURATION"]
-    # What is heard of AAC's last packet is its own affair; Opus would add 26 ms.
+    # The audible length of AAC's last packet is the encoder's choice; Opus would add 26 ms.
     assert SECONDS <= stated_s <= SECONDS + 1024 / RATE
     assert of_track == f"00:00:{stated_s:012.9f}"
 
 
 def with_chapters(folder: Path, *spans: Span) -> Path:
-    """Return a film of three seconds with chapters, in milliseconds; None is one without a title."""
+    """Return a film of three seconds with chapters in milliseconds; None as title is a chapter without one."""
     film = make_clip(folder / "film.mp4", Clip(times=constant_times(25 * SECONDS)))
     named = [{} if title is None else {"title": title} for _, _, title in spans]
     chapters = [
@@ -133,7 +133,7 @@ def with_chapters(folder: Path, *spans: Span) -> Path:
 
 
 def chapters_of(path: Path) -> list[Span]:
-    """Return a file's chapters, in milliseconds, with their titles."""
+    """Return a file's chapters in milliseconds, with their titles."""
     return [
         (round(each.start_s * 1000), round(each.end_s * 1000), dict(each.tags).get("title", ""))
         for each in describe_tracks(str(path)).chapters
@@ -142,7 +142,7 @@ def chapters_of(path: Path) -> list[Span]:
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
 def test_chapters_keep_their_times_and_titles_wherever_they_lie(tmp_path: Path, name: str) -> None:
-    """The first need not begin at 0, one may have no title; what mp4 and mov fill has none."""
+    """The first need not begin at 0, and one may have no title; chapters that mp4 and mov add have none."""
     source = with_chapters(tmp_path, (1000, 1500, "First"), (1500, 2000, None), (2200, 3000, "Third"))
     output = tmp_path / name
 
@@ -160,7 +160,7 @@ def test_chapters_keep_their_times_and_titles_wherever_they_lie(tmp_path: Path, 
 
 
 def test_chapters_that_cannot_lie_end_to_end_are_named_before_the_work(tmp_path: Path) -> None:
-    """``--strict`` refuses mp4, where each ends with the next one's start; Matroska keeps them."""
+    """``--strict`` refuses mp4, where each chapter ends at the next one's start; Matroska keeps them."""
     source = with_chapters(tmp_path, (0, 2000, "A"), (1000, 1500, "B"))
 
     with pytest.raises(WouldLose, match="with no length or overlapping the next"):
@@ -169,7 +169,7 @@ def test_chapters_that_cannot_lie_end_to_end_are_named_before_the_work(tmp_path:
 
 
 def test_a_part_loses_no_chapter_that_lies_outside_of_it(tmp_path: Path) -> None:
-    """A chapter of no length before the part changes nothing in it, so that strict jobs go on."""
+    """An empty chapter before the part does not matter, so that strict jobs continue."""
     source, output = with_chapters(tmp_path, (0, 1000, "A"), (1000, 1000, "B"), (2000, 3000, "C")), tmp_path / "out.mp4"
 
     report = lossless(source, output, start_s=Fraction(3, 2), strict=True)

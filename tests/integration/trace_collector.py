@@ -1,4 +1,4 @@
-"""A collector of traces on this machine: it takes OTLP over HTTP, and keeps the spans."""
+"""A local trace collector that receives OTLP over HTTP and keeps the spans."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Seen:
-    """A span as it arrived: ids in hexadecimal, "" for no parent."""
+    """A received span, with ids in hexadecimal and "" for no parent."""
 
     trace: str
     span: str
@@ -53,7 +53,7 @@ def _plain(attributes: Any) -> dict[str, Any]:
 
 @contextmanager
 def collector() -> Iterator[tuple[str, list[Seen]]]:
-    """Yield a collector's address, and the spans that it has got so far."""
+    """Yield a collector's address, and the list of spans it has received."""
     spans: list[Seen] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"spans": spans}))
     thread = threading.Thread(target=server.serve_forever, daemon=True)

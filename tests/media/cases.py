@@ -1,7 +1,7 @@
-"""What the media table runs, as data: which file is encoded to what, and which refusals are right.
+"""The cases of the media table: which file is encoded to what, and which refusals are right.
 
-The assignment is a pure function of the sorted file names: every file gets two outputs that differ in codec and in
-container, one of the two is cut every second, and over all files every codec meets every container that holds it.
+The assignment is a pure function of the sorted file names. Every file gets two outputs that differ in codec and
+container, and one of them is cut every second. Over all files, every codec meets every container that holds it.
 """
 
 import random
@@ -19,7 +19,7 @@ H264, HEVC, AV1, VP9 = Codec.H264, Codec.HEVC, Codec.AV1, Codec.VP9
 AudioMode: TypeAlias = Literal["copy", "aac", "opus", "none"]
 _AUDIO_MODES: tuple[AudioMode, ...] = ("aac", "copy", "opus", "none")
 _ONE_SOUND: dict[str, AudioMode] = {"webm": "opus", "mov": "aac"}
-"""Containers that hold only one of the two that sound is encoded to."""
+"""Containers that hold only one of the two codecs to which sound is encoded."""
 FRAGMENTED = "fragmented"
 SHORT_SEGMENT_S = Fraction(1)
 
@@ -48,12 +48,12 @@ _OUTPUTS: tuple[tuple[Codec, str], ...] = (
     (HEVC, "mp4"),
     (VP9, FRAGMENTED),
 )
-"""Every codec in every container that holds it; neighbours, around the end too, differ in both."""
+"""Every codec in every container that holds it; neighbours, also last and first, differ in both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal that is right: the error's class, and why nothing better can be done."""
+    """A right refusal: the class of the error, and why nothing better is possible."""
 
     error: str
     why: str
@@ -65,7 +65,7 @@ REFUSALS = {
     "encrypted_cenc_tenc_only.mp4": Refusal("InputUnreadable", "its pictures are encrypted, and there is no key"),
     "hevc_dovi_p5_1080p.mp4": Refusal("Unsupported", "Dolby Vision profile 5: without its metadata colours are wrong"),
 }
-"""Files that no output can be made of."""
+"""Files from which no output can be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,25 +83,25 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is called in the table, and its output on disk."""
+        """The case's name in the table, and the name of its output."""
         length = "" if self.segment_s is None else f" {self.segment_s}s"
         audio = "" if self.audio == "copy" else f" audio-{self.audio}"
         return f"{self.codec.value} {self.container}{length}{audio}{' forced' if self.force else ''}"
 
     @property
     def output_name(self) -> str:
-        """A file name of its own."""
+        """A distinct file name."""
         extension = "mp4" if self.container == FRAGMENTED else self.container
         return f"{self.source}.{self.name.replace(' ', '-')}.{extension}"
 
     @property
     def refusal(self) -> Refusal | None:
-        """The refusal to expect; None where an output must come."""
+        """The expected refusal; None if an output is expected."""
         expected = None if self.force else REFUSALS.get(self.source)
         return expected if expected is not None and self.codec in expected.codecs else None
 
     def spec(self, folder: str, output: str) -> TranscodeSpec:
-        """Return what to ask for, with the source in ``folder``."""
+        """The request, with the source in ``folder``."""
         return TranscodeSpec(
             source=f"{folder}/{self.source}",
             output=output,
@@ -116,13 +116,13 @@ class Case:
 
 
 def assigned(names: Iterable[str]) -> list[Case]:
-    """Return the cases of the long form: two per file, and a forced one where a force makes an output."""
+    """Return the cases of the long form: two for each file, and one with ``--force`` if that gives an output."""
     cases = [case for place, name in enumerate(sorted(names)) for case in _pair(place, name)]
     return [*cases, Case(source="hevc_dovi_p5_1080p.mp4", codec=HEVC, container="mp4", force=True)]
 
 
 def sample(names: Sequence[str], count: int, seed: int) -> list[Case]:
-    """Return ``count`` cases drawn from all files, codecs, containers and what is asked for their sound."""
+    """Return ``count`` cases drawn from all files, codecs, containers and sound options."""
     drawn = random.Random(seed)  # noqa: S311 - no secret
     found = []
     for name in drawn.sample(sorted(names), min(count, len(names))):
@@ -153,7 +153,7 @@ def _pair(place: int, name: str) -> tuple[Case, Case]:
 
 
 def _fitting(container: str, mode: AudioMode) -> AudioMode:
-    """Return what to ask of the sound, which the container must hold."""
+    """Return the sound option, which the container must be able to hold."""
     return _ONE_SOUND.get(container, mode) if mode in ("aac", "opus") else mode
 
 
@@ -187,4 +187,4 @@ SHORT: dict[str, Case] = {
     "no timestamps at all": Case(source="reschange_h264_848_to_424.h264", codec=HEVC, container="hevc"),
     "sound alone": Case(source="audio_only_opus_frag.mp4", codec=H264, container="mp4"),
 }
-"""The short form: a small file for each subject."""
+"""The short form, with a small file for each subject."""

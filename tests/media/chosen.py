@@ -1,4 +1,4 @@
-"""Frames by number, slice and time over the shared footage: those of an iteration, whichever way they are asked for.
+"""Compares frames by number, slice and time with those of an iteration, over the shared footage.
 
 ``make chosen`` runs it over all files, and exits with 1 if a frame differs.
 """
@@ -26,13 +26,13 @@ EVERY: Final = 6
 
 
 def facts(frame: Frame) -> Facts:
-    """Return what tells a frame."""
+    """Return what identifies a frame."""
     digest = picture_hash(frame.ticks, frame.to_video_frame())
     return digest, frame.source_index, frame.duration_s, frame.is_keyframe
 
 
 def differences(path: Path, decoder: str, seed: int = 0, memory_bytes: int | None = None) -> list[str]:
-    """Return which chosen frames differ from an iteration's. Raises InputError, Unsupported: it has no frames."""
+    """Return which chosen frames differ from an iteration's. Raises InputError; Unsupported: the file has no frames."""
     with codecfleet.frames(path, decoder=decoder) as film:
         wanted = {frame.index: facts(frame) for frame in film}
     with codecfleet.frames(path, decoder=decoder, memory_bytes=memory_bytes) as film:
@@ -57,7 +57,7 @@ def differences(path: Path, decoder: str, seed: int = 0, memory_bytes: int | Non
 
 
 def _compared(frames: Iterable[Frame], numbers: Sequence[int], wanted: dict[int, Facts]) -> list[str]:
-    """Compare frames with those of an iteration; a frame that the iteration lacks ends the comparison."""
+    """Compare frames with an iteration's; a frame that the iteration lacks ends the comparison."""
     left = iter(frames)
     found = []
     for number in numbers:

@@ -1,8 +1,8 @@
 """The damage table: films that are cut short or have broken bits give the same bytes, however often they are encoded.
 
-``make damage`` runs it over the shared footage and exits with 1 if any two outputs of one damaged film differ. Every
-damaged film is encoded with 1, 2 and 5 segments in flight by two processes whose new memory holds different bytes, so
-that whatever a decoder leaves unwritten shows.
+``make damage`` runs it over the shared footage and exits with 1 if two outputs of one damaged film differ. Every
+damaged film is encoded with 1, 2 and 5 segments in flight, by two processes whose new memory holds different bytes. So
+memory that a decoder leaves unwritten shows as a difference.
 """
 
 import argparse
@@ -39,20 +39,20 @@ NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 
 WORKERS: Final = (1, 2, 5)
 FILLINGS: Final = ("85", "170")
-"""``MALLOC_PERTURB_`` of the two processes: what glibc fills new and freed memory with."""
+"""``MALLOC_PERTURB_`` of the two processes: the bytes with which glibc fills new and freed memory."""
 PLACES: Final = 10
 SEGMENT_S: Final = Fraction(1, 2)
 SMALL_HEIGHT: Final = 180
-"""Outputs are no higher: nothing that a decoder left out is so small that it vanishes, at this quality."""
+"""Largest height of outputs: small enough to be fast, large enough to show everything a decoder left out."""
 QUALITY: Final = 1
 LONG_S, SHORT_S, LARGE_PIXELS = 4, 2, 640 * 480
-"""Seconds of film that are encoded, and damaged: fewer of a large picture."""
+"""Seconds of film that are damaged and encoded; fewer for large pictures."""
 BURST_BYTES: Final = 256
 BROKEN_BITS: Final = (1, 8, 64)
 
 
 class Damage(StrEnum):
-    """What is done to a film."""
+    """One kind of damage to a film."""
 
     CUT = "cut"
     BITS = "bits"
@@ -83,7 +83,7 @@ class Film:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the damaged films: by SHA-256 or error, how often their outputs were the same."""
+    """The results of the damaged films: by SHA-256 or error, how often their outputs were equal."""
 
     films: int = 0
     encoded: int = 0
@@ -92,7 +92,7 @@ class Counts:
 
 
 def opened(path: Path) -> Film | None:
-    """Return what is known of a film; None where it has no video that can be decoded."""
+    """Return the facts of a film; None if it has no video that can be decoded."""
     try:
         with av.open(str(path)) as container:
             stream = container.streams.video[0]
@@ -116,7 +116,7 @@ def _is_within(dts: int | None, stream: "av.VideoStream", seconds: int) -> bool:
 
 
 async def outcome(film: Film, source: Path, output: Path, workers: int) -> tuple[str, int]:
-    """Encode a damaged film; return the output's SHA-256, or the error, and the number of segments."""
+    """Encode a damaged film; return the output's SHA-256 or the error, and the number of segments."""
     spec = TranscodeSpec(
         source=str(source),
         output=str(output),
@@ -142,18 +142,18 @@ async def outcome(film: Film, source: Path, output: Path, workers: int) -> tuple
 
 
 def cuttable(film: Film, folder: Path) -> Film:
-    """Return a film that can be read when it is cut short; if its index is at the end, a copy of its video."""
+    """Return a film that can be read after a cut; if its index is at the end, a copy of its video."""
     cut = folder / f"cut{film.path.suffix}"
     cut.write_bytes(film.damaged(Damage.CUT, 0))
     if opened(cut) is not None:
         return film
-    # In a transport stream the last picture is cut too; in Matroska it is left out.
+    # A transport stream keeps a part of the last picture; Matroska leaves it out.
     copies = (copied(film, folder / f"{film.path.stem}{suffix}") for suffix in (".ts", ".mkv"))
     return next((copy for copy in copies if copy is not None), film)
 
 
 def copied(film: Film, copy: Path) -> Film | None:
-    """Copy a film's video into another container; None where that does not hold it."""
+    """Copy a film's video into another container; None if that cannot hold it."""
     try:
         with av.open(str(film.path)) as source, av.open(str(copy), "w") as target:
             stream = target.add_stream_from_template(source.streams.video[0])
@@ -182,7 +182,7 @@ async def outcomes(film: Film, folder: Path, places: int) -> dict[str, list[tupl
 
 
 def run_in_process(path: Path, filling: str, folder: Path, places: int) -> dict[str, list[tuple[str, int]]]:
-    """Run ``outcomes`` in a process of its own, whose memory is filled with ``filling``."""
+    """Run ``outcomes`` in a separate process, whose memory is filled with ``filling``."""
     command = [sys.executable, __file__, "--film", str(path), "--folder", str(folder), "--places", str(places)]
     environment = os.environ | {"MALLOC_PERTURB_": filling}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
@@ -191,11 +191,11 @@ def run_in_process(path: Path, filling: str, folder: Path, places: int) -> dict[
 
 
 def compare(path: Path, places: int, counts: Counts) -> str:
-    """Encode one film in every way, count what differs, and return a line about it."""
+    """Encode one film in every way, count the differences, and return a line about it."""
     began_s = time.monotonic()
     found: dict[str, list[tuple[str, int]]] = {}
     with tempfile.TemporaryDirectory(prefix="codecfleet-damage-") as folder:
-        # The same folder, one after the other: paths are in error messages.
+        # The same folder is used in turn, because paths are in error messages.
         for filling in FILLINGS:
             for name, outputs in run_in_process(path, filling, Path(folder), places).items():
                 found.setdefault(name, []).extend(outputs)
@@ -208,7 +208,7 @@ def compare(path: Path, places: int, counts: Counts) -> str:
 
 
 def films(pattern: str) -> Iterator[Path]:
-    """Yield the footage that can be decoded and whose name has the pattern in it."""
+    """Yield the footage that can be decoded and whose name contains the pattern."""
     for path in sorted(FOOTAGE.iterdir()):
         if path.name not in NOT_FOOTAGE and fnmatch.fnmatch(path.name, f"*{pattern}*") and opened(path) is not None:
             yield path

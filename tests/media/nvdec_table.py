@@ -1,7 +1,7 @@
 """The NVDEC table: every file of a folder, decoded segment by segment on the GPU and in software, picture by picture.
 
 Run on a machine with an NVIDIA GPU: ``python tests/media/nvdec_table.py FOLDER [--save FILE]``. It exits with 1 if a
-picture, its time or its number differs. docs/nvdec.md shows what came out on a real one.
+picture, its time or its number differs. docs/nvdec.md has the results from a real GPU.
 """
 
 import argparse
@@ -33,7 +33,7 @@ SEGMENT_S = Fraction(1)
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """One file: its segments by what decoded them, and the first difference."""
+    """One file: its segments by decoder, and the first difference."""
 
     file: str
     codec: str = ""
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def machine() -> dict[str, str]:
-    """Return which GPU and driver this is."""
+    """Return this machine's GPU and driver."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -115,7 +115,7 @@ def compare(path: Path, decoder: PictureDecoder[VideoFrame]) -> Row:
 def compare_segment(
     plan: Plan, segment: int, decoder: PictureDecoder[VideoFrame], row: Row, reasons: Counter[str]
 ) -> None:
-    """Compare one segment's pictures; note in ``row`` what came."""
+    """Compare one segment's pictures, and note the result in ``row``."""
     work = plan.work("table", segment, segment, 0)
     try:
         given = [picture_hash(*entry) for entry in decode_range(work.decode, DecodeTally(), decoder)]
@@ -134,7 +134,7 @@ def compare_segment(
 
 
 def line(row: Row) -> str:
-    """Return a row as a person reads it."""
+    """Return a row as text."""
     if row.refused:
         return f"{row.file:55} refused: {row.refused}"
     verdict = row.difference or "equal"

@@ -1,8 +1,8 @@
 """The media table: every file of the shared footage, encoded by the real product and proven by ``verify``.
 
 ``make media`` prints it and writes media-output/table.json; it exits with 1 if an output is neither exact nor rightly
-refused. A check that fails and that no warning of the job's report names is unexplained: a loss without a word.
-README.md says how cases are chosen and how to read the table.
+refused. A failed check that no warning in the job's report names is unexplained: a silent loss. README.md describes how
+cases are chosen and how to read the table.
 """
 
 import argparse
@@ -44,26 +44,26 @@ DOCUMENT = REPOSITORY / "tests" / "media" / "README.md"
 RESULTS = "## Results\n"
 NOT_FOOTAGE = frozenset({"MANIFEST.json", "reserved.bin"})
 CASE_LIMIT_S = 900
-"""No case takes this long on two busy cores; one that does hangs."""
+"""Longer than any case takes on two busy cores; a case that takes longer hangs."""
 
 
 class Outcome(StrEnum):
-    """What became of a case."""
+    """The result of a case."""
 
     EXACT = "exact"
     REFUSED = "refused"
-    """With the error that was expected."""
+    """The expected error came."""
     DIFFERENT = "DIFFERENT"
-    """An output came, and ``verify`` says no."""
+    """There is an output, but ``verify`` fails it."""
     WRONG = "WRONG"
-    """A refusal that is not right, or an output where none can be right."""
+    """A wrong refusal, or an output although none can be right."""
     CRASHED = "CRASHED"
-    """An error that is not codecfleet's came out."""
+    """An error that is not one of codecfleet's was raised."""
     HUNG = "HUNG"
 
     @property
     def is_right(self) -> bool:
-        """Whether this is how a case should end."""
+        """Whether the case ended as it should."""
         return self in (Outcome.EXACT, Outcome.REFUSED)
 
 
@@ -89,7 +89,7 @@ class Row:
 
 
 async def run_case(fleet: Fleet, case: Case, *, footage: Path, output: Path, keep: bool = False) -> Row:
-    """Run one case on ``fleet`` and tell how it ended; whatever goes wrong is in the row."""
+    """Run one case on ``fleet`` and return its row, which also holds any failure."""
     row = Row(file=case.source, case=case.name)
     path = output / case.output_name
     try:
@@ -159,7 +159,7 @@ def _judge_refusal(row: Row, case: Case, error: CodecfleetError) -> None:
 
 
 async def run_cases(fleet: Fleet, cases: Sequence[Case], *, output: Path, jobs: int, keep: bool) -> list[Row]:
-    """Run ``cases``, several at a time, printing each as it ends; the rows come back in the order of the cases."""
+    """Run ``cases``, several at a time, printing each as it ends; return the rows in the order of the cases."""
     at_once = asyncio.Semaphore(jobs)
     console = Console(width=200, highlight=False)
 
@@ -177,7 +177,7 @@ async def run_cases(fleet: Fleet, cases: Sequence[Case], *, output: Path, jobs: 
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return how many outputs differ from their source, and how many failed checks no warning of a report names."""
+    """Return how many outputs differ from their source, and how many failed checks no warning names."""
     different = sum(row.outcome is Outcome.DIFFERENT for row in rows)
     unexplained = sum(len(row.failures) for row in rows if row.outcome is Outcome.DIFFERENT)
     return f"{different} different, {unexplained} unexplained"
@@ -256,7 +256,7 @@ def _arguments() -> argparse.Namespace:
 async def _main(options: argparse.Namespace) -> int:
     cases = _chosen(options)
     await asyncio.to_thread(options.output.mkdir, parents=True, exist_ok=True)
-    # Threads of this process do the same work as Ray's, and start at once.
+    # Threads of this process do the same work as Ray's workers, and start at once.
     pool = None if options.ray else LocalPool(options.workers or options.jobs)
     async with Fleet(pool=pool, workers=options.workers, jobs_at_once=options.jobs) as fleet:
         rows = await run_cases(fleet, cases, output=options.output, jobs=options.jobs, keep=options.keep)

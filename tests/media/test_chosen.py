@@ -13,5 +13,5 @@ FILES = ["derived_h264_opengop_360p_aac.mp4", "vp9_odd_161x121.webm", "hevc_ibi_
 
 @pytest.mark.parametrize("name", FILES)
 def test_chosen_frames_are_those_of_an_iteration(shared_media: Path, name: str) -> None:
-    """At random numbers and times, in slices forwards and backwards, and every sixth."""
+    """Frames at random numbers and times, in slices both ways, and every sixth, equal those of an iteration."""
     assert differences(shared_media / name, "software") == []

@@ -15,7 +15,7 @@ PLACES = 1
     "name", swept(["hevc_ibi_elst_ends_betn_b_and_i.mp4", "mpeg2_sony_ct3_interlaced.m2v", "vp9_odd_161x121.webm"])
 )
 def test_damaged_films_give_the_same_bytes(shared_media: Path, name: str) -> None:
-    """Cut short or with broken bits, a film is encoded to the same bytes by any number of workers, in any process."""
+    """A film that is cut short or has broken bits gives the same bytes with any workers, in any process."""
     counts = Counts()
     compare(shared_media / name, PLACES, counts)
     assert counts.films == 2 * PLACES

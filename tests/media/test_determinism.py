@@ -25,7 +25,7 @@ CASES = (
     Case(source="nasa_2video_2audio.mp4", codec=VP9, container="webm", segment_s=Fraction(3)),
     Case(source="derived_hevc10_opengop_cra_rasl_360p.mp4", codec=H264, container="ts"),
 )
-"""Open GOPs, a pyramid, a gap, sound that is encoded, and leading pictures: each in several segments."""
+"""Open GOPs, a pyramid, a gap, encoded sound and leading pictures, each in several segments."""
 
 
 async def digest(pool: Pool | None, case: Case, footage: Path, output: Path, *, workers: int) -> str:
@@ -47,7 +47,7 @@ async def digest_on(fleet: Fleet, case: Case, footage: Path, output: Path, *, wo
 
 
 def shuffled(segments: Iterable[int], seed: int) -> list[str]:
-    """Return the labels of the segments in an order that a seed determines."""
+    """Return the labels of the segments in an order decided by a seed."""
     labels = [f"segment {number}" for number in segments]
     random.Random(seed).shuffle(labels)  # noqa: S311 - no secret
     return labels
@@ -57,7 +57,7 @@ def shuffled(segments: Iterable[int], seed: int) -> list[str]:
 async def test_bytes_do_not_depend_on_workers_nor_on_the_order_they_finish_in(
     shared_media: Path, tmp_path: Path, case: Case
 ) -> None:
-    """1, 2, 3 and 8 workers, finishing in any order, one of them dying on the way, write the same file."""
+    """1, 2, 3 and 8 workers that finish in any order, one of which dies, write the same file."""
     digests = {}
     for workers in WORKERS:
         pool = FaultyPool(
@@ -73,7 +73,7 @@ async def test_bytes_do_not_depend_on_workers_nor_on_the_order_they_finish_in(
 @pytest.mark.slow
 @pytest.mark.ci
 async def test_bytes_are_the_same_on_ray(shared_media: Path, tmp_path: Path) -> None:
-    """On real processes, with 1, 2, 3 and 8 segments in flight, the file is the one that threads write."""
+    """Real processes, with 1, 2, 3 and 8 segments in flight, write the same file as threads."""
     case = replace(CASES[0], segment_s=Fraction(2))
     expected = await digest(LocalPool(2), case, shared_media, tmp_path, workers=2)
     async with Fleet(workers=WORKERS[-1]) as fleet:

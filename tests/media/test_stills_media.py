@@ -1,4 +1,4 @@
-"""Stills of real footage: upright, in shape, and the very pictures of a sequential decode."""
+"""Stills of real footage are upright, in shape, and equal to the pictures of a sequential decode."""
 
 import json
 from fractions import Fraction
@@ -24,7 +24,7 @@ from tests.unit.jobs.stills.conftest import decoded, on_screen
 
 Rgb = NDArray[np.uint8]
 TURNS = list(product((False, True), repeat=3))
-"""Rows and columns change places, left and right, top and bottom."""
+"""Exchanges rows and columns, left and right, top and bottom."""
 
 
 async def _stills(source: Path, output: Path, **options: Any) -> StillsReport:
@@ -54,7 +54,7 @@ def _turned(rgb: Rgb, turn: tuple[bool, bool, bool]) -> Rgb:
 async def test_phones_films_are_upright(
     shared_media: Path, tmp_path: Path, file: str, turn: tuple[bool, bool, bool]
 ) -> None:
-    """Of all eight ways to turn the stored picture, the still is nearest to the one that FFmpeg's player chooses."""
+    """Of all eight ways to turn the stored picture, the still is nearest to the one that FFmpeg's player shows."""
     source = shared_media / file
     await _stills(source, tmp_path / "stills", count=1, end_s=Fraction(1, 100))
     found = _rgb(tmp_path / "stills" / "00001.png").astype(int)
@@ -79,7 +79,7 @@ async def test_phones_films_are_upright(
     ],
 )
 async def test_groups_are_passed_and_pictures_stay_the_same(shared_media: Path, tmp_path: Path, file: str) -> None:
-    """Also where groups are open, each still is bit for bit the picture that a sequential decode shows then."""
+    """Each still equals the picture of a sequential decode bit for bit, even with open groups."""
     source, every_s = shared_media / file, Fraction(7, 2)
     report = await _stills(source, tmp_path / "stills", every_s=every_s)
     format_, extras = read_source(str(source)).described()

@@ -1,4 +1,4 @@
-"""Turns inputs into a run's entries, with checked options and output names. Streamed."""
+"""Turns inputs into the entries of a run, one at a time, with checked options and output names."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -61,7 +61,7 @@ class Intake:
         )
 
     def _copy(self, listed: Listed, output: str) -> str | None:
-        """Return the name under which ``--if-smaller`` or ``--mirror`` may copy an input, if it has its own."""
+        """Return the name of an input's copy (``--if-smaller``, ``--mirror``), if it differs from the output's name."""
         may_be_copied = self._batch.mirror or self._specs.may_keep(listed.row.overrides)
         name = with_suffix_of(listed.source, output)
         is_other = name != output and joined(self._batch.output, name) != listed.source
@@ -80,7 +80,7 @@ class Intake:
 
 
 def _check_text(name: str) -> None:
-    """Refuse a name that is not UTF-8: Linux allows any bytes in a name, and JSON allows lone surrogates."""
+    """Refuse a name that is not UTF-8. Linux allows any bytes in a name, and JSON allows lone surrogates."""
     with suppress(UnicodeEncodeError):
         name.encode()
         return

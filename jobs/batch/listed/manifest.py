@@ -1,4 +1,4 @@
-"""Lists of inputs as text: CSV, JSONL, or a name on each line. Streamed; each error names the line."""
+"""Reads lists of inputs line by line: CSV, JSONL, or a name on each line. Errors name the line."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ class ManifestRow:
 def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterator[ManifestRow]:
     """Yield the rows of a list, without empty lines and without the comments (#) of a plain list.
 
-    Errors call the list ``name``.
+    ``name`` is the list's name in errors.
 
     Raises UsageError: a line is invalid.
     """
@@ -55,7 +55,7 @@ def read_manifest(lines: Iterable[str], form: ManifestFormat, name: str) -> Iter
 
 
 def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without the byte order mark that programs on Windows put first."""
+    """Yield lines without the byte order mark that programs on Windows write at the beginning."""
     rows = iter(lines)
     if (first := next(rows, None)) is not None:
         yield first.removeprefix("\ufeff")
@@ -130,7 +130,7 @@ def _row(values: dict[str, Any], place: str, converted: Callable[[str, Any], obj
 
 
 def _from_cell(key: str, cell: str) -> object:
-    """Return the value of a cell as a spec file would state it; spaces separate the items of lists and tables."""
+    """Return a cell's value as a spec file states it; spaces separate the items of lists and tables."""
     option = options_of(TranscodeSpec)[KEYS[key]]
     if option.kind is FLAG:
         return _FLAGS.get(cell.lower(), cell)

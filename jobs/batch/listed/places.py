@@ -1,4 +1,4 @@
-"""The files of folders, patterns and storage prefixes, and the rows of lists. Streamed."""
+"""Finds the files of folders, patterns and storage prefixes, and the rows of lists, one at a time."""
 
 import os
 import posixpath
@@ -33,7 +33,7 @@ _MAGIC: Final = frozenset("*?[")
 _ANY_FOLDERS: Final = "**"
 _STEPS: Final = frozenset({".", ".."})
 """Steps in a path. They have no meaning in an object's key, so they do not count as hidden names there."""
-#: Credentials at the beginning of an address, which are not part of a name
+#: Credentials at the beginning of an address, which do not count as part of its name
 _PASSWORD: Final = re.compile(r"^[^/:@]*:[^/@]*@")
 
 
@@ -96,9 +96,9 @@ def _from_list(lines: Iterable[str], form: ManifestFormat, name: str) -> Iterato
 
 
 def _named(row: ManifestRow, here: str) -> Listed:
-    """Return an input named directly; its folder is absolute, or relative to the current folder, ``here``.
+    """Return an input that was named directly, relative to the current folder, ``here``, unless its path is absolute.
 
-    Lists are long, so this does not use ``Path``, which takes three times as long.
+    ``Path`` is not used: it would take three times as long, and lists are long.
     """
     protocol, name = split_protocol(row.source)
     if protocol not in LOCAL_PROTOCOLS:
@@ -109,12 +109,15 @@ def _named(row: ManifestRow, here: str) -> Listed:
 
 
 def _open_name(url: str) -> str:
-    """Return an address without password and query, for an output's name."""
+    """Return an address without password and query, from which an output's name is made."""
     return _PASSWORD.sub("", without_query(url).partition("://")[2].lstrip("/"))
 
 
 def _folder(root: Path) -> Iterator[Listed]:
-    """Yield the files below a folder, in order, without hidden files, unfinished work and links to folders."""
+    """Yield the files below a folder, sorted, without hidden files and unfinished work.
+
+    Links to folders are not followed.
+    """
     root = root.absolute()
     for path in _walk(str(root)):
         below = os.path.relpath(path, root)
@@ -152,9 +155,9 @@ def _pattern(pattern: str) -> Iterator[Listed]:
 
 
 def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the files below a folder that match a pattern's parts, in no order, and some of them twice.
+    """Yield the files below a folder that match a pattern's parts, unsorted and with some repeated.
 
-    Links to folders are not followed: they may loop.
+    Links to folders are not followed, since they may loop.
     """
     part, rest = parts[0], parts[1:]
     if part == _ANY_FOLDERS:
@@ -169,7 +172,7 @@ def _matches(folder: str, parts: Sequence[str]) -> Iterator[str]:
 def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
     """Yield (path, whether it is a real folder, whether it is a file) for each match of one pattern part in a folder.
 
-    As in shells, hidden names need a part that begins with a dot, and unreadable folders match nothing.
+    As in shells, only a part that begins with a dot matches hidden names, and unreadable folders match nothing.
     """
     if not _MAGIC.intersection(part):
         named = Path(folder, part)
@@ -184,7 +187,7 @@ def _entries(folder: str, part: str) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
-    """Return whether an entry is a file or a dangling link, which a try reports as missing."""
+    """Return whether an entry is a file or a dangling link; the try of a dangling link reports the missing file."""
     try:
         return entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists())
     except OSError:  # a link that leads to itself
@@ -193,13 +196,13 @@ def _is_file(entry: "os.DirEntry[str]") -> bool:
 
 def _size(path: str) -> int | None:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - lists are long, and ``Path`` is three times as slow
+        return os.stat(path).st_size  # noqa: PTH116 - lists are long, and ``Path`` takes three times as long
     except (OSError, ValueError):
         return None  # the try of this file reports the error
 
 
 def _remote(url: str) -> Iterator[Listed]:
-    """Yield the objects under a prefix or pattern, or the single object of that name."""
+    """Yield the objects under a prefix or pattern, or the one object that has this name."""
     protocol = url.partition("://")[0]
     try:
         store, root = open_store(url)
@@ -220,7 +223,7 @@ def _remote(url: str) -> Iterator[Listed]:
         found, is_pattern = {}, False
     except CodecfleetError:
         raise
-    except Exception as error:  # every store raises other errors
+    except Exception as error:  # each kind of store raises different errors
         raise StorageFailed(f"{url} cannot be listed: {error}", "Check the address and the credentials.") from error
     if not found:
         raise InputNotFound(f"there is nothing under {url}", "Check the address.")

@@ -1,4 +1,4 @@
-"""The spec of each entry: the batch's options, except those that the list sets for this entry. Pure."""
+"""Makes the spec of each entry: the options in the list take precedence over those of the batch. Pure."""
 
 import hashlib
 import json
@@ -11,10 +11,10 @@ from ...request.options import build, options_of
 from ...request.spec import BatchSpec, JobOptions, TranscodeSpec
 from .manifest import override_fields
 
-_NOTHING: Final = "-"  #: A placeholder for input and output when only the options matter
+_NOTHING: Final = "-"  #: A placeholder for input and output where only the options matter
 _BESIDE_OUTPUT: Final = (BESIDE_BYTES | {"source", "output", "device"}) - {"if_smaller"}
 """Options that can change without making an output outdated."""
-_DIFFERENT_KEPT: Final = 4096  #: How many specs are kept; lists with more different overrides are slower
+_DIFFERENT_KEPT: Final = 4096  #: How many specs are cached; a list with more different overrides takes longer
 
 
 class EntrySpecs:
@@ -26,7 +26,10 @@ class EntrySpecs:
         self.digest = lru_cache(_DIFFERENT_KEPT)(self._digest)
 
     def spec(self, overrides: str, source: str, output: str) -> TranscodeSpec:
-        """Return an entry's spec. Raises UsageError: its options are invalid, or conflict with the batch's."""
+        """Return an entry's spec.
+
+        Raises UsageError: the entry's options are invalid, or conflict with those of the batch.
+        """
         return _built(self._fields(overrides) | {"source": source, "output": output})
 
     def may_keep(self, overrides: str) -> bool:
@@ -38,11 +41,11 @@ class EntrySpecs:
         return left_by(self._batch, given) | given
 
     def _digest(self, overrides: str) -> str:
-        """Return the SHA-256 of an output's options.
+        """Return the SHA-256 of the options of an output.
 
-        Defaults are left out, so that a new option of the program changes no digest.
+        Defaults are left out, so a new option in a later version changes no digest.
 
-        Raises UsageError: as in ``spec``; InputError: the overlay picture, or its font, cannot be read.
+        Raises UsageError: as in ``spec``; InputError: the overlay picture or the subtitle font cannot be read.
         """
         spec = self.spec(overrides, _NOTHING, _NOTHING)
         fields = spec.model_dump(mode="json", exclude_defaults=True)

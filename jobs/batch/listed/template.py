@@ -1,4 +1,4 @@
-"""Makes the name of an output: a template and an input's name give a path below the output root. Pure."""
+"""Makes the path of an output below the output root, from a template and the input's name. Pure."""
 
 import posixpath
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ _HOW: Final = "Write for example {dir}/{stem}.{ext}; a brace itself is doubled: 
 
 @dataclass(frozen=True, slots=True)
 class InputName:
-    """The parts of an input's name for the template."""
+    """The parts of an input's name that a template can use."""
 
-    folder: str  #: relative, with slashes; "" for none
+    folder: str  #: relative, with slashes; "" for the root itself
     stem: str
-    suffix: str  #: with the dot; "" for none
+    suffix: str  #: with the dot; "" without an extension
 
     @classmethod
     def of(cls, path: str) -> Self:
@@ -36,14 +36,14 @@ class InputName:
 
     @property
     def extension(self) -> str:
-        """The input's extension if a container with it can be written, otherwise mp4."""
+        """The input's extension if codecfleet can write that container, otherwise mp4."""
         own = self.suffix.removeprefix(".").lower()
         return own if own in EXTENSIONS else _OTHERWISE
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A checked template: a format string of ``FIELDS``."""
+    """A checked template: a format string with the fields ``FIELDS``."""
 
     text: str
 
@@ -51,7 +51,7 @@ class Template:
     def parse(cls, text: str) -> Self:
         """Return the template.
 
-        Raises UsageError: an unbalanced brace, an unknown field, or the same name for all outputs.
+        Raises UsageError: it has an unbalanced brace or unknown field, or names all outputs alike.
         """
         try:
             fields = [each for _, *each in Formatter().parse(text) if each[0] is not None]
@@ -78,7 +78,7 @@ def check_relative(path: str, what: str) -> None:
 
 
 def below_root(path: str, origin: str) -> str:
-    """Return a relative path without empty parts and ``.``: an empty ``{dir}`` gives ``/a``, which becomes ``a``.
+    """Return a relative path without empty parts and ``.``: with an empty ``{dir}``, ``/a`` becomes ``a``.
 
     Raises UsageError: the path leads upwards or does not name a file; the error names ``origin``.
     """

@@ -56,10 +56,7 @@ ON CONFLICT (output) DO UPDATE SET
 
 
 class BatchDatabase:
-    """The database of a batch that writes to the folder or URL ``root``, owned from ``open`` to ``close``.
-
-    Thread-safe.
-    """
+    """The database of a batch with the output root ``root``, owned from ``open`` to ``close``. Thread-safe."""
 
     def __init__(self, path: Path, root: str, clock: Callable[[], float] = time.time) -> None:
         self.path = path
@@ -108,13 +105,16 @@ class BatchDatabase:
         if self._closed.is_set():
             return
         self._closed.set()
-        # If this fails, the next owner notices that this process has ended.
+        # If this fails, the next owner finds that this process has ended.
         with suppress(OutputInUse, StorageFailed), self._transaction() as connection:
             connection.execute("UPDATE runs SET ended_s = ? WHERE run = ?", (self._clock(), self.run))
         self._abandon()
 
     def take_list(self, listed: Iterable[ListedEntry], *, retry_failed: bool) -> int:
-        """Give the run these entries, all of them or none, and return their number. Raises like ``list_entries``."""
+        """Set the run's entries, all or none of them, and return their number.
+
+        Raises the errors of ``list_entries``.
+        """
         with self._transaction() as connection:
             list_entries(connection, listed, self._root)
             values = {"run": self.run, "retry": retry_failed, "in_use": OutputInUse.__name__}
@@ -125,7 +125,7 @@ class BatchDatabase:
         return int(count)
 
     def entries(self, state: EntryState, most: int, *, skip: int = 0) -> list[BatchEntry]:
-        """Return up to ``most`` of the run's entries in a state after the first ``skip``, the least tried first."""
+        """Return up to ``most`` of the run's entries in a state, the least tried first, without the first ``skip``."""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM entries WHERE state = ? AND listed_run = ? "  # noqa: S608 - names of columns
             "ORDER BY tries, position LIMIT ? OFFSET ?",
@@ -143,7 +143,7 @@ class BatchDatabase:
         return [_entry(row) for row in rows]
 
     def checked(self, state: EntryState, found: Iterable[tuple[int, EntryEvent]]) -> None:
-        """Note the outcome of comparing entries that are in ``state``."""
+        """Record the outcome of comparing entries that were in ``state``."""
         rows = [(after(state, happening).value, entry) for entry, happening in found]
         with self._transaction() as connection:
             connection.executemany("UPDATE entries SET state = ? WHERE entry = ?", rows)
@@ -241,7 +241,7 @@ class BatchDatabase:
                     self._check_owner(connection)
                     yield connection
                     connection.execute("COMMIT")
-                except BaseException:  # after any error, nothing is half-written
+                except BaseException:  # after an error of any kind, nothing is half-written
                     if connection.in_transaction:  # on a full disk SQLite has already ended the transaction
                         connection.execute("ROLLBACK")
                     raise
@@ -259,7 +259,10 @@ class BatchDatabase:
         return connection
 
     def _there(self) -> sqlite3.Connection:
-        """Return the connection, after restoring a removed file. Raises StorageFailed: it was closed or replaced."""
+        """Return the connection; restore the file first if it was removed.
+
+        Raises StorageFailed: it was closed or replaced.
+        """
         if self._connection is None:
             raise StorageFailed(f"{self.path} is closed", "Run the batch again: it continues where it stopped.")
         if self._files and self._files != (found := files_of(self.path)):

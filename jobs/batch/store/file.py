@@ -1,4 +1,4 @@
-"""The file of a batch's database: recognizes, reads and restores it. Blocking."""
+"""Recognizes, reads and restores the file of a batch's database. All calls block."""
 
 import sqlite3
 from contextlib import closing
@@ -28,19 +28,19 @@ _PRIMARY: Final = 0xFF
 
 
 class Made(NamedTuple):
-    """The files created for a new database."""
+    """The files and folders that were created for a new database."""
 
     file: tuple[int, int] | None
     folders: tuple[Path, ...]  #: the folders created for the file, the innermost first
 
 
 def application_of(path: Path) -> int | None:
-    """Return a batch's application id, None for an empty file.
+    """Return the application id of a batch's database, None for an empty file. No other file is created.
 
-    Creates no other file. Raises UsageError: the file belongs to another program.
+    Raises UsageError: the file belongs to another program.
     """
-    # Read-only, so that another program's log is not merged into its file. A log may hold all tables, and is consistent
-    # only under SQLite's locks; without a log, no locks are taken, since they create files.
+    # Read-only, so that another program's log is not merged into its file. A log may hold all tables, and can be read
+    # consistently only under SQLite's locks. Without a log no locks are taken, because they create files.
     how = "mode=ro" if _has_log(path) else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=30)) as connection:
         if (found := application_in(connection)) not in (None, schema.APPLICATION_ID):
@@ -58,7 +58,7 @@ def files_of(path: Path) -> Files:
 
 
 def put_back(connection: sqlite3.Connection, path: Path) -> None:
-    """Write the database of a connection whose files were removed to a new file, and close the connection."""
+    """Write a database whose files were removed to a new file, through the open connection, which is then closed."""
     file = path.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.part")
@@ -67,7 +67,7 @@ def put_back(connection: sqlite3.Connection, path: Path) -> None:
     with closing(sqlite3.connect(part)) as new:
         connection.backup(new)
     connection.close()
-    # A leftover log belongs to the removed file, and would be applied to the new one.
+    # A leftover log belongs to the removed file; SQLite would apply it to the new one.
     for left in (_log_of(path), file.with_name(f"{file.name}-shm")):
         left.unlink(missing_ok=True)
     part.replace(file)
@@ -115,7 +115,7 @@ def application_in(connection: sqlite3.Connection) -> int | None:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open a batch's database for reading.
 
-    The mode is not ``ro``, since the last reader removes the log files.
+    The mode is not ``ro``, because then the last reader cannot remove the log.
     """
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)
     connection.execute("PRAGMA query_only = ON")

@@ -1,7 +1,4 @@
-"""Writes changes of entries into the database.
-
-Each transaction writes all changes that came during the previous transaction.
-"""
+"""Writes changes of entries into the database. Changes that come during a transaction share the next one."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +11,7 @@ from .schema import Change
 
 
 class BatchLedger:
-    """Passes a batch's changes to ``write``, which runs in a separate thread; used from one event loop."""
+    """Passes a batch's changes to ``write``, in a thread. For one event loop."""
 
     def __init__(self, write: Callable[[list[Change]], object]) -> None:
         self._write = write
@@ -22,9 +19,9 @@ class BatchLedger:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="codecfleet-ledger")
 
     async def write(self, change: Change) -> None:
-        """Write a change, and return when it is on the disk; a cancelled call still writes the change.
+        """Write a change, and return when it is on the disk. A change is written even if the call is cancelled.
 
-        Raises like ``BatchDatabase.write``.
+        Raises the errors of ``BatchDatabase.write``.
         """
         written: Future[None] = Future()
         self._pending.put((change, written))

@@ -1,4 +1,4 @@
-"""A new run's list, in a temporary table until its outputs are known not to collide. Runs inside a transaction."""
+"""The list of a new run, in a temporary table until no two outputs collide. All calls are inside a transaction."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ class ListedEntry:
     overrides: str
     spec_sha256: str
     source_bytes: int | None
-    copy: str | None = None  #: the name under which the input may be copied, if that differs from the output's name
-    place: str = ""  #: where the input was named, such as ``file:line`` of a list; used in errors
+    copy: str | None = None  #: the name that a copy of the input would have, if it differs from the output's name
+    place: str = ""  #: where the input was named, for errors: for example ``file:line`` of a list
 
 
 def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], root: str) -> None:
-    """Fill the table ``listed``, without inputs that are outputs of other entries: a folder may hold both.
+    """Fill the table ``listed``, but leave out inputs that are outputs of other entries, since a folder may hold both.
 
-    Raises UsageError: two inputs have or may have the same output, or an output would replace its input.
+    Raises UsageError: two inputs may have the same output, or an output would replace its input.
     """
     below = f"{root.rstrip('/')}/"
     connection.execute("DROP TABLE IF EXISTS temp.listed")
@@ -47,7 +47,7 @@ def list_entries(connection: sqlite3.Connection, listed: Iterable[ListedEntry], 
 
 
 def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) -> bool:
-    """Return whether an input is itself the output of another input in an earlier run."""
+    """Return whether an input is the output of another input in an earlier run."""
     if listed.source != f"{below}{listed.output}":
         return False
     made = "SELECT 1 FROM entries WHERE output = ? AND source <> ?"
@@ -59,7 +59,7 @@ def _is_made(connection: sqlite3.Connection, listed: ListedEntry, below: str) ->
 
 
 def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
-    """Add rows; an output that is already listed must have the same input and options."""
+    """Add rows. Raises UsageError: an output is listed twice, with different inputs or options."""
     rows = [
         (each.output, each.source, each.action.value, each.overrides, each.spec_sha256, each.source_bytes, each.copy)
         for each in chunk
@@ -84,7 +84,7 @@ def _add(connection: sqlite3.Connection, chunk: list[ListedEntry]) -> None:
 
 
 def _refuse_shared_copies(connection: sqlite3.Connection, below: str) -> None:
-    """Refuse an input whose copy would have the name of another input, or of the output or copy of one."""
+    """Refuse an input whose copy would have the name of another input, or of another input's output or copy."""
     found = connection.execute(
         "SELECT copied.source, other.source, copied.copy FROM listed AS copied "
         "JOIN listed AS other ON other.output = copied.copy WHERE copied.copy IS NOT NULL "

@@ -1,4 +1,4 @@
-"""The schema of the database, which docs/batch.md describes, and the types of rows."""
+"""The schema of a batch's database, described in docs/batch.md, and the types of its rows."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -79,14 +79,14 @@ CREATE TEMP TABLE listed (
 
 
 class EntryAction(Enum):
-    """What a run does with an entry; the values are those in the database."""
+    """What a run does with an entry. The values are stored in the database."""
 
     TRANSCODE = "transcode"
     COPY = "copy"
 
 
 class FileResult(Enum):
-    """An entry's output; the values are those in the database."""
+    """The kind of file that an entry's output is. The values are stored in the database."""
 
     ENCODED = "encoded"
     KEPT = "kept"  #: The input, byte for byte, because the result was not smaller
@@ -95,7 +95,7 @@ class FileResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """The content of an input: ``version`` changes with the content; ``sha256`` is None unless requested."""
+    """The identity of an input's content; ``version`` changes with the content, ``sha256`` is None unless requested."""
 
     version: str
     sha256: str | None
@@ -118,20 +118,21 @@ class FileFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """An entry that is to be done or to be compared."""
+    """An entry that a run has yet to do or compare."""
 
     entry: int
     source: str
     output: str  #: relative to the root
     action: EntryAction
     overrides: str
-    tries: int  #: in this run
-    was_in_flight: bool  #: a try was killed or stopped, and may have written the file under the output's name
+    tries: int  #: the number of tries in this run
+    was_in_flight: bool  #: whether a try was killed or stopped, and may have written the file under the output's name
     content: Content | None
     source_bytes: int | None
-    published: str | None  #: an earlier run's file of the same input; a copy may have another extension than ``output``
+    #: the file that an earlier run wrote for the same input; a copy may have another extension than ``output``
+    published: str | None
     output_bytes: int | None  #: the size of the ``published`` file
-    #: why the entry's last try failed; None if no try has failed since the entry was last done
+    #: why the last try failed; None if no try has failed since the entry was last done
     fault: FileFault | None = None
 
     @property
@@ -163,7 +164,7 @@ class FileStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNoted:
-    """Name and size of the copy that a try is about to make; after a failure, those of the file that it replaced."""
+    """Name and size of the copy that a try is about to make, or, after a failure, of the file that was there before."""
 
     entry: int
     found: tuple[str | None, int | None]
@@ -171,7 +172,7 @@ class CopyNoted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
-    """A try ended, and the entry waits again; ``in_flight`` says that it was stopped and may have published."""
+    """A try ended, and the entry waits again. With ``in_flight``, the try was stopped and may have published."""
 
     entry: int
     tries: int
@@ -190,7 +191,7 @@ class FileEnded:
     result: FileResult
     published: str  #: relative to the root
     output_bytes: int
-    frames: int = 0  #: 0 for a copy, like all fields below
+    frames: int = 0  #: for a copy, this and all fields below are 0
     duration_s: float = 0.0
     encoder: str = ""  #: its kind
     segments: tuple[SegmentSpan, ...] = ()

@@ -1,19 +1,20 @@
-"""The states of a batch's entries, their transitions, and the effect of a try's error on the entry. Pure."""
+"""The states of a batch's entries, their transitions, and the effect of an error on an entry. Pure."""
 
 from enum import Enum
 from typing import Final
 
 from ....errors import FleetUnavailable, WorkError
 
-TRIES: Final = 2  #: How often a run tries an entry that fails without a fault of the input; jobs also retry segments
-FAULTS_IN_A_ROW: Final = 8  #: So many of these failures in a row end the batch, since the next files would fail too
+TRIES: Final = 2  #: How often a run tries an entry that fails through no fault of the input; jobs also retry segments
+#: This many of these failures in a row end the batch, because the next files would probably fail too
+FAULTS_IN_A_ROW: Final = 8
 
 
 class EntryState(Enum):
-    """The state of an entry; the values are those in the database."""
+    """The state of an entry. The values are stored in the database."""
 
     WAITING = "waiting"
-    RUNNING = "running"  #: in flight, or in flight when the batch was killed
+    RUNNING = "running"  #: the entry is in flight, or was when the batch was killed
     DONE = "done"
     FAILED = "failed"
     DONE_BEFORE = "done-before"  #: done by an earlier run, not yet compared
@@ -42,10 +43,10 @@ EDGES: Final = {
     (_S.RUNNING, _H.LISTED): _S.WAITING,  # the entry's run was killed; the job continues from its journal
     (_S.DONE, _H.LISTED): _S.DONE_BEFORE,
     (_S.FAILED, _H.LISTED): _S.FAILED_BEFORE,
-    (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before comparing it
+    (_S.DONE_BEFORE, _H.LISTED): _S.DONE_BEFORE,  # an earlier run ended before it compared the entry
     (_S.FAILED_BEFORE, _H.LISTED): _S.FAILED_BEFORE,
     **{(state, _H.LISTED_OTHERWISE): _S.WAITING for state in _S},
-    # An earlier run's result is compared.
+    # The result of an earlier run is compared.
     (_S.DONE_BEFORE, _H.FOUND_SAME): _S.DONE,
     (_S.DONE_BEFORE, _H.FOUND_CHANGED): _S.WAITING,
     (_S.FAILED_BEFORE, _H.FOUND_SAME): _S.FAILED,
@@ -61,7 +62,7 @@ EDGES: Final = {
 
 
 def after(state: EntryState, happening: EntryEvent) -> EntryState:
-    """Return the state that follows. Raises ValueError: no such transition exists."""
+    """Return the state after an event. Raises ValueError: no such transition exists."""
     try:
         return EDGES[state, happening]
     except KeyError:
@@ -69,7 +70,7 @@ def after(state: EntryState, happening: EntryEvent) -> EntryState:
 
 
 def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: bool) -> str:
-    """Return the state of an entry after a new run lists it; ``state`` is the state in the database."""
+    """Return the state of an entry when a new run lists it; ``state`` is the state in the database."""
     before = EntryState(state)
     retried = retry_failed and before in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     same = same_input and same_spec and not retried
@@ -77,7 +78,7 @@ def when_listed(state: str, *, same_input: bool, same_spec: bool, retry_failed: 
 
 
 def after_error(error: BaseException, tries: int) -> EntryEvent:
-    """Return the event of an error that ended the ``tries``-th try.
+    """Return the event for an error that ended try number ``tries``.
 
     Errors in the input, the request or codecfleet itself would recur, so they are not retried.
     """
@@ -87,7 +88,10 @@ def after_error(error: BaseException, tries: int) -> EntryEvent:
 
 
 def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
-    """Return the error that ends the batch, if any: no fleet, or too many failures in a row that no file caused."""
+    """Return the error that ends the batch, or None.
+
+    A batch ends without a fleet, or after too many failures in a row that were not a file's fault.
+    """
     if isinstance(error, FleetUnavailable):
         return error
     if not isinstance(error, WorkError) or faults_in_a_row < FAULTS_IN_A_ROW:
@@ -99,5 +103,5 @@ def batch_ender(error: BaseException, faults_in_a_row: int) -> WorkError | None:
 
 
 def exit_code_of(codes: set[int]) -> int:
-    """Return a batch's exit code, the worst among its failed files: 5 (machine, store), 4 (request), 3 (input)."""
+    """Return a batch's exit code, the worst of its failures: 5 (machine, store), else 4 (request), else 3 (input)."""
     return max(codes, default=0)

@@ -1,1 +1,1 @@
-"""An overlay or a subtitle track to draw into the pictures, read in full before any work."""
+"""An overlay or subtitle track that is drawn into the pictures, read in full before any work."""

@@ -1,4 +1,4 @@
-"""A text track to burn in: the cues, and which of them are on screen together."""
+"""A text track that is burnt in: the cues, and which cues are on screen together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 TEXT_CODECS: Final = frozenset({"subrip", "mov_text", "webvtt", "text"})  #: FFmpeg's names of plain text
 MOST_AT_ONCE: Final = 16  #: The most cues on screen at the same time; people can read two or three
-MOST_LETTERS: Final = 2_000  #: The most letters in one cue; so many fill the screen
+MOST_LETTERS: Final = 2_000  #: The most letters in one cue; that many fill the screen
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Lines shown in [start, end), in seconds of the source's clock; ``end_s`` of None is the next cue's start."""
+    """Lines shown in [start, end), in seconds on the source's clock; without ``end_s``, until the next cue starts."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -34,9 +34,12 @@ class Cue:
 
 
 def read_cues(container: "InputContainer", stream: "Stream", codec: str) -> list[Cue]:
-    """Return a text track's cues by time, without styles. Raises InputTooLarge: one has over ``MOST_LETTERS``."""
+    """Return a text track's cues by time, without styles.
+
+    Raises InputTooLarge: a cue has over ``MOST_LETTERS`` letters.
+    """
     found = []
-    with suppress(av.error.FFmpegError):  # use the readable part of a damaged file
+    with suppress(av.error.FFmpegError):  # the readable part of a damaged file is used
         for packet in demux(container, stream):
             if packet.pts is None:
                 continue
@@ -59,7 +62,7 @@ def ended(cues: Sequence[Cue]) -> Iterator[Cue]:
 
 
 def on_screen(cues: Sequence[Cue]) -> Iterator[tuple[Fraction, tuple[str, ...]]]:
-    """Yield the lines on screen at each change; of cues shown together, the earliest is at the bottom.
+    """Yield the lines on screen after each change. Of cues shown together, the earliest is at the bottom.
 
     Raises InputTooLarge: more than ``MOST_AT_ONCE`` cues at a time.
     """

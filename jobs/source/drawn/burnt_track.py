@@ -1,4 +1,4 @@
-"""The subtitle track to burn in, read in full once, because any segment may need earlier cues."""
+"""Reads the subtitle track to burn in once and in full, because any segment may need earlier cues."""
 
 import hashlib
 import zlib
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-#: The largest size of a track's compressed subtitles; those of a long film need about 20 MB
+#: The largest size of a track's compressed subtitles; a long film has about 20 MB
 MOST_BYTES: Final = 128 << 20
 #: The largest size of a font file; the largest fonts (Chinese, Japanese, Korean) need about 20 MB
 MOST_FONT_BYTES: Final = 64 << 20
-_OBJECT_BYTES: Final = 512  #: Memory of each subtitle in addition to the samples
+_OBJECT_BYTES: Final = 512  #: The memory that each subtitle takes in addition to its samples
 _FAST: Final = 1  #: zlib's level
-NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle ends that states no end
+NEVER_S: Final = Fraction(1 << 40)  #: When a subtitle that states no end ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurntTrack:
-    """The subtitles of a track, in order; none overlap."""
+    """The subtitles of a track, in order and without overlap."""
 
     subtitles: tuple[Subtitle, ...]
     sha256: str  #: The digest of all samples and times
@@ -78,7 +78,7 @@ class ReadBitmaps:
     shown: ReadResult[BurntTrack]
 
     def burnt(self, _size: "Size", _shape: Fraction) -> BurntTrack:
-        """Return the track's subtitles; raise the error of reading them, if it failed."""
+        """Return the track's subtitles, or raise the error that prevented reading them."""
         return self.shown.get()
 
 
@@ -107,7 +107,7 @@ class ReadText:
 
 
 def read_burnt(url: str, track: Track, size: "Size", font: str | None) -> ReadBitmaps | ReadText:
-    """Read a whole track, and for text the font file; ``size`` is the canvas of bitmaps that state none."""
+    """Read a whole track, and for text the font file. ``size`` is the canvas of bitmaps that state no canvas."""
     if track.codec in TEXT_CODECS:
         letters = None if font is None else ReadResult.of(partial(_font_content, font))
         return ReadText(track, ReadResult.of(partial(_cues, url, track)), redacted(font or ""), letters)
@@ -154,17 +154,14 @@ def font_sha256(font: str | None) -> str | None:
 def _bitmap_showings(
     container: "InputContainer", stream: "SubtitleStream", decoder: BitmapDecoder
 ) -> Iterator[Showing]:
-    with suppress(av.error.FFmpegError):  # use the readable part of a damaged file
+    with suppress(av.error.FFmpegError):  # the readable part of a damaged file is used
         for packet in demux(container, stream):
             yield from decoder.decode(packet)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedShowing:
-    """A change of what is shown at ``start_s``.
-
-    ``subtitle`` has no times yet; it is None if the screen is cleared.
-    """
+    """A change of the screen at ``start_s``: ``subtitle``, which has no times yet, appears; None clears the screen."""
 
     start_s: Fraction
     end_s: Fraction | None
@@ -205,7 +202,7 @@ def _pack(showing: Showing) -> PackedShowing:
 def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
     """Return the subtitles with their times: each lasts until its own end or the next start.
 
-    Of several subtitles with the same start, the last one counts.
+    If several subtitles have the same start, the last one counts.
     """
     ordered = sorted(showings, key=lambda each: each.start_s)
     starts_s = [each.start_s for each in ordered]
@@ -214,7 +211,7 @@ def in_order(showings: Iterable[PackedShowing]) -> tuple[Subtitle, ...]:
         end_s = next_s if showing.end_s is None else min(showing.end_s, next_s)
         if showing.subtitle is None or showing.start_s >= end_s:
             continue
-        # DVB sends a page again and again.
+        # DVB repeats a page, which is then no new subtitle.
         is_again = found and (found[-1].end_s, found[-1].content) == (showing.start_s, showing.subtitle.content)
         start_s = found.pop().start_s if is_again else showing.start_s
         found.append(replace(showing.subtitle, start_s=start_s, end_s=end_s))

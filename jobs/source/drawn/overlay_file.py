@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ....actors.segment.steps import Size
 
-#: The largest file; it is sent with each segment's work, because workers may be unable to read it
+#: The largest file: it is sent with each segment's work, because workers may be unable to read it
 MOST_BYTES: Final = 1 << 20
 
 
@@ -55,16 +55,16 @@ class OverlayFile:
 
     @property
     def size(self) -> "Size":
-        """(width, height), from the header."""
+        """(width, height), from the PNG's header."""
         return png_size(self.content, self.name)
 
     def samples(self) -> "NDArray[np.uint8]":
-        """Return (height, width, 4) of R, G, B and alpha in 8 bits. Raises InputUnreadable: damaged, or deeper."""
+        """Return (height, width, 4) of R, G, B and alpha in 8 bits. Raises InputUnreadable: damaged, or over 8 bits."""
         return png_samples(self.content, self.name)
 
 
 def content_of(place: str, what: str, flag: str, most_bytes: int) -> bytes:
-    """Return the bytes of a small file, given a path or an fsspec URL; messages name it by ``what`` and ``flag``.
+    """Return the bytes of a small file at a path or fsspec URL. Messages name the file by ``what`` and ``flag``.
 
     Raises InputNotFound; InputUnreadable: the file cannot be read, is not a regular file, or is over ``most_bytes``.
     """

@@ -1,4 +1,4 @@
-"""The result of reading, or the error, kept as a value, so that all reading can happen before any decision."""
+"""Keeps the result of reading, or the error, as a value, so that everything can be read before any decision."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The reference for overlays and burnt subtitles: docs/filters.md computed in floats; segments use integers."""
+"""Computes the reference for overlays and burnt-in subtitles (docs/filters.md) with floats; segments use integers."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,7 +35,7 @@ _TO_2020: Final = np.array([[0.6274, 0.3293, 0.0433], [0.0691, 0.9195, 0.0114], 
 
 @dataclass
 class OverlayReference:
-    """Lays a picture over other pictures as a report states."""
+    """Lays a picture over other pictures as a report says."""
 
     file: OverlayFile
     overlay: OverlayReport
@@ -68,7 +68,7 @@ class OverlayReference:
 
 @dataclass
 class BurnReference:
-    """Burns a track's subtitles into pictures as a report states."""
+    """Burns a track's subtitles into pictures as a report says."""
 
     track: BurntTrack
     burnt: BurnReport

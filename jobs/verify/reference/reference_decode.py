@@ -1,7 +1,7 @@
 """One sequential decode of a video track, and the time of each picture.
 
-This is a second implementation of docs/timeline.md, on whole lists. A mistake in one of the two implementations appears
-as a difference.
+This is a second implementation of docs/timeline.md, on whole lists, so a mistake in either implementation shows as a
+difference.
 """
 
 import heapq
@@ -35,7 +35,7 @@ _BEFORE_ALL = -(1 << 80)
 
 
 def whole_ticks(nominal: Fraction) -> int:
-    """Return the ticks that a repair adds for a frame's ``nominal`` duration, rounded half to even and at least 1."""
+    """Return the ticks that a repair adds for a frame's ``nominal`` duration, rounded half to even, but at least 1."""
     return max(1, round(nominal))
 
 
@@ -43,21 +43,22 @@ def whole_ticks(nominal: Fraction) -> int:
 class Timeline:
     """The presentation time of every frame of a track, in ticks of ``time_base``."""
 
-    order: tuple[int, ...]  # the frames in presentation order, as indices into the decoder's output
+    order: tuple[int, ...]  # the frames in presentation order, by their places in the decoder's output
     times: tuple[int, ...]  # the times of these frames, repaired and strictly increasing
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
-    resets: int = 0  # of the decoding clock
+    resets: int = 0  # how often the decoding clock was reset
     missing: int = 0  # frames without a PTS
-    disordered: int = 0  # how many frames come after a frame with a later time
+    disordered: int = 0  # how many frames come after a frame that is shown later
     repeated: int = 0
-    # the zero from which a requested start and end count: the first time of a presented packet, decodable or not
+    # the zero from which a requested start and end count: the first time of a presented packet, even if it does not
+    # decode
     zero: int = 0
-    packets: tuple[int, ...] = ()  # the times that all presented packets promise, in order
+    packets: tuple[int, ...] = ()  # the times of all presented packets, in order
     nominal: Fraction = Fraction(1)  # a frame's nominal duration
 
 
 class ResetClock:
-    """R1: the offset that undoes every reset of the decoding clock so far."""
+    """Rule R1: the offset that undoes all resets of the decoding clock so far."""
 
     def __init__(self, nominal: Fraction, time_base: Fraction) -> None:
         self._step_ticks = whole_ticks(nominal)
@@ -70,8 +71,8 @@ class ResetClock:
     def advance(self, dts: int | None) -> int:
         """Take the next packet's DTS in demux order, and return the offset of its timestamps in ticks.
 
-        Pass None for packets that an edit list hides, and for packets without a DTS: the PTS does not show the decoding
-        clock, because a PTS is ahead of that clock by the reorder delay (many seconds at a low frame rate).
+        Pass None for packets that an edit list hides and for packets without a DTS. A PTS cannot replace the DTS,
+        because it is ahead by the reorder delay (many seconds at a low frame rate).
         """
         if dts is None:
             return self.offset
@@ -83,7 +84,7 @@ class ResetClock:
 
 
 def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
-    """Return the divisor of the source's tick with which each unique time stays as it is: part of R4.
+    """Return the divisor of the source's tick with which each unique time stays unchanged, for rule R4.
 
     ``times`` are the times of the presented packets, repaired by R1. Each of several frames with the same time needs a
     tick before the next time; the tick's denominator is at most 10^9.
@@ -95,7 +96,7 @@ def divisor_of(times: Sequence[int], time_base: Fraction) -> int:
 
 
 def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1) -> Timeline:
-    """Return the presentation time of each frame of a track: R2, R3 and R4 over the decoder's whole output.
+    """Return the presentation time of each frame of a track, by rules R2, R3 and R4 over all of the decoder's output.
 
     ``stamps``, repaired by R1, and ``nominal`` are in the source's ticks. The result is in ticks divided by
     ``divisor``.
@@ -114,7 +115,7 @@ def repair(stamps: Sequence[int | None], nominal: Fraction, *, divisor: int = 1)
 
 
 def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
-    """R2: a frame without a time follows the previous frame; frames before the first known time end at that time."""
+    """Apply rule R2: a frame without a time follows the previous one; frames before the first time end at that time."""
     first = next((place for place, time in enumerate(times) if time is not None), None)
     if first is None:
         return [round(place * nominal) for place in range(len(times))]
@@ -126,7 +127,7 @@ def _filled(times: Sequence[int | None], nominal: Fraction) -> list[int]:
 
 
 def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
-    """R4, over sorted times: frames that share a time are spread up to the next time, and no two times stay equal."""
+    """Apply rule R4 to sorted times: frames with the same time are spread up to the next, so that no two are equal."""
     groups = [(time, len(list(same))) for time, same in groupby(times)]
     followings: list[int | None] = [*(time for time, _ in groups[1:]), None]
     step_ticks = max(1, int(nominal))
@@ -143,7 +144,7 @@ def _spread(times: Sequence[int], nominal: Fraction) -> list[int]:
 
 @dataclass(slots=True)
 class SequentialDecode:
-    """One sequential decode of a video track; iterate over it once for the frames in the decoder's output order.
+    """One sequential decode of a video track. Iterate once to get the frames in the order of the decoder's output.
 
     ``damaged_packets`` counts the packets that failed to decode. All fields are final once the iteration has ended.
     """
@@ -151,13 +152,13 @@ class SequentialDecode:
     container: InputContainer
     stream: VideoStream
     nominal: Fraction  # a frame's duration in ticks
-    pts: list[int | None] = field(default_factory=list)  # each frame's time according to the decoder
-    stamps: list[int | None] = field(default_factory=list)  # the same times, repaired by R1
+    pts: list[int | None] = field(default_factory=list)  # each frame's time as the decoder states it
+    stamps: list[int | None] = field(default_factory=list)  # these times, repaired by rule R1
     packet_times: list[int] = field(default_factory=list)
     packets_presented: int = 0
     damaged_packets: int = 0
     resets: int = 0
-    earliest: VideoFrame | None = None  # the first decoded frame, even if a later part is wanted
+    earliest: VideoFrame | None = None  # the first decoded frame, even if only a later part is wanted
 
     @property
     def time_base(self) -> Fraction:
@@ -173,11 +174,11 @@ class SequentialDecode:
                 self.packets_presented += 1
                 self.packet_times += [] if packet.pts is None else [packet.pts + offset]
             self.resets = clock.resets
-            # This is a list, not the number: PyAV looks opaque values up by identity, and equal numbers may be one
-            # object.
+            # A list instead of the number, because PyAV looks opaque values up by identity, and equal numbers may be
+            # one object.
             packet.opaque = [offset]
             for frame in self._decoded(packet):
-                # For a VP9 picture that is shown again, PyAV names the packet that coded it; VP9 delays no picture.
+                # If a VP9 picture is shown again, PyAV names the packet that coded it; VP9 delays no picture.
                 origin = [offset] if self.stream.codec_context.name == "vp9" else frame.opaque
                 self.pts.append(frame.pts)
                 moved = origin[0] if isinstance(origin, list) else offset
@@ -187,7 +188,7 @@ class SequentialDecode:
 
     def _packets(self) -> "Iterator[Packet[VideoStream]]":
         try:
-            # PyAV raises an error at the end if FFmpeg found tracks that were missing when the source was opened.
+            # PyAV raises an error at the end if FFmpeg has found tracks that were missing at the start.
             with suppress(IndexError):
                 yield from self.container.demux(self.stream)
         except av.error.FFmpegError:
@@ -220,19 +221,19 @@ class SequentialDecode:
 
 @contextmanager
 def open_track(source: str, video_track: int = 0) -> Iterator[SequentialDecode]:
-    """Open a path or URL to decode one of its video tracks from start to end in one thread.
+    """Open a path or URL to decode a video track from start to end in one thread.
 
-    Raises InputError, or NoVideoTrack if there is no such track, or no decoder for the track.
+    Raises InputError; NoVideoTrack: there is no such track, or no decoder for it.
     """
     with open_source(source) as container:
         stream = _video_stream(container, source, video_track)
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
-        # The thread count changes the pictures to which a damaged stream decodes.
+        # The number of threads changes the pictures to which a damaged stream decodes.
         stream.codec_context.thread_count = 1
         stream.codec_context.copy_opaque = True
-        # A damaged picture must not depend on earlier pictures, nor on which of them are still held.
+        # A damaged picture must not depend on which earlier pictures are still held.
         forget_remains(stream.codec_context)
         rate = nominal_frame_rate(stream.guessed_rate, stream.average_rate, stream.base_rate)
         yield SequentialDecode(container, stream, 1 / (rate * Fraction(stream.time_base or 1)))
@@ -260,8 +261,8 @@ def read_timeline(source: str, video_track: int = 0) -> Timeline:
 def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, VideoFrame]]:
     """Yield a track's frames as they are presented, sorted within ``WINDOW_FRAMES``, while it is decoded.
 
-    Each frame comes with its place in the decoder's output. If the window is too small, or the first times are missing,
-    the order may differ from ``timeline().order``; if it does, decode again with ``in_known_order``.
+    Each frame comes with its place in the decoder's output. If the window is too small or the first times are missing,
+    the order may differ from ``timeline().order``. Then decode again with ``in_known_order``.
     """
     waiting: list[tuple[int, int, VideoFrame]] = []
     latest: int | None = None
@@ -279,10 +280,10 @@ def in_presentation_order(decode: SequentialDecode) -> Iterator[tuple[int, Video
 
 
 def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[tuple[int, VideoFrame]]:
-    """Yield the frames in ``order`` (places in the decoder's output), in that order, dropping all others.
+    """Yield the frames of ``order``, which has places in the decoder's output, and drop all other frames.
 
-    A frame that ``order`` repeats is yielded again each time. The more disordered the track, the more pictures are
-    held; decoding stops after the last wanted frame.
+    A frame that ``order`` repeats is yielded each time. The more disordered the track, the more pictures are held.
+    Decoding stops after the last wanted frame.
     """
     wanted = set(order)
     waiting: dict[int, VideoFrame] = {}
@@ -303,11 +304,11 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # the part's frames as indices into the decoder's output, each as often as it is shown
+    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as often as it is shown
     times: tuple[int, ...]  # the times of these frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock
-    # the time from the source's first frame in the part to the last one; None for the whole track
+    # the time from the part's first frame in the source to its last; None for the whole track
     length_s: Fraction | None
     begin_s: Fraction = Fraction(0)  # the time from the track's first frame to the first frame of the part
     last_s: Fraction | None = None  # the duration of the last frame; None if the source does not state it
@@ -328,7 +329,7 @@ class ComparedPart:
 def at_rate(
     timeline: Timeline, part: ComparedPart, fps: Fraction, start_s: Fraction | None, end_s: Fraction | None
 ) -> ComparedPart:
-    """Return a part of a track, from ``start_s`` to ``end_s``, at ``fps`` pictures a second."""
+    """Return the part of a track from ``start_s`` to ``end_s``, at ``fps`` pictures per second."""
     base = part.time_base
     wanted = max(timeline.packets[0] + ceil((start_s or 0) / base), timeline.times[0])
     first = timeline.packets[min(bisect_left(timeline.packets, wanted), len(timeline.packets) - 1)]

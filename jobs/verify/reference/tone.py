@@ -1,4 +1,4 @@
-"""The reference for tone-mapped pictures: the formula of docs/filters.md for each sample; segments use a table."""
+"""Computes the reference for tone mapping by the formula in docs/filters.md, per sample; segments use a table."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,7 +35,7 @@ def _from_pq(code: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def to_pq(light_cd: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return PQ's code values, from 0 to 1, of light in cd/m² (SMPTE ST 2084)."""
+    """Return the PQ code values, from 0 to 1, for light in cd/m² (SMPTE ST 2084)."""
     root = (light_cd / 10_000) ** (2610 / 16384)
     return np.asarray(((0.8359375 + 18.8515625 * root) / (1 + 18.6875 * root)) ** (2523 / 32))
 
@@ -47,7 +47,7 @@ def _from_hlg(code: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class ToneReference:
-    """Converts HDR planes to SDR as a report states."""
+    """Converts HDR planes to SDR as a report says."""
 
     tone: ToneReport
 
@@ -83,7 +83,7 @@ class ToneReference:
 
     @cached_property
     def _curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Light in cd/m², and its tone-mapped value as a fraction of SDR's white."""
+        """Light in cd/m², and the tone-mapped light as a fraction of SDR white."""
         peak = float(Fraction(self.tone.peak_cd))
         light = peak * np.linspace(0, 1, _LEVELS) ** 3
         if self.tone.operator == "hable":

@@ -1,1 +1,1 @@
-"""Reads a container's own boxes and elements, as a second opinion beside that of FFmpeg."""
+"""Reads a container's own boxes and elements, as a second opinion beside FFmpeg's."""

@@ -1,4 +1,4 @@
-"""Reads the statements of an mp4 or mov file: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
+"""Reads what an mp4 or mov file states: ISO/IEC 14496-12; for ``fiel`` and ``clap``, QuickTime's file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,25 +14,25 @@ from .facts import TOP_FIRST, FileBytes, Spread, StatedCrop, StatedFile, StatedK
 
 _Ticks: TypeAlias = NDArray[np.int64]
 
-MOST_HEADER_BYTES: Final = 256 << 20  # the largest index; ten hours of a film with sound have one of about 20 MB
+MOST_HEADER_BYTES: Final = 256 << 20  # the largest index: ten hours of a film with sound need about 20 MB
 MOST_BOXES: Final = 1 << 21
 MOST_SAMPLES: Final = 1 << 26
-# a header's tolerance in samples: FFmpeg's muxer counts one sample too many with reordering
+# the number of samples by which a header may differ: with reordering, FFmpeg's muxer counts one too many
 _NEAR_SAMPLES: Final = Fraction(3, 2)
-_NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; other kinds may be damage
+_NEEDED: Final = (b"moov", b"moof", b"mdat")  # boxes without which the film is incomplete; others may be damage
 _HEAD_BYTES: Final = 8
 _LONG_HEAD_BYTES: Final = 16
 _FIRST: Final = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
 _HANDLERS: Final = {b"vide": StatedKind.VIDEO, b"soun": StatedKind.AUDIO} | dict.fromkeys(
     (b"sbtl", b"subt", b"text", b"clcp"), StatedKind.SUBTITLES
 )
-# a run's first chunk, the number of samples in each chunk of the run, and the description of these samples
+# a run's first chunk, the number of samples in each of its chunks, and the description of these samples
 _STSC_FIELDS: Final = 3
 _SIZES_HEAD_BYTES: Final = 12
 _VISUAL_ENTRY_BYTES: Final = 86  # a visual sample entry, up to the boxes in it
 _HAS_OFFSET, _HAS_FIRST_FLAGS = 0x1, 0x4
 _HAS_DURATION, _HAS_SIZE, _HAS_FLAGS, _HAS_COMPOSITION = 0x100, 0x200, 0x400, 0x800
-# the optional fields before the default duration: for each, its flag and its bytes
+# the optional fields before the default duration, as {flag: bytes}
 _TFHD_OPTIONS: Final = ((0x1, 8), (0x2, 4))
 _TFHD_DURATION: Final = 0x8
 
@@ -66,7 +66,7 @@ class _Samples:
     starts: list[_Ticks] = field(default_factory=list)
     durations: list[_Ticks] = field(default_factory=list)
     offsets: list[_Ticks] = field(default_factory=list)  # the time from each sample's decoding to its presentation
-    next_ticks: int = 0  # the start of the next fragment, unless that fragment states one
+    next_ticks: int = 0  # the start of the next fragment, unless the fragment states one
     is_fragmented: bool = False
 
     def add(self, begin: int, durations: _Ticks, offsets: _Ticks) -> None:
@@ -77,7 +77,7 @@ class _Samples:
         self.next_ticks = int(ends[-1]) if len(ends) else begin
 
     def spread(self, scale: int, edited_s: Fraction | None, near_s: Fraction) -> Spread | None:
-        """Return the samples' times; the edit list ends within ``near_s`` of ``edited_s`` on the media's clock."""
+        """Return the samples' times. The edit list ends within ``near_s`` of ``edited_s`` on the media's clock."""
         if not sum(map(len, self.starts)):
             return None
         durations = np.concatenate(self.durations)
@@ -103,7 +103,7 @@ class _Samples:
 
 
 def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fraction) -> Fraction:
-    """Return the duration of the last sample (docs/timeline.md): a value that agrees with the edit list is exact."""
+    """Return the duration of the last sample (docs/timeline.md); it is exact if it agrees with the edit list."""
     if by_edit is None:
         return by_samples[0]
     exact = next((each for each in by_samples if abs(each - by_edit) <= near_s), None)
@@ -114,17 +114,17 @@ def _last_s(by_samples: list[Fraction], by_edit: Fraction | None, near_s: Fracti
 
 @dataclass(kw_only=True)
 class _Track:
-    """The statements of one ``trak`` box."""
+    """What one ``trak`` box states."""
 
     stated: StatedTrack
     scale: int
     media_ticks: int  # ``mdhd``'s duration
     shown_ticks: int  # the duration in ``tkhd``, in the movie's ticks
-    # for each edit, its duration in the movie's ticks and its media time; an empty edit has -1
+    # the duration of each edit in the movie's ticks, and its media time, which is -1 for an empty edit
     edits: list[tuple[int, int]]
     samples: _Samples
     samples_end: int = 0  # the end of the last sample in the file, as an offset; 0 if unknown
-    damage: str = ""  # how the track's tables contradict each other; "" if they do not
+    damage: str = ""  # how the track's tables contradict each other; "" for no contradiction
     default_ticks: int = 0  # the default duration of a fragment's samples, from ``trex``
 
     def edit_end_s(self, movie_scale: int) -> Fraction | None:
@@ -136,7 +136,7 @@ class _Track:
 
 
 def read_boxes(file: FileBytes) -> StatedFile | None:
-    """Return the statements of an mp4 or mov file; None for other files, or if the header cannot be read."""
+    """Return what an mp4 or mov file states; None for other files, or if the header cannot be read."""
     movie: memoryview | None = None
     tracks: dict[int, _Track] = {}
     missing = 0
@@ -153,7 +153,7 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
     scale, duration = _scale_and_duration(_child(movie, b"mvhd"))
     is_fragmented = any(track.samples.is_fragmented for track in tracks.values())
     if not is_fragmented and all(0 < track.samples_end <= file.size for track in tracks.values()):
-        missing = 0  # the last box states a larger size, but no sample is missing
+        missing = 0  # the last box states too large a size, but no sample is missing
     longest = max((track.shown_ticks for track in tracks.values()), default=0)
     wrong: tuple[str, ...] = ()
     if not is_fragmented and abs(longest - duration) > 1:
@@ -163,7 +163,7 @@ def read_boxes(file: FileBytes) -> StatedFile | None:
 
 
 def _top_boxes(file: FileBytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield the file's boxes: kind, offsets of box and payload, and stated length."""
+    """Yield the kind, the offsets of box and payload, and the stated length of each box in the file."""
     place, count = 0, 0
     while place + _HEAD_BYTES <= file.size and count < MOST_BOXES:
         head = file.read(place, _LONG_HEAD_BYTES)
@@ -212,7 +212,7 @@ def _tracks(movie: memoryview) -> Iterator[tuple[int, _Track]]:
 
 
 def _samples_end(tables: Mapping[bytes, memoryview]) -> int:
-    """Return the end of the last sample in the file, according to the track's tables; 0 if unknown."""
+    """Return the end, in the file, of the track's last sample, according to its tables; 0 if unknown."""
     kind, form = (b"co64", ">u8") if b"co64" in tables else (b"stco", ">u4")
     chunks = _numbers(tables.get(kind, b""), form)
     runs = _numbers(tables.get(b"stsc", b""), ">u4")

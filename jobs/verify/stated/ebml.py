@@ -1,4 +1,4 @@
-"""Reads the statements of a Matroska or WebM file: RFC 8794 (EBML) and RFC 9559 (Matroska)."""
+"""Reads what a Matroska or WebM file states, by RFC 8794 (EBML) and RFC 9559 (Matroska)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ MOST_ELEMENTS: Final = 1 << 27
 _EBML, _SEGMENT, _INFO, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1549A966, 0x1654AE6B, 0x1F43B675
 _TOP: Final = (_INFO, _TRACKS, _CLUSTER, 0x114D9B74, 0x1C53BB6B, 0x1043A770, 0x1254C367, 0x1941A469, _SEGMENT)
 """The elements that end a cluster of unknown size."""
-_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})  # everything that a segment may hold: also void and checksums
+_LEVEL_1: Final = frozenset({*_TOP, 0xEC, 0xBF})  # everything that a segment may hold, including void and checksums
 _SCALE, _DURATION, _ENTRY = 0x2AD7B1, 0x4489, 0xAE
 _NUMBER, _TYPE, _LANGUAGE, _LANGUAGE_TAG = 0xD7, 0x83, 0x22B59C, 0x22B59D
 _DEFAULT_DURATION, _VIDEO = 0x23E383, 0xE0
@@ -31,7 +31,7 @@ _NANOSECOND: Final = Fraction(1, 10**9)
 
 class _Element(NamedTuple):
     number: int
-    begin: int  # of its payload
+    begin: int  # where the payload begins
     size: int | None  # None if unknown
 
     def end(self, parent: int) -> int:
@@ -40,13 +40,15 @@ class _Element(NamedTuple):
 
 @dataclass
 class _Track:
-    """The statements of a track's entry and blocks."""
+    """What a track's entry and blocks state."""
 
     stated: StatedTrack
     default_s: Fraction | None  # ``DefaultDuration``
-    delay_s: Fraction  # ``CodecDelay``: the length of the inaudible beginning, by which all blocks are late
+    # ``CodecDelay``: the length of the inaudible beginning, by which the times of all blocks are late
+    delay_s: Fraction
     times: "array[int]" = field(default_factory=lambda: array("q"))
-    durations: "array[int]" = field(default_factory=lambda: array("q"))  # ``BlockDuration`` in ticks; -1 if not stated
+    # ``BlockDuration`` in ticks; -1 if it is not stated
+    durations: "array[int]" = field(default_factory=lambda: array("q"))
     hidden_s: dict[int, Fraction] = field(default_factory=dict)  # the ``DiscardPadding`` at the time of each block
     alpha: bool = False  # whether a block has alpha
 
@@ -66,7 +68,7 @@ class _Track:
 
 
 def read_elements(file: FileBytes) -> StatedFile | None:
-    """Return the statements of a Matroska or WebM file; None for other files."""
+    """Return what a Matroska or WebM file states; None for other files."""
     first = _element(file, 0)
     if first is None or first.number != _EBML:
         return None
@@ -99,7 +101,7 @@ class _Reading:
         place = segment.begin
         while place < min(end, self.file.size) and (element := self._next(place)) is not None:
             if element.number not in _LEVEL_1:
-                break  # damage, after which nothing is known
+                break  # damage, after which nothing can be read
             place = self._cluster(element, end) if element.number == _CLUSTER else element.end(self.file.size)
             held = _children(self.file, element) if element.number in (_INFO, _TRACKS) else []
             if element.number == _INFO and held:
@@ -170,7 +172,7 @@ def _element(file: FileBytes, place: int) -> _Element | None:
 
 
 def _variable(data: bytes, place: int, *, marked: bool) -> tuple[int, int]:
-    """Return a variable-length number and its size in bytes; size 0 if there is no number."""
+    """Return a variable-length number and its size in bytes; the size is 0 if there is no number."""
     if place >= len(data) or not data[place]:
         return 0, 0
     length = 9 - data[place].bit_length()
@@ -227,7 +229,7 @@ def _disagreements(reading: _Reading) -> Iterator[str]:
         if track.times:
             shown = sorted(track.times)[-2:]
             step_s = (shown[-1] - shown[0]) * reading.tick_s
-            # Without a stated duration, assume the previous step; subtitles stay until the screen is cleared.
+            # If no duration is stated, the previous step is assumed; subtitles stay until the screen is cleared.
             step_s = Fraction(0) if track.stated.kind is StatedKind.SUBTITLES else step_s
             stated_s = track.durations[track.times.index(shown[-1])] * reading.tick_s
             end_s = shown[-1] * reading.tick_s + (stated_s if stated_s >= 0 else track.default_s or step_s)
@@ -242,7 +244,7 @@ def _unsigned(data: bytes) -> int:
 
 
 def _float(data: bytes) -> Fraction:
-    """Return a float as a fraction; 0 if the value is not a float, or not a possible duration."""
+    """Return a float as a fraction; 0 if the value is no float or cannot be a duration."""
     form = {4: ">f", 8: ">d"}.get(len(data))
     value = 0.0 if form is None else unpack(form, data)[0]
     return Fraction(value) if 0 <= value < 1 << 53 else Fraction(0)

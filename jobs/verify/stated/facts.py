@@ -1,4 +1,4 @@
-"""What containers of any kind state about themselves and their tracks, and the bytes of a file."""
+"""The types for what any container states about itself and its tracks, and for the bytes of a file."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ....actors.media.structure import Readable
 
 BLOCK_BYTES: Final = 1 << 16
-# 9 and 14 mean interleaved lines, by the headers of QuickTime
+# in the headers of QuickTime, 9 and 14 mean interleaved lines
 TOP_FIRST: Final = {1: True, 9: True, 6: False, 14: False}
 
 
@@ -42,7 +42,7 @@ class Spread:
     """The times of a track's samples, in seconds, according to the boxes or blocks."""
 
     samples: int  # their number
-    shortest_s: Fraction  # the shortest duration, without that of the sample decoded last; 0 if none is stated
+    shortest_s: Fraction  # the shortest duration, without that of the sample decoded last; 0 if no duration is stated
     total_s: Fraction | None  # the sum of all durations; None if the container does not state all of them
     end_s: Fraction  # the end of the sample shown last, on the track's clock
     last_s: Fraction | None  # the duration of the sample shown last; None if it is not stated
@@ -50,21 +50,21 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedTrack:
-    """A track, described from its header and its samples."""
+    """What the container states about one track, in its header and with its samples."""
 
     kind: StatedKind
-    language_tag: str = ""  # the track's language by BCP 47; "" if the container states none
+    language_tag: str = ""  # the track's language by BCP 47; "" if it is not stated
     crop: StatedCrop = field(default_factory=StatedCrop)
     alpha: bool = False  # whether blocks have an alpha plane beside the picture
-    top_field_first: bool | None = None  # None if not stated, or if pictures are progressive
+    top_field_first: bool | None = None  # None if the field order is not stated, or if pictures are progressive
     timecode_rate: Fraction | None = None  # the frame rate of a timecode track
-    spread: Spread | None = None  # None if the track has no samples
+    spread: Spread | None = None  # None for a track without samples
     disagreements: tuple[str, ...] = ()  # contradictions between the track's header and its samples, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedFile:
-    """A file, described from its container."""
+    """What the container states about the file."""
 
     tracks: tuple[StatedTrack, ...]
     missing_bytes: int = 0  # how many bytes of the last box, element or sample are missing at the end of the file

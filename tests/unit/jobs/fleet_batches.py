@@ -1,4 +1,4 @@
-"""Batches as a fleet and this process make them, held against each other."""
+"""Batches made by a fleet, compared with those made in this process."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,7 +22,7 @@ Told = tuple[list[tuple[Any, ...]], CodecfleetError | None]
 
 
 async def told(batches: AsyncIterator[FrameBatch]) -> Told:
-    """Return everything that tells the batches, and the error that ended them."""
+    """Return everything that identifies the batches, and the error that ended them."""
     found: list[tuple[Any, ...]] = []
     try:
         async for batch in batches:

@@ -1,4 +1,4 @@
-"""Frames in every form that an encoder takes them, and the file that comes of them."""
+"""Frames in every form that an encoder accepts, and the resulting files."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -41,7 +41,7 @@ def timed(number: int) -> VideoFrame:
 
 
 def put(device: FakeDevice, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of that shape and content in the fake device's memory."""
+    """Return an array of this shape and content in the fake device's memory."""
     address = int(device.driver.cuMemAlloc(array.nbytes)[1])
     memory = np.ctypeslib.as_array(device.driver.memory[address])
     found: NDArray[Any] = memory.view(array.dtype).reshape(array.shape)
@@ -50,7 +50,7 @@ def put(device: FakeDevice, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def by_interface(view: NDArray[Any], stream: int | None = None) -> Any:
-    """Return an array of the device by the CUDA array interface, with its strides and the stream that fills it."""
+    """Return an array of the device with the CUDA array interface, with strides and the stream that fills it."""
     data: dict[str, object] = {"shape": view.shape, "strides": view.strides, "typestr": view.dtype.str, "version": 3}
     data |= {"data": (view.ctypes.data, False)} | ({} if stream is None else {"stream": stream})
     return SimpleNamespace(__cuda_array_interface__=data, owner=view)
@@ -71,7 +71,7 @@ async def given(items: Iterable[Any]) -> AsyncIterator[Any]:
 
 
 def encode(items: object, output: Path, device: FakeDevice | None = None, **options: Any) -> EncodeReport:
-    """Encode, in a loop of its own."""
+    """Encode, in a new event loop."""
     gpu = (device or FakeDevice()).gpu
     return asyncio.run(codecfleet.encode(items, output, gpu=gpu, **({"preset": 1} | options)))  # type: ignore[arg-type]
 
@@ -88,7 +88,7 @@ def seconds(frames: list[VideoFrame]) -> list[Fraction]:
 
 
 def close(frame: VideoFrame, number: int) -> bool:
-    """Tell whether a decoded frame is picture ``number``, as far as coding left it."""
+    """Return whether a decoded frame is picture ``number``, within coding noise."""
     wanted = picture(number, WIDTH, HEIGHT).reformat(format=frame.format.name).to_ndarray().astype(int)
     return bool(np.abs(frame.to_ndarray().astype(int) - wanted).mean() < 12)
 

@@ -1,4 +1,4 @@
-"""Sources, streams of their frames, and what a sequential decode makes of them."""
+"""Sources, streams of their frames, and the frames of a sequential decode."""
 
 import asyncio
 import hashlib
@@ -65,12 +65,12 @@ async def read(frames: FrameStream) -> list[Frame]:
 
 
 def taken(frames: FrameStream) -> list[Frame]:
-    """Take all frames, in a loop of their own."""
+    """Take all frames, in a new event loop."""
     return asyncio.run(read(frames))
 
 
 def told(frames: list[Frame]) -> Told:
-    """Return (ticks, hash) of frames, wherever they lie."""
+    """Return (ticks, hash) of frames in any memory."""
     return [(frame.ticks, hashed(frame.to_video_frame())) for frame in frames]
 
 
@@ -82,7 +82,7 @@ def unordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def no_gpu() -> Gpu:
-    """Return a GPU that is none."""
+    """Return a fake GPU."""
 
     def refuse() -> Any:
         message = "there is no driver"

@@ -1,4 +1,4 @@
-"""Clips of many groups of pictures: open and closed ones, reordered pictures, other codecs."""
+"""Clips with many groups of pictures: open and closed groups, reordered pictures, other codecs."""
 
 from fractions import Fraction
 
@@ -13,7 +13,7 @@ MPEG2 = {"time_base": Fraction(1, 25), "encoder": "mpeg2video", "options": (("bf
 
 
 def of_x264(options: str, times: tuple[int, ...] = TIMES) -> Clip:
-    """Return a clip with these options of x264's."""
+    """Return a clip made with these options of x264."""
     return Clip(times=times, options=(("x264-params", f"{X264}:{options}"),))
 
 

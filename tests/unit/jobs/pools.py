@@ -1,4 +1,4 @@
-"""What jobs of several kinds are tested with: pools that tell or change something, and damage to one packet."""
+"""Pools that observe or change results, and damage to one packet, for tests of several kinds of jobs."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 
 
 class WatchedPool(LocalPool):
-    """A pool that tells when work has been submitted."""
+    """A pool that reports when work was submitted."""
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
@@ -29,20 +29,20 @@ class WatchedPool(LocalPool):
 
 
 class AlteringPool(LocalPool):
-    """A pool of one slot that changes what segments return."""
+    """A pool with one slot that changes the results of segments."""
 
     def __init__(self, change: Callable[[EncodedSegment], EncodedSegment]) -> None:
         super().__init__(1)
         self.change = change
 
     async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
-        """Run it, and change its result."""
+        """Run the work, and change its result."""
         result = await super().result_of(work, look)
         return self.change(result) if isinstance(result, EncodedSegment) else result  # type: ignore[return-value]
 
 
 def damage_packet(path: Path, packet: int) -> None:
-    """Overwrite one packet, all but the container's few bytes before it."""
+    """Overwrite one packet, except the container's few bytes before it."""
     with av.open(str(path)) as container:
         packets = [(each.pos, each.size) for each in container.demux(video=0) if each.size]
     place, size = packets[packet]

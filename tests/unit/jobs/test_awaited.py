@@ -1,4 +1,4 @@
-"""Calls that wait, and the same ones to await."""
+"""Blocking calls, and their asynchronous forms."""
 
 import asyncio
 import inspect
@@ -24,7 +24,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", WAITING)
 def test_what_waits_has_a_form_to_await(name: str) -> None:
-    """Each has an ``_async`` form with the same parameters; both are public."""
+    """Each blocking call has a public ``_async`` form with the same parameters."""
     waits, awaited = getattr(codecfleet, name), getattr(codecfleet, f"{name}_async")
     assert awaited.__name__ == f"{name}_async"
     assert {name, awaited.__name__} <= set(codecfleet.__all__)
@@ -34,7 +34,7 @@ def test_what_waits_has_a_form_to_await(name: str) -> None:
 
 
 async def test_the_answers_are_the_same(film: Path) -> None:
-    """Both forms return the same and raise the same errors."""
+    """Both forms return the same values and raise the same errors."""
     spec = TranscodeSpec(source=film, output=film.with_name("out.mp4"))
     assert (await codecfleet.probe_async(film)).model_dump(exclude={"wall_s"}) == probe(film).model_dump(
         exclude={"wall_s"}
@@ -47,13 +47,13 @@ async def test_the_answers_are_the_same(film: Path) -> None:
 
 
 async def test_options_are_checked_before_anything_is_awaited_for_long() -> None:
-    """A wrong option of ``transcode_async`` is a UsageError, as of ``transcode``."""
+    """A wrong option of ``transcode_async`` is a UsageError, as with ``transcode``."""
     with pytest.raises(UsageError, match="did you mean bitrate_bps"):
         await transcode_async("a.mkv", "b.mp4", bitrate="4M")
 
 
 async def test_a_call_that_waits_names_the_one_to_await() -> None:
-    """Where an event loop runs, ``transcode`` says what to write, and so does a plain loop over frames."""
+    """In an event loop, ``transcode`` and a plain loop over frames name the form to await."""
     with pytest.raises(UsageError, match="await transcode_async"):
         transcode("a.mkv", "b.mp4")
     with pytest.raises(UsageError, match="async for"):
@@ -61,7 +61,7 @@ async def test_a_call_that_waits_names_the_one_to_await() -> None:
 
 
 def test_frames_are_the_same_without_an_event_loop(film: Path) -> None:
-    """A plain loop gives the frames that an asynchronous one gives, in order, and the report counts them."""
+    """A plain loop gives the frames of an asynchronous one, in order, and the report counts them."""
 
     async def awaited() -> list[bytes]:
         return [frame.to_ndarray().tobytes() async for frame in frames(film)]
@@ -72,7 +72,7 @@ def test_frames_are_the_same_without_an_event_loop(film: Path) -> None:
 
 
 def test_leaving_a_loop_over_frames_ends_its_threads(film: Path) -> None:
-    """Breaking off closes the stream: no thread decodes any more."""
+    """Leaving a loop over frames closes the stream, and no thread decodes any more."""
     for frame in frames(film):
         assert frame.index == 0
         break

@@ -1,4 +1,4 @@
-"""What a frame becomes: pictures of an asked format, arrays, tensors and capsules."""
+"""What a frame becomes: pictures in a requested format, arrays, tensors and capsules."""
 
 import gc
 import subprocess
@@ -24,7 +24,7 @@ __all__ = ["source"]
 
 
 def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
-    """Size and pixel format are software's; planes have no padding; NumPy takes a frame as it is."""
+    """Size and pixel format equal software's, planes have no padding, and NumPy takes a frame directly."""
     found = taken(stream(source, size=(30, 20), pix_fmt="rgb24"))
     assert len(found) == 48
     assert all(frame.planes[0].shape == (20, 30, 3) for frame in found)
@@ -43,7 +43,7 @@ def test_frames_on_the_host_become_what_is_asked_for(source: Path) -> None:
 
 
 def test_a_picture_that_no_filter_makes_is_refused(tmp_path: Path) -> None:
-    """FFmpeg finds some sizes impossible only when it is to give the first picture."""
+    """A size that FFmpeg finds impossible at the first picture is refused."""
     tall = make_clip(tmp_path / "tall.mkv", Clip(times=constant_times(2), width=64, height=480))
     with pytest.raises(Unsupported, match="a picture of 64x480 yuv420p cannot be converted"):
         taken(stream(tall, size=(60_000, 2)))
@@ -66,7 +66,7 @@ def test_a_picture_that_no_filter_makes_is_refused(tmp_path: Path) -> None:
 def test_planes_are_arrays_of_samples(
     source: Path, pix_fmt: str, shapes: list[tuple[int, ...]] | None, dtype: str
 ) -> None:
-    """Each plane is an array of its samples as they are, or refused where no array is."""
+    """Each plane is an array of its samples, or refused if there is no such array."""
     frame = taken(stream(source, pix_fmt=pix_fmt, end_s=Fraction(1, 100)))[0]
     if shapes is None:
         with pytest.raises(Unsupported, match=f"the planes of {pix_fmt} are not arrays"):
@@ -91,7 +91,7 @@ def test_planes_are_arrays_of_samples(
 def test_what_is_not_one_array_is_refused(
     source: Path, pix_fmt: str, size: tuple[int, int], shapes: list[tuple[int, ...]] | None
 ) -> None:
-    """Odd sides of halved chroma, formats that PyAV does not know, and pictures beside a palette; most have planes."""
+    """Odd sides with halved chroma, and formats that PyAV cannot convert, are no single array; most have planes."""
     first = taken(stream(source, end_s=Fraction(1, 100)))[0]
     picture = VideoFrame(*size, pix_fmt)
     frame = replace(
@@ -107,7 +107,7 @@ def test_what_is_not_one_array_is_refused(
 
 
 def test_a_source_that_no_surface_holds_is_no_frame_on_the_device(tmp_path: Path) -> None:
-    """What cannot lie on the device is refused before anything is decoded, and stays on the host by itself."""
+    """A source that cannot be on the device is refused before decoding, or stays on the host with "auto"."""
     clip = Clip(times=constant_times(3), pix_fmt="yuv411p", encoder="ffv1", options=())
     path = make_clip(tmp_path / "clip.mkv", clip)
     for options in ({}, {"pix_fmt": "yuv420p"}):
@@ -117,7 +117,7 @@ def test_a_source_that_no_surface_holds_is_no_frame_on_the_device(tmp_path: Path
 
 
 def test_frames_on_the_device_become_what_is_asked_for_there(source: Path) -> None:
-    """Scaled where they lie, the same for every decoder; what no surface holds is refused by name."""
+    """Frames are scaled on the device, the same for every decoder; formats without a surface are refused by name."""
     found = taken(stream(source, place="device", size=(48, 32)))
     assert {(frame.width, frame.height, frame.pix_fmt, frame.on_device) for frame in found} == {
         (48, 32, "yuv420p", True)
@@ -131,7 +131,7 @@ def test_frames_on_the_device_become_what_is_asked_for_there(source: Path) -> No
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p"])
 def test_a_frame_on_the_device_is_a_tensor(tmp_path: Path, pix_fmt: str) -> None:
-    """DLPack and the CUDA array interface name its memory: the rows of all planes, and each plane by itself."""
+    """DLPack and the CUDA array interface give a frame's memory: the rows of all planes, and each plane."""
     path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(3), pix_fmt=pix_fmt, encoder="libx264"))
     frame = taken(stream(path, place="device", decoder="software"))[1]
     assert frame.__dlpack_device__() == (2, 0)
@@ -173,7 +173,7 @@ def test_a_capsule_keeps_the_memory(source: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dltensor", "used_dltensor"])
 def test_capsules_and_tensors_may_outlive_the_module(name: str) -> None:
-    """What is let go of when the interpreter ends, after all modules, calls functions that are still there."""
+    """Capsules released when the interpreter ends, after all modules, call functions that still exist."""
     code = (
         "import ctypes, sys\n"
         "from codecfleet.actors.surfaces.frames_dlpack import DeviceArray\n"
@@ -191,7 +191,7 @@ def test_capsules_and_tensors_may_outlive_the_module(name: str) -> None:
 
 
 def test_what_dlpack_cannot_have_is_refused(source: Path) -> None:
-    """No copy, no other device, and no stream that CUDA leaves open."""
+    """DLPack refuses a copy, another device, and a stream that CUDA leaves open."""
     frame = taken(stream(source, place="device", end_s=Fraction(1, 100)))[0]
     for options in ({"copy": True}, {"dl_device": (1, 0)}, {"stream": 0}):
         with pytest.raises(BufferError):

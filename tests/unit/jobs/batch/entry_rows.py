@@ -1,4 +1,4 @@
-"""Entries as runs list them, and how their tries end."""
+"""Batch entries as runs list them, and the ends of their tries."""
 
 from codecfleet.jobs.batch.store.listing import ListedEntry
 from codecfleet.jobs.batch.store.schema import Content, EndedBadly, EntryAction, FileEnded, FileResult, SegmentSpan
@@ -10,7 +10,7 @@ def listed(number: int, *, spec: str = "s", source: str = "") -> ListedEntry:
 
 
 def done(entry: int, began_s: float = 1.0) -> FileEnded:
-    """Return the end of a try that went well, after 3 s."""
+    """Return the end of a successful try, after 3 s."""
     span = SegmentSpan(segment=0, began_s=began_s, ended_s=began_s + 3, frames=50, station="here", decoded_by="nvdec")
     return FileEnded(
         entry=entry,

@@ -1,4 +1,4 @@
-"""Jobs that play a script, and batches of them, without any encoding."""
+"""Scripted jobs that encode nothing, and batches of such jobs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Fault = Callable[[TranscodeSpec, int], CodecfleetError | None]
 
 
 class Jobs:
-    """Submits jobs that write a byte under the output's name, or fail as ``fault`` says of the n-th try of a file."""
+    """Submits jobs that write a byte as the output, or fail as ``fault`` says for the n-th try of a file."""
 
     def __init__(self, fault: Fault = lambda _spec, _n: None, *, hangs: bool = False, begun: int = 1) -> None:
         self.specs: list[TranscodeSpec] = []
@@ -40,7 +40,7 @@ class Jobs:
 
     @property
     def sources(self) -> list[str]:
-        """The names of the files, in the order in which they began."""
+        """The names of the files in the order in which their jobs began."""
         return [Path(each.source).name for each in self.specs]
 
 
@@ -73,7 +73,7 @@ async def _nothing() -> None:
 def stop_batch(
     spec: BatchSpec, *, begun: int = 1, meanwhile: Callable[[], Awaitable[None]] = _nothing
 ) -> tuple[Jobs, Batch]:
-    """Run a batch until so many of its jobs have begun, do something, and cancel it."""
+    """Run a batch until this many of its jobs have begun, do something, and cancel the batch."""
 
     async def main() -> tuple[Jobs, Batch]:
         jobs = Jobs(hangs=True, begun=begun)

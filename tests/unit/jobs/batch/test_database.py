@@ -1,4 +1,4 @@
-"""The database of a batch: what it holds, who owns it, and what is refused before anything is begun."""
+"""The database of a batch: its content, its owner, and what is refused before a run begins."""
 
 import json
 import os
@@ -29,20 +29,20 @@ ROOT = "/out"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a database is to lie."""
+    """The path of a database that does not exist yet."""
     return tmp_path / "out/batch.sqlite"
 
 
 @contextmanager
 def reopened(path: Path, *entries: ListedEntry, retry_failed: bool = False) -> Iterator[BatchDatabase]:
-    """Open a database, as a run that lists these entries does."""
+    """Open a database for a run that lists these entries."""
     with closing(BatchDatabase(path, ROOT).open()) as opened:
         opened.take_list(entries, retry_failed=retry_failed)
         yield opened
 
 
 def hand_over(path: Path, renewed_s: float | None = None, **changes: str) -> None:
-    """Make a database's newest run that of another process."""
+    """Make another process the owner of a database's newest run."""
     with closing(sqlite3.connect(path)) as editor, editor:
         owner = json.loads(editor.execute("SELECT owner FROM runs").fetchone()[0]) | changes
         editor.execute("UPDATE runs SET owner = ?, renewed_s = coalesce(?, renewed_s)", (json.dumps(owner), renewed_s))
@@ -56,17 +56,17 @@ def database(path: Path) -> Iterator[BatchDatabase]:
 
 
 def counted(database: BatchDatabase) -> dict[str, int]:
-    """Return the states that entries are in."""
+    """Return the states of the entries."""
     return {state.value: count for state, count in database.counts().items() if count}
 
 
 def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) -> None:
-    """What was done stays so, to be compared; what was in flight waits and is known to have been."""
+    """After a kill, finished entries stay done and are compared; entries in flight wait, marked as such."""
     database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
     database.write([FileStarted(entry=n, tries=1) for n in (1, 2, 3)])
     database.write([done(1), failed(2)])
     assert counted(database) == {"done": 1, "failed": 1, "running": 1, "waiting": 1}
-    database.close()  # the lease: everything else a death leaves as it is
+    database.close()  # a death changes nothing but the lease
     with reopened(path, *(listed(n) for n in range(1, 6))) as again:
         assert counted(again) == {"done-before": 1, "failed-before": 1, "waiting": 3}
         waiting = again.entries(EntryState.WAITING, 10)
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_where_it_was(path: Path, database: BatchDatabase) 
 
 
 def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, database: BatchDatabase) -> None:
-    """Entries that are no longer listed are left alone."""
+    """Other options, another input or a retry make a listed entry wait; unlisted entries are left alone."""
     database.take_list([listed(n) for n in range(1, 5)], retry_failed=False)
     database.write([FileStarted(entry=n, tries=1) for n in range(1, 5)])
     database.write([done(1), done(2), failed(3), done(4)])
@@ -88,11 +88,11 @@ def test_other_options_another_input_and_a_retry_make_an_entry_wait(path: Path, 
     with reopened(path, listed(1, spec="o"), listed(2, source="/in/x.mkv"), listed(3), retry_failed=True) as again:
         assert counted(again) == {"waiting": 3}
         first, second, _ = again.entries(EntryState.WAITING, 10)
-    assert (first.published, second.published) == ("1.mp4", None)  # another input's output is not to be replaced
+    assert (first.published, second.published) == ("1.mp4", None)  # the output of another input must not be replaced
 
 
 def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
-    """An entry that failed because of the machines does not delay the others."""
+    """An entry that failed because of the machines is tried after all others."""
     database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
     database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=1, in_flight=False)])
@@ -101,7 +101,7 @@ def test_an_entry_that_is_put_back_comes_last(database: BatchDatabase) -> None:
 
 
 def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: Path, database: BatchDatabase) -> None:
-    """Through failures and runs, by name and size; any other file of that name is not the batch's."""
+    """The file of a stopped try stays known by name and size, through failures and runs, until the entry is done."""
     database.take_list([listed(1)], retry_failed=False)
     database.write([FileStarted(entry=1, tries=1)])
     database.write([PutBack(entry=1, tries=0, in_flight=True)])
@@ -117,7 +117,7 @@ def test_what_a_stopped_try_may_have_published_is_known_until_it_is_done(path: P
 
 
 def test_two_inputs_of_one_output_are_refused_by_name(path: Path, database: BatchDatabase) -> None:
-    """Nothing is begun then; the same input may be listed twice."""
+    """Two inputs with the same output are refused before anything begins; one input may be listed twice."""
     assert database.take_list([listed(1), listed(1)], retry_failed=False) == 1
     with pytest.raises(UsageError, match=r"/in/1.mkv and /x/1.mkv would both become 1.mp4"):
         database.take_list([listed(2), listed(1), listed(1, source="/x/1.mkv")], retry_failed=False)
@@ -129,14 +129,14 @@ def test_two_inputs_of_one_output_are_refused_by_name(path: Path, database: Batc
 
 
 def test_an_output_is_not_an_input_of_the_next_run(database: BatchDatabase) -> None:
-    """A folder may hold both."""
+    """An output is not taken as an input of the next run, although a folder may hold both."""
     database.take_list([listed(1)], retry_failed=False)
     entries = [listed(1), ListedEntry("1.new.mp4", f"{ROOT}/1.mp4", EntryAction.TRANSCODE, "{}", "s", 4)]
     assert database.take_list(entries, retry_failed=False) == 1
 
 
 def test_what_lies_where_its_own_output_would_is_an_earlier_runs_or_refused(database: BatchDatabase) -> None:
-    """A folder of AVI files may be its own output folder, run after run; other films there are not replaced."""
+    """A folder of AVI files may be its own output folder in every run, but other films in it are not replaced."""
     avi, made = listed(1, source=f"{ROOT}/1.avi"), listed(1, source=f"{ROOT}/1.mp4")
     strange = replace(listed(2, source=f"{ROOT}/2.mp4"), place="list.csv:3")
     assert database.take_list([avi], retry_failed=False) == 1
@@ -155,14 +155,14 @@ def test_what_lies_where_its_own_output_would_is_an_earlier_runs_or_refused(data
     ],
 )
 def test_an_input_may_not_be_copied_over_another_file_of_the_batch(database: BatchDatabase, other: ListedEntry) -> None:
-    """With ``--overwrite`` chance would decide which of them remains."""
+    """An input whose copy would replace another file of the batch is refused, even with ``--overwrite``."""
     assert database.take_list([listed(1), other], retry_failed=False) == 2
     with pytest.raises(UsageError, match=r"may be copied to 1\.mkv"):
         database.take_list([replace(listed(1), copy="1.mkv"), other], retry_failed=False)
 
 
 def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDatabase) -> None:
-    """A second process gets the owner's name; readers may open the database."""
+    """A second process is refused with the owner's name, but readers may open the database."""
     database.take_list([listed(1)], retry_failed=False)
     with pytest.raises(OutputInUse, match=r"process \d+"):
         BatchDatabase(path, ROOT).open()
@@ -172,7 +172,7 @@ def test_one_process_owns_a_database_at_a_time(path: Path, database: BatchDataba
 
 
 def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database: BatchDatabase) -> None:
-    """On the same machine the kernel reports its death; later writes of the old owner are refused."""
+    """If the owner has died on the same machine, the next process takes over at once, and late writes are refused."""
     database.take_list([listed(1)], retry_failed=False)
     hand_over(path, began="1")
     with reopened(path, listed(1)) as successor:
@@ -183,7 +183,7 @@ def test_a_dead_owner_is_followed_at_once_and_loses_its_say(path: Path, database
 
 @pytest.mark.usefixtures("database")
 def test_a_lease_of_another_machine_runs_out(path: Path) -> None:
-    """Another process may take over after a minute without renewal."""
+    """A process on another machine may take over after a minute without a renewal."""
     hand_over(path, 1000, boot="elsewhere")
     with pytest.raises(OutputInUse, match="try again in 10 s"):
         BatchDatabase(path, ROOT, clock=lambda: 1050.0).open()
@@ -191,7 +191,7 @@ def test_a_lease_of_another_machine_runs_out(path: Path) -> None:
 
 
 def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Path, database: BatchDatabase) -> None:
-    """Another root, another program, another version: each is named."""
+    """A database of another root, program or version is refused with the reason."""
     database.take_list([], retry_failed=False)
     database.close()
     with pytest.raises(UsageError, match="batch that writes to /out"):
@@ -209,7 +209,7 @@ def test_what_is_not_this_batchs_database_is_left_alone(tmp_path: Path, path: Pa
 
 
 def _copied(database: Path, folder: Path) -> tuple[Path, Path]:
-    """Copy a database's file and its log as they are, as after a kill; return both."""
+    """Copy a database's file and its log, as a kill leaves them, and return both paths."""
     folder.mkdir()
     copies = folder / database.name, folder / f"{database.name}-wal"
     for copy in copies:
@@ -219,7 +219,7 @@ def _copied(database: Path, folder: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_another_programs_database_is_not_changed(tmp_path: Path, *, was_killed: bool) -> None:
-    """Not a byte of it, and nothing appears beside it; the tables of one that was killed are in its log alone."""
+    """Another program's database keeps every byte and no file appears beside it, even if its tables are in a log."""
     mail = tmp_path / "mail.sqlite"
     with closing(sqlite3.connect(mail)) as editor:
         editor.execute(f"PRAGMA journal_mode = {'WAL' if was_killed else 'DELETE'}")
@@ -235,7 +235,7 @@ def test_another_programs_database_is_not_changed(tmp_path: Path, *, was_killed:
 def test_a_database_whose_log_is_being_written_into_it_is_in_use(
     tmp_path: Path, path: Path, database: BatchDatabase
 ) -> None:
-    """Its file alone is not whole then: its first page already counts those that follow."""
+    """A database whose log is being merged into it counts as in use, because its file alone is incomplete."""
     database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
     file, log = _copied(path, tmp_path / "meanwhile")
     file.write_bytes(_last_first_page(log.read_bytes()))
@@ -244,7 +244,7 @@ def test_a_database_whose_log_is_being_written_into_it_is_in_use(
 
 
 def _last_first_page(log: bytes) -> bytes:
-    """Return the newest version of a database's first page in its log: https://sqlite.org/fileformat2.html#walformat."""
+    """Return the newest version of a database's first page in the log: https://sqlite.org/fileformat2.html#walformat."""
     page_bytes = int.from_bytes(log[8:12])
     frames = range(32, len(log) - page_bytes - 23, 24 + page_bytes)
     last = max(at for at in frames if int.from_bytes(log[at : at + 4]) == 1)
@@ -263,7 +263,7 @@ def _last_first_page(log: bytes) -> bytes:
     ],
 )
 def test_each_fault_of_a_database_has_its_own_next_step(database: BatchDatabase, code: int, step: str) -> None:
-    """Space helps where there is none, and nowhere else."""
+    """Only an error about lack of space advises to make space."""
     error = sqlite3.OperationalError("a fault")
     error.sqlite_errorcode = code
 
@@ -277,7 +277,7 @@ def test_each_fault_of_a_database_has_its_own_next_step(database: BatchDatabase,
 
 @pytest.mark.parametrize("endless", [False, True])
 def test_a_database_that_is_no_file_is_refused(path: Path, *, endless: bool) -> None:
-    """A pipe is not waited for, and a device not read."""
+    """A pipe or device in place of the database is refused, without waiting for it or reading it."""
     path.parent.mkdir()
     if endless:
         path.symlink_to("/dev/zero")
@@ -289,7 +289,7 @@ def test_a_database_that_is_no_file_is_refused(path: Path, *, endless: bool) -> 
 
 @pytest.mark.parametrize("removed", [[""], ["-wal"], ["", "-wal", "-shm"]])
 def test_a_removed_database_is_written_again(path: Path, database: BatchDatabase, removed: list[str]) -> None:
-    """With all that it held: SQLite itself would write on into the removed file."""
+    """A removed database is written again with all its content, instead of continuing in the removed file."""
     database.take_list([listed(n) for n in range(1, 4)], retry_failed=False)
     for end in removed:
         path.with_name(f"{path.name}{end}").unlink()
@@ -305,7 +305,7 @@ def test_a_removed_database_is_written_again(path: Path, database: BatchDatabase
 
 
 def test_a_database_that_another_file_replaces_is_not_written_over(path: Path, database: BatchDatabase) -> None:
-    """That may be a copy that its user has put there."""
+    """A file that has replaced the database is not overwritten, since it may be the user's copy."""
     path.unlink()
     path.write_bytes(b"precious")
     with pytest.raises(StorageFailed, match="was replaced by another file"):
@@ -315,7 +315,7 @@ def test_a_database_that_another_file_replaces_is_not_written_over(path: Path, d
 
 
 def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: BatchDatabase) -> None:
-    """The error names the full disk, and not SQLite's own rollback."""
+    """On a full disk, the error names the disk and not SQLite's rollback."""
 
     def write() -> None:
         with database._transaction() as connection:
@@ -328,7 +328,7 @@ def test_a_full_disk_is_named_where_sqlite_has_ended_the_transaction(database: B
 
 
 def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: Path) -> None:
-    """Each is named, with its own next step."""
+    """A damaged database, and a file in place of its folder, are reported with different next steps."""
     path = tmp_path / "batch.sqlite"
     with closing(BatchDatabase(path, ROOT).open()) as begun:
         begun.take_list([listed(n) for n in range(1, 400)], retry_failed=False)
@@ -342,7 +342,7 @@ def test_a_damaged_database_and_a_file_in_its_folders_place_are_named(tmp_path: 
 
 
 def test_only_its_owner_may_read_it(path: Path, database: BatchDatabase) -> None:
-    """Addresses may hold secrets: the file and its log are closed to others."""
+    """Only the owner may read the database and its log, because addresses may hold secrets."""
     database.take_list([listed(1)], retry_failed=False)
     beside = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
     assert beside == {f"batch.sqlite{suffix}": 0o600 for suffix in ("", "-wal", "-shm")}

@@ -1,4 +1,4 @@
-"""What a database tells of a run, in numbers."""
+"""The figures of a run, read from its database."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_no_frame_is_lost_in_the_pace(found: list[Span], bins: int) -> None:
 
 @given(spans())
 def test_bars_of_a_lane_do_not_overlap(found: list[Span]) -> None:
-    """Each segment has one bar, and as few lanes as run at once at most."""
+    """Each segment has one bar, and a station has as many lanes as it ran segments at once."""
     drawn = lanes(found, WALL_S, 100, 8)
     assert sum(len(lane.bars) for lane in drawn) == len(found)
     for lane in drawn:
@@ -52,13 +52,13 @@ def test_bars_of_a_lane_do_not_overlap(found: list[Span]) -> None:
 
 
 def most_at_once(found: Sequence[Span]) -> int:
-    """Return how many segments ran at the same moment at most; one that has no length runs in its moment."""
+    """Return the most segments that ran at the same time; a segment without length counts at its time."""
     return max((sum(o.began_s <= s.began_s <= max(o.ended_s, o.began_s) for o in found) for s in found), default=0)
 
 
 @given(spans())
 def test_of_many_segments_the_load_is_shown(found: list[Span]) -> None:
-    """Each station has a lane, whose busiest part is 1."""
+    """Of a station with many segments, the load is shown, with 1 as its maximum."""
     if not found:
         return
     drawn = lanes(found, WALL_S, 0, 8)
@@ -69,13 +69,13 @@ def test_of_many_segments_the_load_is_shown(found: list[Span]) -> None:
 
 
 def test_a_run_without_any_time_has_no_pace() -> None:
-    """No figure divides by zero."""
+    """A run that took no time has no pace, and no figure divides by zero."""
     assert paces([], 0, 10) == ()
     assert engine_use([]) == ()
 
 
 def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
-    """What earlier runs have done counts as done; their segments are not this run's."""
+    """Entries that earlier runs have done count as done, but their segments are not in this run's figures."""
     path = tmp_path / "batch.sqlite"
     entries = [listed(n) for n in range(1, 4)]
     first = BatchDatabase(path, "/out", clock=lambda: 100.0).open()
@@ -105,7 +105,7 @@ def test_the_figures_are_those_of_the_last_run(tmp_path: Path) -> None:
 
 
 def test_addresses_are_redacted(tmp_path: Path) -> None:
-    """Each before a page shortens it: its end alone would not be known as part of one."""
+    """Addresses are redacted before a page shortens them, since a shortened address may not be recognized."""
     path = tmp_path / "batch.sqlite"
     root = "https://me:secret@host/out"
     database = BatchDatabase(path, root, clock=lambda: 200.0).open()

@@ -24,7 +24,7 @@ SAME, CHANGED = EntryEvent.FOUND_SAME, EntryEvent.FOUND_CHANGED
 
 @pytest.fixture
 def film(tmp_path: Path) -> Path:
-    """An input, whose output lies under ``out``."""
+    """An input with its output below ``out``."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out/film.mp4").write_bytes(b"1234")
     path = tmp_path / "film.mkv"
@@ -33,7 +33,7 @@ def film(tmp_path: Path) -> Path:
 
 
 def entry_of(film: Path, *, hashed: bool = False) -> BatchEntry:
-    """Return what the database has of an input that was done."""
+    """Return what the database has for a finished input."""
     return BatchEntry(
         entry=1,
         source=str(film),
@@ -57,7 +57,7 @@ def found(
 
 
 def test_what_was_done_stays_done_until_something_changes(film: Path) -> None:
-    """Its input's size or time, or its output."""
+    """A finished entry is done again if its input's size or time, or its output, has changed."""
     entry = entry_of(film)
     assert found(entry, film) is SAME
     os.utime(film, (1, 1))
@@ -72,7 +72,7 @@ def test_what_was_done_stays_done_until_something_changes(film: Path) -> None:
 
 
 def test_a_hash_sees_the_content_alone(film: Path) -> None:
-    """A new time alone changes nothing; the same size and time prove nothing."""
+    """With a hash, a new time alone changes nothing, and equal size and time prove nothing."""
     entry = entry_of(film, hashed=True)
     before = film.stat()
     os.utime(film, (1, 1))
@@ -84,7 +84,7 @@ def test_a_hash_sees_the_content_alone(film: Path) -> None:
 
 
 def test_an_input_that_was_missing_fails_again_until_it_is_there(film: Path) -> None:
-    """An input that has disappeared is tried, and so reported."""
+    """An input that was missing is tried again if it exists now, or if it was there before and has disappeared."""
     missing = replace(entry_of(film), content=None)
     assert found(missing, film, EntryState.FAILED_BEFORE) is CHANGED
     entry = entry_of(film)
@@ -96,7 +96,7 @@ def test_an_input_that_was_missing_fails_again_until_it_is_there(film: Path) -> 
 
 
 def test_only_what_the_batch_wrote_is_replaced(film: Path) -> None:
-    """A file of somebody else is not replaced, unless ``overwrite`` asks for that."""
+    """Another user's file is not replaced without ``overwrite``."""
     entry, root = entry_of(film), str(film.parent / "out")
     assert make_place(entry, root, "film.mp4", overwrite=False)
     assert not make_place(entry, root, "new/other.mp4", overwrite=False)
@@ -107,13 +107,13 @@ def test_only_what_the_batch_wrote_is_replaced(film: Path) -> None:
     assert make_place(entry, root, "film.mp4", overwrite=True)
     stopped = replace(entry, was_in_flight=True)
     assert make_place(stopped, root, "film.mp4", overwrite=False)
-    (film.parent / "out/film.mkv").write_bytes(b"somebody else's")  # its copy would have this name
+    (film.parent / "out/film.mkv").write_bytes(b"somebody else's")  # the name that the input's copy would have
     with pytest.raises(OutputExists, match="did not write it"):
         make_place(stopped, root, "film.mkv", overwrite=False)
 
 
 def test_a_link_does_not_lead_out_of_the_root(film: Path) -> None:
-    """Neither a folder of the template's nor one below it; links within the root are fine."""
+    """A link out of the root, in the template or below it, is refused; links within the root are fine."""
     entry, root = entry_of(film), film.parent / "out"
     (film.parent / "elsewhere").mkdir()
     (root / "out").symlink_to(film.parent / "elsewhere")
@@ -128,7 +128,7 @@ def test_a_link_does_not_lead_out_of_the_root(film: Path) -> None:
 
 
 def test_a_copy_is_whole_and_replaces_nothing_unasked(film: Path) -> None:
-    """Byte for byte, to a folder or a store, and no part of it stays."""
+    """A copy to a folder or a store is equal byte for byte, and a failed copy leaves nothing."""
     output = film.parent / "out/copy.mkv"
     assert copy_whole(str(film), str(output), overwrite=False) == 4
     assert output.read_bytes() == b"film"
@@ -144,7 +144,7 @@ def test_a_copy_is_whole_and_replaces_nothing_unasked(film: Path) -> None:
 
 
 def test_a_copy_for_a_store_follows_no_link(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may put one into the folder for temporary files; what lies there meanwhile is for this user alone."""
+    """A copy for a store follows no link in the temporary folder, and only this user can read it meanwhile."""
     victim, output = film.parent / "victim", "memory://bucket/copy.mkv"
     victim.write_bytes(b"mine")
     monkeypatch.setattr(tempfile, "tempdir", str(film.parent))
@@ -175,7 +175,7 @@ def test_a_copy_for_a_store_follows_no_link(film: Path, monkeypatch: pytest.Monk
 def test_a_store_that_fails_does_not_blame_the_input(
     film: Path, trouble: OSError, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No right to read it is the input's fault; a silent store and a full disk are not, so its file is tried again."""
+    """Only a missing right to read is the input's fault; after a silent store or a full disk the file is retried."""
     url, memory = "memory://bucket/a.mkv", fsspec.filesystem("memory")
     memory.pipe_file("/bucket/a.mkv", b"film")
     monkeypatch.setattr("codecfleet.actors.media.storage_retry.ATTEMPTS", 1)
@@ -196,13 +196,13 @@ def test_a_store_that_fails_does_not_blame_the_input(
 
 
 def test_a_local_input_that_cannot_be_read_is_named(film: Path) -> None:
-    """It is the input's fault, not that of the disk which its copy goes to."""
+    """If a local input cannot be read, the error names the input and not the disk of the copy."""
     with pytest.raises(InputUnreadable, match=re.escape(str(film.parent))):
         copy_whole(str(film.parent), str(film.with_name("copy.mkv")), overwrite=False)
 
 
 def test_a_copy_has_its_inputs_extension() -> None:
-    """A copy keeps its input's extension, whatever the template says."""
+    """A copy has the extension of its input, whatever the template says."""
     assert with_suffix_of("/in/a.avi", "x/a.mp4") == "x/a.avi"
     assert with_suffix_of("/in/a.MP4", "x/a.mp4") == "x/a.mp4"
     assert with_suffix_of("/in/a", "x/a.mp4") == "x/a"

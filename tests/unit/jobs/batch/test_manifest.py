@@ -1,4 +1,4 @@
-"""Lists of inputs: three forms, streamed, and each error with its line."""
+"""Lists of inputs in three formats, read line by line, with the line in each error."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def test_a_plain_list_has_a_name_a_line() -> None:
 
 
 def test_columns_and_keys_are_those_of_a_spec_file() -> None:
-    """Overrides of both forms mean the same; a cell that is empty overrides nothing."""
+    """Options in CSV and JSONL mean the same; an empty cell sets nothing."""
     header = "source,quality,output,encoder_options,audio_tracks,strict"
     csv = f'{header}\na.mkv,20,x/a.mp4,tune=film bf=3,0 2,true\n"b,c.mkv",,,,,\n'
     lines = [
@@ -53,7 +53,7 @@ def test_columns_and_keys_are_those_of_a_spec_file() -> None:
 
 
 def test_numbers_of_json_stay_exact() -> None:
-    """A decimal number reaches the parsers as it is written."""
+    """A decimal number in JSON reaches the parsers as written."""
     (row,) = rows('{"source": "a", "end": 1001.0000000000001, "codec": "h265"}', JSONL)
     fields = override_fields(row.overrides)
     assert str(fields["end_s"]) == "10010000000000001/10000000000000"
@@ -85,7 +85,7 @@ def test_an_error_names_its_line(text: str, form: ManifestFormat, place: str) ->
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)))
 def test_jsonl_holds_any_name(names: list[str]) -> None:
-    """Names come back unchanged, with line ends too."""
+    """Names in JSONL come back unchanged, even with line ends in them."""
     kept = [name for name in names if name.strip()]
     text = "\n".join(json.dumps({"source": name}) for name in kept)
     assert [row.source for row in rows(text, JSONL)] == kept
@@ -106,7 +106,7 @@ def test_a_byte_order_mark_is_not_part_of_a_name(text: str, form: ManifestFormat
 
 
 def test_lists_are_streamed() -> None:
-    """The first row is there before the second line is read."""
+    """The first row comes before the second line is read."""
 
     def lines() -> Iterator[str]:
         yield "a.mkv\n"

@@ -1,4 +1,4 @@
-"""Whose the files are that have the names which a batch gives: its own are replaced, others never."""
+"""The files of the names that a batch uses: the batch's own are replaced, others never."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +17,7 @@ from .played_jobs import Jobs, run_batch, stop_batch
 def test_after_a_failed_try_only_what_a_stopped_one_left_is_replaced(
     films: Path, later: bytes | None, left: bytes, failures: int
 ) -> None:
-    """A file that took the output's name after the failure is a user's, and left alone."""
+    """A file that took the output's name after a failed try belongs to a user, and is left alone."""
     one, out = films / "0.mkv", films.parent / "out"
     alone = BatchSpec(inputs=one, output=out, output_template="{stem}.{ext}", retry_failed=True)
     output = out / "0.mkv"
@@ -32,7 +32,7 @@ def test_after_a_failed_try_only_what_a_stopped_one_left_is_replaced(
 
 
 def _full_at_an_end(write: Callable[[BatchDatabase, Iterable[Change]], None]) -> Callable[..., None]:
-    """Return how changes are written to a disk that is full just when a file has ended."""
+    """Return a write function for a disk that is full just when a file has ended."""
 
     def written(database: BatchDatabase, changes: Iterable[Change]) -> None:
         if any(isinstance(each, FileEnded) for each in changes):
@@ -45,7 +45,7 @@ def _full_at_an_end(write: Callable[[BatchDatabase, Iterable[Change]], None]) ->
 def test_a_copy_that_a_killed_try_has_left_is_the_batchs_own_after_a_failed_one(
     films: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name is not the output's; the retry of the failed try replaces it."""
+    """A copy that a killed try has left is replaced when the failed try is repeated."""
     (films / "5.avi").write_bytes(b"old")
     kept = BatchSpec(inputs=films / "5.avi", output=films.parent / "out", if_smaller=True, output_template="{stem}.mp4")
     asked = kept.model_copy(update={"retry_failed": True})
@@ -60,7 +60,7 @@ def test_a_copy_that_a_killed_try_has_left_is_the_batchs_own_after_a_failed_one(
 
 
 def test_a_stopped_try_does_not_make_a_users_file_its_copy(films: Path) -> None:
-    """What has the copy's name, and no try has begun to copy, is left alone."""
+    """A file with the copy's name is left alone unless a try has begun to copy."""
     (films / "5.avi").write_bytes(b"old")
     asked = BatchSpec(
         inputs=films / "5.avi", output=films.parent / "out", if_smaller=True, output_template="{stem}.mp4"
@@ -74,7 +74,7 @@ def test_a_stopped_try_does_not_make_a_users_file_its_copy(films: Path) -> None:
 
 
 def test_what_is_not_smaller_is_copied(spec: BatchSpec, films: Path) -> None:
-    """Byte for byte, under the output's name with the input's extension; and it is done."""
+    """An input whose result is not smaller is copied under the output's name with the input's extension."""
     (films / "5.avi").write_bytes(b"old")
     jobs = Jobs(lambda each, _n: NotSmaller("larger") if each.source.endswith("avi") else None)
     asked = spec.model_copy(update={"if_smaller": True})
@@ -87,7 +87,7 @@ def test_what_is_not_smaller_is_copied(spec: BatchSpec, films: Path) -> None:
 
 
 def test_an_input_that_lies_where_its_copy_would_stays(films: Path) -> None:
-    """In its own folder what is not smaller is its own copy; and it is done, and looked at again."""
+    """An input that already has its copy's name stays in place, counts as done, and is compared by the next run."""
     jobs = Jobs(lambda _each, _n: NotSmaller("larger"))
     asked = BatchSpec(inputs=films, output=films, output_template="{stem}.mp4", if_smaller=True)
     results, progress = run_batch(asked, jobs)
@@ -101,7 +101,7 @@ def test_an_input_that_lies_where_its_copy_would_stays(films: Path) -> None:
 
 
 def test_the_batchs_database_is_not_replaced(films: Path) -> None:
-    """A mirror of an earlier batch's folder does not replace it."""
+    """A mirror of an earlier batch's folder does not replace the batch's database."""
     (films / "codecfleet-batch.sqlite").write_bytes(b"old")
     asked = BatchSpec(inputs=films, output=films.parent / "out", mirror=True, overwrite=True)
     with pytest.raises(UsageError, match="own database"):
@@ -109,7 +109,7 @@ def test_the_batchs_database_is_not_replaced(films: Path) -> None:
 
 
 def test_a_mirror_holds_what_is_not_video_too(spec: BatchSpec, films: Path) -> None:
-    """Without it such files are counted; with it they are copied under their own names."""
+    """Files that are not video are counted, and with ``mirror`` copied under their own names."""
     (films / "sub").mkdir()
     (films / "sub/0.srt").write_bytes(b"text")
     _, progress = run_batch(spec, Jobs())
@@ -121,7 +121,7 @@ def test_a_mirror_holds_what_is_not_video_too(spec: BatchSpec, films: Path) -> N
 
 
 def test_a_stranger_under_an_outputs_name_is_left_alone(spec: BatchSpec, films: Path) -> None:
-    """That file fails with the request's error, and no job is begun for it."""
+    """If another user's file has the output's name, the file fails without starting a job."""
     (films.parent / "out").mkdir()
     (films.parent / "out/1.mkv").write_bytes(b"mine")
     jobs = Jobs()

@@ -1,4 +1,4 @@
-"""How many files are in flight, and what the others will ask for."""
+"""How many files are in flight, and the demand of the waiting files."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ LEFT = st.lists(st.none() | st.integers(0, 100), max_size=40)
 
 
 def started(first: list[int | None], *, segments: int, slots: int, most: int) -> int:
-    """Return how many files are in flight once no more is wanted, each with that number of segments."""
+    """Return how many files with this number of segments each are started."""
     left = list(first)
     while wants_file(left, slots=slots, most=most):
         left.append(segments)
@@ -18,7 +18,7 @@ def started(first: list[int | None], *, segments: int, slots: int, most: int) ->
 
 
 def test_a_long_film_runs_alone_and_small_files_together() -> None:
-    """Workers are kept busy, by one file of many segments or by many of one."""
+    """One file with many segments, or many files with one, keep the workers busy."""
     assert started([], segments=500, slots=8, most=64) == 1
     assert started([], segments=1, slots=8, most=64) == 16
     assert started([], segments=1, slots=100, most=64) == 64
@@ -27,7 +27,7 @@ def test_a_long_film_runs_alone_and_small_files_together() -> None:
 
 @given(LEFT, st.integers(1, 100), st.integers(1, 64))
 def test_files_in_flight_are_bounded(left: list[int | None], slots: int, most: int) -> None:
-    """Never more than asked for, and none where the segments in flight are enough."""
+    """No more files start than requested, and none if the segments in flight suffice."""
     if wants_file(left, slots=slots, most=most):
         assert len(left) < most
         assert sum(each or 0 for each in left) < max(4, 2 * slots)
@@ -35,12 +35,12 @@ def test_files_in_flight_are_bounded(left: list[int | None], slots: int, most: i
 
 @given(LEFT, st.integers(1, 100))
 def test_workers_that_have_nothing_to_do_get_a_file(left: list[int | None], slots: int) -> None:
-    """Files that are being joined or proven keep no other from starting."""
+    """Files that are being joined or proven do not keep other files from starting."""
     assert wants_file([0 for _ in left], slots=slots, most=64)
 
 
 def test_what_waits_is_as_what_was_planned() -> None:
-    """In the mean; nothing is reported before a file was planned, or where none may run beside those in flight."""
+    """Waiting files count like the mean of the planned files; without planned files or room there is no demand."""
     planned = PlannedFiles()
     assert planned.later("job", waiting=100, room=60) is None
     planned.add(segments=12, frames=3000)
@@ -59,7 +59,7 @@ def test_what_waits_is_as_what_was_planned() -> None:
 def test_what_waits_is_never_more_than_the_largest_files_would_be(
     waiting: int, files: list[tuple[int, int]], room: int
 ) -> None:
-    """Neither in frames nor in segments at once."""
+    """The demand of waiting files exceeds that of the largest files neither in frames nor in concurrent segments."""
     planned = PlannedFiles()
     for segments, frames in files:
         planned.add(segments, frames)

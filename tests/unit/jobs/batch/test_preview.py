@@ -41,7 +41,7 @@ SAMPLES = st.builds(
 
 @given(st.lists(SAMPLES, min_size=1, max_size=6), st.integers(1, 64))
 def test_samples_of_everything_estimate_it_exactly(samples: list[SampleFile], slots: int) -> None:
-    """Where all inputs were sampled, the estimate is their sum, divided among the slots."""
+    """If all inputs were sampled, the estimate is the sum divided by the slots."""
     source_bytes = sum(each.source_bytes for each in samples)
     found = estimated(samples, source_bytes, slots)
     assert found == Estimate(
@@ -51,7 +51,7 @@ def test_samples_of_everything_estimate_it_exactly(samples: list[SampleFile], sl
 
 
 def test_a_sample_is_two_seconds_of_what_would_be_encoded() -> None:
-    """From the middle, counted from the part that is asked for; a short input is taken whole."""
+    """A sample is two seconds from the middle of the requested part; a short input is encoded as a whole."""
     spec = TranscodeSpec(source="a", output="b", start_s=10, if_smaller=True)
     part = part_of(spec, Fraction(20))
     assert (part.start_s, part.end_s, part.no_journal, part.if_smaller) == (19, 21, True, False)
@@ -59,7 +59,7 @@ def test_a_sample_is_two_seconds_of_what_would_be_encoded() -> None:
 
 
 async def cannot(spec: TranscodeSpec) -> Report:
-    """Fail, as a job of a broken input does."""
+    """Fail as a job with a broken input does."""
     raise InputUnreadable(spec.source)
 
 
@@ -71,7 +71,7 @@ def looked(spec: BatchSpec) -> tuple[list[Intended], Preview]:
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:
-    """No output, no folder, no database; what cannot be sampled is named, and estimated as unknown."""
+    """A dry run writes no output, folder or database; without samples it names the inputs and estimates nothing."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.mkv").write_bytes(b"a")
     (tmp_path / "in/b.srt").write_bytes(b"b")
@@ -90,7 +90,7 @@ def test_nothing_is_written(tmp_path: Path) -> None:
 def test_what_is_not_a_batchs_database_is_refused(
     tmp_path: Path, content: bytes | None, error: type[Exception]
 ) -> None:
-    """In one line, and nothing appears beside it."""
+    """A file that is not a batch's database is refused in one line, and nothing appears beside it."""
     (tmp_path / "a.mkv").write_bytes(b"a")
     database = tmp_path / "other.sqlite"
     if content is None:
@@ -107,7 +107,7 @@ def test_what_is_not_a_batchs_database_is_refused(
 
 
 def test_an_empty_database_is_that_of_a_batch_to_come(tmp_path: Path) -> None:
-    """So is one that had no room for its tables."""
+    """An empty database, or one without tables, counts as that of a new batch."""
     (tmp_path / "a.mkv").write_bytes(b"a")
     (tmp_path / "empty.sqlite").touch()
     shown, _ = looked(BatchSpec(inputs=tmp_path / "a.mkv", output=tmp_path / "out", database=tmp_path / "empty.sqlite"))
@@ -115,7 +115,7 @@ def test_an_empty_database_is_that_of_a_batch_to_come(tmp_path: Path) -> None:
 
 
 def test_a_running_batch_may_be_looked_at(tmp_path: Path) -> None:
-    """Its database is copied, not owned; what failed and has not changed is named; nonsense is refused as by a run."""
+    """The database of a running batch is copied; unchanged failures are named, and nonsense is refused as in a run."""
     spec = BatchSpec(inputs=tmp_path / "list.txt", output=tmp_path / "out", output_template="{stem}.mp4")
     (tmp_path / "list.txt").write_text(f"{tmp_path}/gone.mkv\n{tmp_path}/new.mkv\n")
     digest = EntrySpecs(spec).digest("{}")

@@ -1,4 +1,4 @@
-"""A whole batch on jobs that play a script: order, bounds, failures, deaths and cancellation, without any encoding."""
+"""A whole batch with scripted jobs: order, limits, failures, deaths and cancellation."""
 
 import os
 import sqlite3
@@ -48,7 +48,7 @@ def test_every_file_is_done_once_and_never_again(spec: BatchSpec) -> None:
 
 
 def test_changed_inputs_and_other_options_run_again(spec: BatchSpec, films: Path) -> None:
-    """Only those run again; the batch replaces its own outputs."""
+    """Only files with changed inputs or options run again, and their outputs are replaced."""
     run_batch(spec, Jobs())
     (films / "3.mkv").write_bytes(b"new")
     jobs = Jobs()
@@ -63,7 +63,7 @@ def test_changed_inputs_and_other_options_run_again(spec: BatchSpec, films: Path
 
 
 def test_the_inputs_own_fault_is_reported_once(spec: BatchSpec) -> None:
-    """It is not tried again, neither now nor by the next run, which names it too; unless that is asked for."""
+    """A fault of the input is not tried again, and the next run reports it too, unless a retry is requested."""
     jobs = Jobs(lambda each, _n: InputUnreadable("broken") if each.source.endswith("2.mkv") else None)
     results, progress = run_batch(spec, jobs)
     (failed,) = [each for each in results if each.error is not None]
@@ -81,7 +81,7 @@ def test_the_inputs_own_fault_is_reported_once(spec: BatchSpec) -> None:
 
 
 def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
-    """A full disk may have room again by then."""
+    """Other faults are tried again at the end, when for example a full disk may have room."""
     jobs = Jobs(lambda each, n: StorageFailed("full") if each.source.endswith("0.mkv") and n == 1 else None)
     results, progress = run_batch(spec.model_copy(update={"files_at_once": 1}), jobs)
     assert jobs.sources == ["0.mkv", "1.mkv", "2.mkv", "3.mkv", "4.mkv", "0.mkv"]
@@ -90,7 +90,7 @@ def test_other_faults_get_a_second_try_at_the_end(spec: BatchSpec) -> None:
 
 
 def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
-    """The file waits within the same try: a killed process may hold its output for a moment."""
+    """A file waits within one try for another process that holds the output."""
     jobs = Jobs(lambda each, n: OutputInUse("held") if each.source.endswith("2.mkv") and n == 1 else None)
     results, progress = run_batch(spec, jobs)
     assert jobs.sources.count("2.mkv") == 2
@@ -99,7 +99,7 @@ def test_a_file_waits_for_who_holds_its_output(spec: BatchSpec) -> None:
 
 
 def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> None:
-    """The next run still finds all files done."""
+    """If the database is deleted during a run, the next run still finds all files done."""
 
     def delete(each: TranscodeSpec, _n: int) -> None:
         if each.source.endswith("2.mkv"):
@@ -114,7 +114,7 @@ def test_a_database_that_is_deleted_meanwhile_loses_nothing(spec: BatchSpec) -> 
 
 
 def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) -> None:
-    """The next run does the remaining files."""
+    """If the fleet is gone, the batch ends without failing a file, and the next run does the remaining files."""
     jobs = Jobs(lambda each, _n: FleetUnavailable("no Ray") if each.source.endswith("2.mkv") else None)
     with pytest.raises(FleetUnavailable):
         run_batch(spec, jobs)
@@ -126,7 +126,7 @@ def test_a_fleet_that_is_gone_ends_the_batch_and_fails_no_file(spec: BatchSpec) 
 
 
 def test_when_everything_fails_the_rest_is_not_tried(films: Path, spec: BatchSpec) -> None:
-    """Eight faults in a row that no file caused end the batch with the last one."""
+    """Eight faults in a row that no file caused end the batch with the last fault."""
     for number in range(5, 40):
         (films / f"{number}.mkv").write_bytes(b"x")
     jobs = Jobs(lambda _each, _n: StorageFailed("full"))
@@ -136,7 +136,7 @@ def test_when_everything_fails_the_rest_is_not_tried(films: Path, spec: BatchSpe
 
 
 class ToldPool(LocalPool):
-    """Remembers what it was told of what waits."""
+    """A fleet that remembers the demand reported for waiting files."""
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
@@ -149,7 +149,7 @@ class ToldPool(LocalPool):
 
 
 def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
-    """As soon as one was planned, by that one's job; less with each that begins, and nothing at its end."""
+    """The demand of waiting files is reported once a file was planned, falls with each start, and ends with them."""
     pool = ToldPool(1)
     assert len(run_batch(spec, Jobs(), pool)[0]) == 5
     told = pool.told
@@ -162,17 +162,17 @@ def test_a_batch_tells_what_waits_behind_its_files(spec: BatchSpec) -> None:
 
 
 def test_a_cancelled_batch_keeps_what_is_finished(spec: BatchSpec) -> None:
-    """Its jobs are cancelled and may be continued; its files wait."""
+    """After a cancellation, jobs keep their finished segments and unfinished files wait."""
     two = spec.model_copy(update={"files_at_once": 2})
     jobs, batch = stop_batch(two, begun=2)
-    assert [job.kept for job in jobs.jobs] == [True, True]  # and no more than two had begun
+    assert [job.kept for job in jobs.jobs] == [True, True]  # and no more than two jobs had begun
     assert (batch.progress.waiting, batch.progress.running) == (5, ())
     with pytest.raises(Cancelled):
         results_of(batch)
 
 
 def test_a_batch_that_was_taken_over_says_so_and_ends(spec: BatchSpec) -> None:
-    """Its database is another process's by then: a caller that iterates hears it, and does not wait for ever."""
+    """If another process takes the batch over, iterating over it raises that error instead of waiting forever."""
 
     async def take_over() -> None:
         with closing(sqlite3.connect(Path(spec.output) / "codecfleet-batch.sqlite")) as other, other:
@@ -184,7 +184,7 @@ def test_a_batch_that_was_taken_over_says_so_and_ends(spec: BatchSpec) -> None:
 
 
 def test_a_killed_trys_work_of_other_options_is_started_over(spec: BatchSpec) -> None:
-    """It is the batch's own; unfinished work of another's is left alone, as the job says."""
+    """A killed try's work with other options is started over; work of another job is left alone."""
 
     def fault(each: TranscodeSpec, _n: int) -> CodecfleetError | None:
         return None if each.restart else JournalRefused("unfinished work")
@@ -195,7 +195,7 @@ def test_a_killed_trys_work_of_other_options_is_started_over(spec: BatchSpec) ->
 
 
 def test_overrides_reach_their_file_alone(films: Path) -> None:
-    """A quality of a list's also ends the batch's bitrate."""
+    """An option in the list applies only to that file; a quality there replaces the batch's bitrate."""
     (films / "list.csv").write_text(f"source,quality,output\n{films}/0.mkv,33,a/zero.mp4\n{films}/1.mkv,,\n")
     jobs = Jobs()
     spec = BatchSpec(
@@ -217,7 +217,7 @@ def test_overrides_reach_their_file_alone(films: Path) -> None:
     ],
 )
 def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, value: str, said: str) -> None:
-    """The error names the line."""
+    """A list with an error starts nothing, and the error names the line."""
     (films / "list.csv").write_text(f"source,{column}\n{films}/0.mkv,{value}\n")
     jobs = Jobs()
     with pytest.raises(UsageError, match=said):
@@ -227,7 +227,7 @@ def test_a_list_that_makes_no_sense_begins_nothing(films: Path, column: str, val
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_a_refused_batch_leaves_nothing(films: Path, *, is_there: bool) -> None:
-    """Neither a database nor the folders that were made for it; what was there stays, an earlier run's database too."""
+    """A refused batch leaves no database and no new folders, but keeps what was there."""
     out = films.parent / "new/deep/out"
     if is_there:
         out.mkdir(parents=True)
@@ -244,7 +244,7 @@ def test_a_refused_batch_leaves_nothing(films: Path, *, is_there: bool) -> None:
 
 
 def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> None:
-    """Its output would lie elsewhere; a key with a step to the same folder has its output there."""
+    """A key that leads out of the output folder is refused by name; one that leads back to the same folder is not."""
     store = fsspec.filesystem("memory")
     store.pipe_file("/keys/./y.mkv", b"xyz")
     keys = BatchSpec(inputs="memory://keys/", output=spec.output)
@@ -257,7 +257,7 @@ def test_a_key_that_leads_upwards_is_refused_by_its_name(spec: BatchSpec) -> Non
 
 
 def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: BatchSpec) -> None:
-    """The database cannot hold it; what a list says wrong is not the film's fault."""
+    """A name that is not UTF-8 is refused before any work; a mistake in a list is not the film's fault."""
     (films / "list.jsonl").write_text(f'{{"source": "{films}/0.mkv", "output": "\\ud800.mp4"}}')
     with pytest.raises(UsageError, match=r"list.jsonl:1: the name '\\ud800.mp4' contains half of a surrogate pair"):
         run_batch(BatchSpec(inputs=films / "list.jsonl", output=spec.output), Jobs())
@@ -269,7 +269,7 @@ def test_a_name_that_is_not_utf_8_is_said_before_any_work(films: Path, spec: Bat
 
 
 def test_the_summary_names_ten_failed_files_and_counts_the_others(spec: BatchSpec, films: Path) -> None:
-    """Each with its reason and its error's class; never more, however many fail."""
+    """The summary names at most ten failed files, with reason and class, and counts the others."""
     for number in range(5, 13):
         (films / f"{number:02}.mkv").write_bytes(b"x")
     _, progress = run_batch(spec, Jobs(lambda each, _n: InputUnreadable(f"{Path(each.source).name} is broken")))

@@ -1,4 +1,4 @@
-"""The states of a batch's entries, and what errors do to them."""
+"""The states of a batch's entries, and the effect of errors on them."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_a_new_run_trusts_nothing_that_it_has_not_compared(
     same_spec: bool,  # noqa: FBT001
     retry_failed: bool,  # noqa: FBT001
 ) -> None:
-    """A change makes an entry wait; else it waits or is to be compared; failed ones are retried on request alone."""
+    """A changed entry waits; others wait or are compared; failed entries are retried only on request."""
     found = when_listed(state.value, same_input=same_input, same_spec=same_spec, retry_failed=retry_failed)
     failed = state in (EntryState.FAILED, EntryState.FAILED_BEFORE)
     ended = failed or state in (EntryState.DONE, EntryState.DONE_BEFORE)
@@ -42,7 +42,7 @@ def test_a_new_run_trusts_nothing_that_it_has_not_compared(
     [(InputUnreadable("broken"), 1), (OutputExists("there"), 1), (RuntimeError("defect"), 1), (StorageFailed(""), 2)],
 )
 def test_only_faults_of_the_machines_are_tried_twice(error: Exception, tries: int) -> None:
-    """Faults of the input or the request, and defects, are not retried and end no batch."""
+    """Faults of the input or request, and defects, are not retried and do not end the batch."""
     assert [after_error(error, n) for n in range(1, tries + 1)] == [EntryEvent.PUT_BACK] * (tries - 1) + [
         EntryEvent.FAILED
     ]
@@ -51,5 +51,5 @@ def test_only_faults_of_the_machines_are_tried_twice(error: Exception, tries: in
 
 
 def test_the_exit_code_is_the_worst() -> None:
-    """Faults of machines outrank those of requests, which outrank those of inputs; 0 if nothing failed."""
+    """The exit code is that of the worst fault: machine, then request, then input; 0 without a failure."""
     assert [exit_code_of(codes) for codes in (set(), {3}, {3, 4}, {3, 4, CodecfleetError.exit_code})] == [0, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Templates name outputs below the root, and nowhere else."""
+"""Templates name outputs below the root only."""
 
 import posixpath
 
@@ -32,7 +32,7 @@ def test_a_template_names_the_output(template: str, path: str, output: str) -> N
     "template", ["{stem", "stem}", "{name}.mp4", "film.mp4", "/out/{stem}.mp4", "s3://b/{stem}.mp4", "{}", "{stem!r}"]
 )
 def test_a_template_that_makes_no_sense_is_refused_with_how_to_write_one(template: str) -> None:
-    """Before any work, in one line."""
+    """A nonsensical template is refused before any work, in one line."""
     with pytest.raises(UsageError, match="output-template"):
         Template.parse(template)
 
@@ -41,7 +41,7 @@ def test_a_template_that_makes_no_sense_is_refused_with_how_to_write_one(templat
     st.lists(PARTS | st.just(".."), max_size=4), st.lists(PARTS | st.just("..") | st.just(""), min_size=1, max_size=5)
 )
 def test_no_input_and_no_template_leave_the_root(folders: list[str], template: list[str]) -> None:
-    """What is not refused stays below any root, whatever the parts of both are."""
+    """An accepted template gives a path below the root, whatever the input's name."""
     text = "/".join(part.replace("{", "{{").replace("}", "}}") for part in template) + "/{dir}/{stem}.mp4"
     assume(not text.startswith("/") and "://" not in text)
     try:
@@ -56,6 +56,6 @@ def test_no_input_and_no_template_leave_the_root(folders: list[str], template: l
 
 @pytest.mark.parametrize("path", ["", "/", ".", "a/", "a/..", "../a", "a/../../b", "a\0b"])
 def test_what_is_not_a_file_below_the_root_is_refused(path: str) -> None:
-    """Folders and paths that lead upwards are refused."""
+    """A template that leads upwards or names a folder is refused."""
     with pytest.raises(UsageError):
         below_root(path, path)

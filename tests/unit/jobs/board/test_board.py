@@ -19,7 +19,7 @@ def seam(cut: int, digest: bytes = b"same") -> tuple[PictureHash, ...]:
 
 
 def finish(segment: int, *, before: bytes = b"same", at_start: bool = False) -> Finished:
-    """Return a first run's success; its seams are at its number and past its end."""
+    """Return a first run's success, with seams at its own number and at its end."""
     return Finished(segment, segment, seam(segment * 100, before), seam(segment * 100 + 100), at_start, attempt=1)
 
 
@@ -29,7 +29,7 @@ def last(segment: int, *, before: bytes = b"same", sound: bool = True, attempt: 
 
 
 def test_what_lies_beyond_the_window_waits() -> None:
-    """No segment starts far ahead of an unfinished one."""
+    """No segment starts too far ahead of an unfinished one."""
     board = Board.of([10] * 40)
     board, _ = start_next(board, 1)
     for number in range(1, 4):
@@ -40,7 +40,7 @@ def test_what_lies_beyond_the_window_waits() -> None:
 
 
 def test_a_differing_seam_moves_the_right_entry_back() -> None:
-    """When the pictures past a cut differ, the segment on its right is decoded again from further back."""
+    """If the pictures past a cut differ, the segment on the right is decoded again from further back."""
     board, _ = start_next(Board.of([1, 1]), 2)
     board, _ = decide(board, finish(0, at_start=True))
     board, effects = decide(board, last(1, before=b"other"))
@@ -50,7 +50,7 @@ def test_a_differing_seam_moves_the_right_entry_back() -> None:
 
 
 def test_a_cut_that_nothing_proves_is_given_up() -> None:
-    """When even decoding from the start does not agree, the segment is merged into its left neighbour."""
+    """If decoding from the start does not agree either, the segment is merged into its left neighbour."""
     board, _ = start_next(Board.of([1, 1, 1]), 3)
     board, _ = decide(board, finish(0, at_start=True))
     board, _ = decide(board, finish(2))
@@ -64,7 +64,7 @@ def test_a_cut_that_nothing_proves_is_given_up() -> None:
 
 
 def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None:
-    """A segment that met damage too soon after its entry is decoded again from further back."""
+    """A segment with damage too soon after its entry is decoded again from further back."""
     board, _ = start_next(Board.of([1, 1]), 2)
     board, effects = decide(board, last(1, sound=False))
     assert effects == []
@@ -72,7 +72,7 @@ def test_damage_met_from_an_unsound_entry_is_decoded_from_further_back() -> None
 
 
 def test_dense_damage_is_decoded_across_the_cut() -> None:
-    """When no entry is sound, the segment becomes one with its left neighbour, even while that one runs."""
+    """If no entry is sound, the segment is merged into its left neighbour, even while that neighbour runs."""
     board = Board.of([1, 1])
     for attempt in range(1, UNSOUND_MOVES + 2):
         board, _ = start_next(board, 2)
@@ -85,7 +85,7 @@ def test_dense_damage_is_decoded_across_the_cut() -> None:
 
 
 def test_what_was_joined_is_never_taken_back() -> None:
-    """A damaged segment whose left neighbour is joined already goes on moving its entry instead of merging into it."""
+    """A damaged segment whose left neighbour is joined moves its entry further back instead of merging."""
     board, _ = start_next(Board.of([1, 1, 1]), 3)
     board, _ = decide(board, finish(0, at_start=True))
     board, effects = decide(board, finish(1))
@@ -103,13 +103,13 @@ def test_what_was_joined_is_never_taken_back() -> None:
 
 
 def void(segment: int, attempt: int, *, at_start: bool = False) -> Finished:
-    """Return the end of a run that had no picture to show where some are due."""
+    """Return the end of a run that decoded no picture where some are due."""
     return Finished(segment, segment, (), (), at_start, is_void=True, attempt=attempt)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_first_segment_without_pictures_takes_in_its_right_neighbour(order: tuple[int, int]) -> None:
-    """Nothing comes before it, so what it is to show is what comes next."""
+    """A first segment without pictures absorbs its right neighbour."""
     board, _ = start_next(Board.of([1, 2, 1]), 3)
     ends = (void(0, 1), finish(1))
     for each in order:
@@ -125,7 +125,7 @@ def test_a_first_segment_without_pictures_takes_in_its_right_neighbour(order: tu
 
 
 def test_a_segment_without_pictures_becomes_one_with_the_segment_on_its_left() -> None:
-    """Even from the track's start none decodes that it could show; that both sides saw nothing proves nothing."""
+    """A segment without pictures merges into its left neighbour, even if neither side of the seam saw a picture."""
     board, _ = start_next(Board.of([1, 1]), 2)
     board, _ = decide(board, Finished(0, 0, (), (), at_start=True, attempt=1))
     board, effects = decide(board, void(1, 1, at_start=True))
@@ -135,7 +135,7 @@ def test_a_segment_without_pictures_becomes_one_with_the_segment_on_its_left() -
 
 
 def test_a_lone_segment_without_pictures_is_joined() -> None:
-    """It has no neighbour with pictures, so the join reports it."""
+    """A lone segment without pictures is joined, so that the join reports it."""
     board, _ = start_next(Board.of([1]), 1)
     board, effects = decide(board, void(0, 1))
     assert effects == [Join(0)]
@@ -143,7 +143,7 @@ def test_a_lone_segment_without_pictures_is_joined() -> None:
 
 @pytest.mark.parametrize("error", [EncoderFailed("no frame came out"), DeviceLost("it is gone")])
 def test_what_fails_is_tried_again_and_then_given_up(error: CodecfleetError) -> None:
-    """A segment may fail a few times, also where only a device may decode; the job's error says which and why."""
+    """A segment may fail a few times; then the job's error names the segment and the last reason."""
     board = Board.of([1], may_fall_back=False)
     for attempt in range(1, ATTEMPTS + 1):
         board, (run,) = start_next(board, 1)
@@ -157,7 +157,7 @@ def test_what_fails_is_tried_again_and_then_given_up(error: CodecfleetError) -> 
 
 
 def test_seams_compare_what_both_sides_saw() -> None:
-    """One side may have seen fewer pictures, but none against some differ."""
+    """One side of a seam may have fewer pictures, but no picture and some pictures differ."""
     assert seams_agree(seam(5), seam(5)[:1])
     assert seams_agree((), ())
     assert not seams_agree(seam(5), ())
@@ -166,7 +166,7 @@ def test_seams_compare_what_both_sides_saw() -> None:
 
 
 class BoardMachine(RuleBasedStateMachine):
-    """Any order of finishing, losing and disagreeing ends with every frame joined once, in order."""
+    """Whatever the order of ends, losses and differing seams, every frame is joined once, in order."""
 
     @initialize(frames=st.lists(st.integers(1, 50), min_size=1, max_size=12), at_once=st.integers(1, 5))
     def plan(self, frames: list[int], at_once: int) -> None:
@@ -189,12 +189,12 @@ class BoardMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def finish_one(self, data: st.DataObject) -> None:
-        """A segment comes back, perhaps from an unsound entry."""
+        """A segment ends, perhaps from an unsound entry."""
         segment = data.draw(st.sampled_from(sorted(self.running)))
         self._finish(segment, sound=data.draw(st.sampled_from([True, True, False])))
 
     def _finish(self, segment: int, *, sound: bool) -> None:
-        """End a run; its seam agrees once its entry has moved far enough, or never before the start."""
+        """End a run whose seam agrees once its entry is far enough back, or never before the start."""
         until, moves = self.running.pop(segment)
         needed, at_start = self.bad_until[segment], segment == 0 or moves >= 3
         good = segment == 0 or (needed <= moves and needed != 3)
@@ -223,7 +223,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     @invariant()
     def joins_are_ordered_and_whole(self) -> None:
-        """What was joined is in order and covers the segments without a gap or an overlap."""
+        """The joined segments are in order, without gaps and overlaps."""
         if not hasattr(self, "board"):
             return
         assert self.joined == sorted(set(self.joined))
@@ -234,7 +234,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     @invariant()
     def work_goes_on(self) -> None:
-        """Until all is joined, something runs or can start; at the end, every planned segment is in the output."""
+        """Until all is joined, something runs or can start; in the end every planned segment is joined."""
         if not hasattr(self, "board"):
             return
         if self.board.is_done:
@@ -244,12 +244,12 @@ class BoardMachine(RuleBasedStateMachine):
 
     @invariant()
     def never_more_at_once_than_allowed(self) -> None:
-        """The board keeps to the number of workers."""
+        """No more runs are in flight than there are workers."""
         if hasattr(self, "board"):
             assert self.board.running == len(self.running) <= self.at_once
 
     def teardown(self) -> None:
-        """Left alone, every job ends."""
+        """Without further faults, every job ends."""
         if not hasattr(self, "board"):
             return
         for _ in range(500):

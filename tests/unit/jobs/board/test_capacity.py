@@ -1,4 +1,4 @@
-"""How many runs a job may have at once, and how long it waits for the first."""
+"""How many runs a job may have at once, and how long it waits for its first worker."""
 
 import asyncio
 from fractions import Fraction
@@ -17,7 +17,7 @@ from codecfleet.testing import LocalPool
 
 
 class Losing:
-    """Eight runs at once, of which the first eight are lost with their worker; counts how many run together."""
+    """Runs of which the first eight are lost with their worker; counts how many run together."""
 
     def __init__(self, error: CodecfleetError) -> None:
         self.error = error
@@ -26,7 +26,7 @@ class Losing:
         self.running = 0
 
     async def work(self, run: Run) -> Run:
-        """Be lost if it is among the first, else end well."""
+        """Be lost if it is among the first runs, otherwise succeed."""
         self.started += 1
         self.running += 1
         is_lost = self.started <= 8
@@ -47,7 +47,7 @@ class Losing:
 
 
 async def most_after(error: CodecfleetError) -> int:
-    """Return how many of 16 runs, on 8 slots, were under way at once after a worker died with eight of them."""
+    """Return how many of 16 runs on 8 slots ran at once after a worker died with eight of them."""
     losing = Losing(error)
     async with LocalPool(8) as pool:
         spec = TranscodeSpec(source="film.mp4", output="o.mp4")
@@ -57,23 +57,23 @@ async def most_after(error: CodecfleetError) -> int:
 
 
 async def test_a_worker_out_of_memory_halves_what_runs_at_once() -> None:
-    """The eight runs that one worker held count once: four run together afterwards, not none."""
+    """Eight runs lost with one worker halve the number of concurrent runs only once."""
     assert await most_after(WorkerOutOfMemory("worker n/cpu#0:1 was OOM-killed while running")) == 4
 
 
 async def test_another_death_changes_nothing() -> None:
-    """A worker that died for another reason is replaced, and as many run as before."""
+    """After a death for another reason, as many runs as before are in flight."""
     assert await most_after(WorkerLost("worker n/cpu#0:1 died while running")) == 8
 
 
 class FullPool(LocalPool):
-    """A pool whose slots others have, for as long as a test wants."""
+    """A pool whose slots other jobs hold for as long as the test wants."""
 
     slots_now = 0
 
     @property
     def state(self) -> PoolState:
-        """Return what the test says."""
+        """Return the number that the test sets."""
         return PoolState(others=JobState(self.slots_now, waits_for="other jobs have all slots"))
 
 
@@ -88,7 +88,7 @@ def capacity(pool: FullPool, wait_s: int, said: list[str]) -> PoolCapacity:
 
 
 def test_a_job_waits_as_long_as_it_may_and_says_for_what() -> None:
-    """The error names the reason."""
+    """A job waits as long as it may, and its error names the reason."""
     said: list[str] = []
     waiting = capacity(FullPool(), 10, said)
     asyncio.run(waiting.waiting())
@@ -98,7 +98,7 @@ def test_a_job_waits_as_long_as_it_may_and_says_for_what() -> None:
 
 
 def test_a_worker_ends_the_wait() -> None:
-    """The wait counts from the last worker."""
+    """The time without a worker counts from the last worker."""
     pool = FullPool()
     waiting = capacity(pool, 10, [])
     for _ in range(5):
@@ -110,7 +110,7 @@ def test_a_worker_ends_the_wait() -> None:
 
 
 def test_a_job_may_wait_without_end() -> None:
-    """A cluster may grow on demand."""
+    """A job may wait forever, for a cluster that grows on demand."""
     wait = WorkerWait(FullPool(), "j", WaitOptions(wait_s=Fraction(0)))
     asyncio.run(wait.goes_on(1e9))
     asyncio.run(wait.goes_on(WAITING_S))

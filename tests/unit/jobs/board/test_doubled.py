@@ -1,4 +1,4 @@
-"""A segment that runs twice at once: whichever result comes first counts, and nothing else does."""
+"""A segment that runs twice at once: only the first result counts."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from codecfleet.jobs.board.segment import SegmentState
 
 
 def result(board: Board, run: Run) -> Finished:
-    """Return the success of a run: its seams agree with everyone's."""
+    """Return the success of a run whose seams agree with its neighbours."""
     last = run.until == len(board.segments) - 1
     after = () if last else (PictureHash((run.until + 1) * 100, b""),)
     before = (PictureHash(run.segment * 100, b""),)
@@ -28,7 +28,7 @@ def doubled(segments: int = 1) -> tuple[Board, Run, Run]:
 
 
 def test_the_second_run_has_its_own_name_and_number() -> None:
-    """Progress, cancellation and commits tell the two apart."""
+    """The second run has its own name and number, so that progress and cancellation tell the runs apart."""
     board, first, second = doubled()
     assert (first.attempt, second.attempt) == (1, 2)
     assert (first.label, second.label) == ("segment 0", "segment 0 again")
@@ -37,7 +37,7 @@ def test_the_second_run_has_its_own_name_and_number() -> None:
 
 @pytest.mark.parametrize("winner", [0, 1])
 def test_the_first_result_wins_and_the_late_one_is_ignored(winner: int) -> None:
-    """The other run is withdrawn; if its result comes all the same, nothing changes."""
+    """The first result withdraws the other run, and a late result changes nothing."""
     board, *runs = doubled()
     won, late = runs[winner], runs[1 - winner]
     board, effects = decide(board, result(board, won))
@@ -48,7 +48,7 @@ def test_the_first_result_wins_and_the_late_one_is_ignored(winner: int) -> None:
 
 @pytest.mark.parametrize("dead", [0, 1])
 def test_the_loss_of_one_leaves_the_other(dead: int) -> None:
-    """The segment runs on, and is not started again."""
+    """If one run is lost, the other continues, and none is started."""
     board, *runs = doubled()
     board, effects = decide(board, Lost(0, WorkerLost("gone"), attempt=runs[dead].attempt))
     assert (effects, board.segments[0].state) == ([], SegmentState.RUNNING)
@@ -57,7 +57,7 @@ def test_the_loss_of_one_leaves_the_other(dead: int) -> None:
 
 
 def test_a_budget_that_is_used_up_waits_for_the_other_run() -> None:
-    """The job fails only once neither run can give the segment."""
+    """The job fails only when neither run can deliver the segment."""
     board = Board.of([1])
     for _ in range(ATTEMPTS - 1):
         board, (run,) = start_next(board, 1)
@@ -71,14 +71,14 @@ def test_a_budget_that_is_used_up_waits_for_the_other_run() -> None:
 
 
 def test_what_no_retry_can_help_ends_the_job_whatever_else_runs() -> None:
-    """The other run would fail the same way."""
+    """A fault that no retry helps ends the job at once, although another run is in flight."""
     board, first, _ = doubled()
     error = InputUnreadable("gone")
     assert decide(board, Lost(0, error, attempt=first.attempt))[1] == [Fail(error)]
 
 
 def test_a_segment_is_doubled_once() -> None:
-    """Neither while two runs are in flight, nor after one of them was lost, nor when it does not run at all."""
+    """A segment is doubled once: not while two runs are in flight, not after one was lost, and not without a run."""
     board, first, _ = doubled()
     assert double(board, 0) == (board, [])
     board, _ = decide(board, Lost(0, WorkerLost("gone"), attempt=first.attempt))
@@ -88,7 +88,7 @@ def test_a_segment_is_doubled_once() -> None:
 
 
 def test_a_run_that_covers_too_little_leaves_the_other() -> None:
-    """The segment took in its right neighbour while both ran: neither result covers it, and it runs once more."""
+    """If the segment absorbed its neighbour while both ran, neither result covers it, and it runs once more."""
     board = Board.of([1, 1])
     board, (first, right) = start_next(board, 2)
     board, (second,) = double(board, 0)
@@ -106,7 +106,7 @@ def test_a_run_that_covers_too_little_leaves_the_other() -> None:
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 4))
 def test_two_results_of_a_segment_in_any_order_join_it_once(data: st.DataObject, segments: int, at_once: int) -> None:
-    """Runs end, are lost, doubled and come late in any order: each segment is joined once, in order."""
+    """Whatever the order of ends, losses, doublings and late results, each segment is joined once, in order."""
     board = Board.of([1] * segments)
     outstanding: list[Run] = []
     joined: list[int] = []
@@ -124,7 +124,7 @@ def test_two_results_of_a_segment_in_any_order_join_it_once(data: st.DataObject,
         if choice == "lost" and losses[run.segment] < ATTEMPTS - 1:
             losses[run.segment] += 1
             event = Lost(run.segment, EncoderFailed("hiccup"), attempt=run.attempt)
-        if choice != "again":  # else the same result arrives once more, later
+        if choice != "again":  # otherwise the same result arrives once more, later
             outstanding.remove(run)
         board, effects = decide(board, event)
         assert not any(isinstance(effect, Fail) for effect in effects)

@@ -1,4 +1,4 @@
-"""What is tried next with a segment that failed, and what that holds back."""
+"""How a failed segment is retried, and which other segments wait meanwhile."""
 
 import copy
 
@@ -44,7 +44,7 @@ def raised(kind: type[CodecfleetError], where: str = GPU) -> CodecfleetError:
 def climbed(
     *kinds: type[CodecfleetError], software: bool = True, first: Constraints = UNCONSTRAINED
 ) -> list[Constraints | None]:
-    """Return what follows each of these errors, one attempt after the other."""
+    """Return the step after each of these errors, one attempt after the other."""
     history: tuple[Attempt, ...] = ()
     steps: list[Constraints | None] = [first]
     for number, kind in enumerate(kinds, 1):
@@ -58,7 +58,7 @@ def climbed(
 
 @pytest.mark.parametrize("kind", [DeviceLost, EngineHung, WorkerBroken])
 def test_a_device_that_failed_makes_suspect_and_software_ends_it(kind: type[CodecfleetError]) -> None:
-    """What was there is tried alone on the same kind of device; what fails there too is decoded in software, alone."""
+    """After a device failure suspects run alone on the same kind of device, and after a second one in software."""
     alone, software, none = climbed(kind, DeviceLost, DeviceLost)
     assert alone == Constraints(alone=True, same_kind_as="node/gpu#1:1", avoid=frozenset({"node/gpu#1"}))
     assert software is not None
@@ -69,7 +69,7 @@ def test_a_device_that_failed_makes_suspect_and_software_ends_it(kind: type[Code
 
 
 def test_a_neighbours_failure_is_not_charged_to_work_that_was_alone() -> None:
-    """When the worker beside it breaks, what ran alone was no part of it: it runs alone again, not in software."""
+    """If the worker beside it breaks, work that ran alone is not blamed, and runs alone on a device again."""
     alone, again, software = climbed(DeviceLost, WorkerBroken, DeviceLost)
     assert again == alone
     assert software is not None
@@ -77,7 +77,7 @@ def test_a_neighbours_failure_is_not_charged_to_work_that_was_alone() -> None:
 
 
 def test_what_software_cannot_replace_is_tried_alone_elsewhere() -> None:
-    """A network runs on DLAs alone: away from those that failed, a few times."""
+    """Work that only DLAs can do is tried a few times, away from the DLAs that failed."""
     steps = climbed(*[DeviceLost] * ATTEMPTS, software=False)
     assert [step and (step.alone, len(step.avoid), step.software) for step in steps] == [
         (True, 1, ""),
@@ -87,7 +87,7 @@ def test_what_software_cannot_replace_is_tried_alone_elsewhere() -> None:
 
 
 def test_a_first_silent_death_is_not_held_against_the_work() -> None:
-    """After one the work runs beside others again; after another, alone; and many are the end."""
+    """After one silent death work runs beside others again, after the second alone; many end the job."""
     steps = climbed(*[WorkerLost] * LOSSES)
     assert steps[0] == UNCONSTRAINED
     assert steps[1] == Constraints(alone=True)
@@ -95,7 +95,7 @@ def test_a_first_silent_death_is_not_held_against_the_work() -> None:
 
 
 def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> None:
-    """A crash of native code that ran alone is charged to it at once."""
+    """A crash while work ran alone is charged to that work at once."""
     steps = climbed(WorkerLost, WorkerLost, ProcessKilled, ProcessKilled)
     assert [step and (step.alone, bool(step.software)) for step in steps] == [
         (False, False),
@@ -107,14 +107,14 @@ def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> 
 
 @pytest.mark.parametrize("kind", [ProcessKilled, DeviceLost])
 def test_work_that_software_decoded_from_the_start_may_fail_alone_twice(kind: type[CodecfleetError]) -> None:
-    """One death from outside does not end a job whose segments are all decoded in software since one broke a device."""
+    """One death from outside does not end a job that is decoded in software because a segment broke a device."""
     why = "another segment broke the device"
     steps = climbed(WorkerBroken, kind, kind, first=Constraints(software=why))
     assert [step and (step.alone, step.software) for step in steps] == [(True, why), (True, why), None]
 
 
 def test_an_error_that_leaves_its_process_sound_climbs_by_devices() -> None:
-    """A fresh session where it was, another device, software: no process of its own is needed."""
+    """After an error that leaves the process sound: a fresh session, another device, software; no separate process."""
     same, other, software, none = climbed(*[DeviceMemory] * (ATTEMPTS + 1))
     assert same == UNCONSTRAINED
     assert other == Constraints(avoid=frozenset({"node/gpu#1", "node/gpu#2"}))
@@ -126,7 +126,7 @@ def test_an_error_that_leaves_its_process_sound_climbs_by_devices() -> None:
 
 
 def test_work_that_hangs_is_tried_elsewhere() -> None:
-    """Away from every station on which it hung; the third time it is given up."""
+    """Hung work avoids every station where it hung, and fails at the third hang."""
     other, third, none = climbed(*[DeadlineMissed] * ATTEMPTS)
     assert other == Constraints(avoid=frozenset({"node/gpu#1"}))
     assert third == Constraints(avoid=frozenset({"node/gpu#1", "node/gpu#2"}))
@@ -135,7 +135,7 @@ def test_work_that_hangs_is_tried_elsewhere() -> None:
 
 @given(st.lists(st.sampled_from(ERRORS), min_size=1, max_size=40), st.booleans())
 def test_every_ladder_ends(kinds: list[type[CodecfleetError]], software: bool) -> None:  # noqa: FBT001 - Hypothesis gives it
-    """Whatever fails how often, the steps are few, keep to what they know, and blame no device for the input."""
+    """Every ladder is short, keeps its constraints, and blames no device for the input."""
     history: tuple[Attempt, ...] = ()
     constraints = UNCONSTRAINED
     for number, kind in enumerate(kinds, 1):
@@ -153,7 +153,7 @@ def test_every_ladder_ends(kinds: list[type[CodecfleetError]], software: bool) -
 
 
 def failing(board: Board, runs: dict[int, Run], segment: int, kind: type[CodecfleetError]) -> Board:
-    """Have a running segment fail; nothing ends the job."""
+    """Let a running segment fail without ending the job."""
     attempt = runs.pop(segment).attempt
     board, effects = decide(board, Lost(segment, raised(kind), attempt=attempt))
     assert effects == []
@@ -161,20 +161,20 @@ def failing(board: Board, runs: dict[int, Run], segment: int, kind: type[Codecfl
 
 
 def started(board: Board, runs: dict[int, Run], at_once: int = 8) -> tuple[Board, list[int]]:
-    """Start what may start; return the board and which segments."""
+    """Start all segments that may start; return the board and these segments."""
     board, new = start_next(board, at_once)
     runs |= {run.segment: run for run in new}
     return board, [run.segment for run in new]
 
 
 def ended(board: Board, runs: dict[int, Run], segment: int) -> Board:
-    """Have a running segment succeed."""
+    """Let a running segment succeed."""
     attempt = runs.pop(segment).attempt
     return decide(board, Finished(segment, segment, (), (), at_start=True, attempt=attempt))[0]
 
 
 def test_suspects_go_first_one_by_one_and_hold_back_the_rest() -> None:
-    """Until one suspect has broken nothing, no other segment of its file is let near a device."""
+    """Until one suspect has run without breaking anything, no other segment of the file gets a device."""
     runs: dict[int, Run] = {}
     board, _ = started(Board.of([1] * 8), runs, 3)
     board = failing(board, runs, 1, DeviceLost)
@@ -197,7 +197,7 @@ def test_suspects_go_first_one_by_one_and_hold_back_the_rest() -> None:
 
 
 def test_a_guilty_segment_takes_its_file_to_software() -> None:
-    """What breaks the device all alone, and all that is left of its file, is decoded in software, with the reason."""
+    """A segment that breaks the device alone, and all later ones of its file, decode in software, with the reason."""
     runs: dict[int, Run] = {}
     board, _ = started(Board.of([1] * 4), runs, 2)
     board = failing(board, runs, 0, DeviceLost)
@@ -215,7 +215,7 @@ def test_a_guilty_segment_takes_its_file_to_software() -> None:
 
 
 def test_a_segment_that_ends_every_process_says_so() -> None:
-    """The job's error names the segment, and what to send in."""
+    """If a segment ends every process, the job's error names the segment and what to send."""
     board = Board.of([1])
     kinds = [WorkerLost, WorkerLost, ProcessKilled, ProcessKilled]
     for kind in kinds:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class FarPool(LocalPool):
-    """A pool with workers on other machines, as far as files go."""
+    """A pool that says that its workers are on other machines."""
 
     def __init__(self, address: str | None = None) -> None:
         super().__init__(1)
         self._state = replace(self._state, files_address=address)
 
     def move(self, address: str) -> None:
-        """Let another process read the files of this machine."""
+        """Let another process serve the files of this machine."""
         before, self._state = self._state, replace(self._state, files_address=address, changed=asyncio.Event())
         before.changed.set()
 
@@ -57,7 +57,7 @@ def stills_work(film: Path) -> Any:
 
 
 async def test_work_carries_the_version_and_is_not_shipped_unasked(film: Path) -> None:
-    """Every node checks that what it reads is the source; without ``ship`` nothing is started."""
+    """Work carries the version of its source; without ``ship`` no server is started."""
     reach = SourceReach(FarPool(), SourceStamp.of(str(film)))
     bound: Any = await reach.bind(stills_work(film))
     assert (bound.decode.version, bound.decode.shipment, bound.ships) == (reach.stamp.anywhere, None, False)
@@ -66,7 +66,7 @@ async def test_work_carries_the_version_and_is_not_shipped_unasked(film: Path) -
 
 
 async def test_shipped_work_says_where_it_is_read_now(film: Path) -> None:
-    """The address is that of the time: after a host's death, until another reads the files, work waits."""
+    """Shipped work has the current address of the files; after a host's death it waits for the next address."""
     pool = FarPool("a:1/files-0")
     reach = SourceReach(pool, SourceStamp.of(str(film)), ship=True)
     bound: Any = await reach.bind(stills_work(film))
@@ -83,7 +83,7 @@ async def test_shipped_work_says_where_it_is_read_now(film: Path) -> None:
 
 
 async def test_what_needs_no_shipping(film: Path) -> None:
-    """A source in a store, work without a source, and a fleet on this machine alone: nothing is shipped."""
+    """A source in a store, work without a source, and work on this machine are not shipped."""
     remote = SourceReach(FarPool(), SourceStamp("s3://films/film.mp4", (1, "tag")), ship=True)
     bound: Any = await remote.bind(stills_work(film))
     assert (bound.decode.version, bound.decode.shipment) == ((1, "tag"), None)

@@ -1,4 +1,4 @@
-"""Which segment starts next, and with how many cores: played on a board with workers of one speed."""
+"""Which segment starts next, and with how many cores, on a board with equally fast workers."""
 
 import heapq
 from itertools import count
@@ -17,7 +17,7 @@ AT_ONCE = st.integers(1, 16)
 
 
 def makespan(lengths: list[int], at_once: int) -> int:
-    """Return when the last segment ends, if each takes as long as it has frames; all are joined by then."""
+    """Return when the last segment ends, if a frame takes a unit of time."""
     board, now, busy = Board.of(lengths), 0, list[tuple[int, int, Run]]()
     numbers = count()
     while not board.is_done:
@@ -31,25 +31,25 @@ def makespan(lengths: list[int], at_once: int) -> int:
 
 @given(LENGTHS, AT_ONCE)
 def test_no_worker_is_idle_while_a_segment_waits(lengths: list[int], at_once: int) -> None:
-    """The last segment then ends at most one segment's time after the optimum."""
+    """The last segment ends at most one segment's time after the optimum."""
     longest = max(lengths)
-    if max(lengths) <= 2 * min(lengths):  # no segment outlasts two others, so the window never fills up
+    if max(lengths) <= 2 * min(lengths):  # no segment is longer than two others, so the window is never full
         assert makespan(lengths, at_once) <= (sum(lengths) - longest) / at_once + longest
 
 
 def test_a_short_first_segment_holds_no_other_up() -> None:
-    """Segments go on in the film's order while many are left: a short one is not left behind to block the window."""
+    """While many segments are left they start in film order, so no short segment blocks the window."""
     assert makespan([10, *[20] * 31], 4) == 160
 
 
 def test_the_last_ones_end_together() -> None:
-    """Segments that would be left over at the end start first."""
+    """Near the end, the longest segments start first, so that all end together."""
     assert makespan([*[10] * 16, 10, 10, 10, 10, 10, 10, 10, 40], 4) == 70
 
 
 @given(LENGTHS, AT_ONCE)
 def test_all_that_waits_starts_in_some_order(lengths: list[int], at_once: int) -> None:
-    """None is left out; the film's order holds while many wait, and then longer ones never come after shorter ones."""
+    """Every waiting segment starts: in film order while many wait, then the longer ones first."""
     waiting = [BoardSegment(number, number, frames) for number, frames in enumerate(lengths)]
     ordered = in_starting_order(waiting, at_once)
     assert sorted(ordered, key=lambda segment: segment.number) == waiting
@@ -63,7 +63,7 @@ def test_all_that_waits_starts_in_some_order(lengths: list[int], at_once: int) -
 def test_a_segment_has_one_core_at_least_and_never_more_than_the_job(
     frames: int, others: int, at_once: int, idle: int
 ) -> None:
-    """It gets more where less is left beside it, and one where segments fill the machine."""
+    """A segment gets more cores if little is left beside it, and one core if segments fill the machine."""
     cores = at_once + idle
     found = cores_for(frames, frames + others, at_once=at_once, cores=cores)
     assert 1 <= found <= cores
@@ -73,12 +73,12 @@ def test_a_segment_has_one_core_at_least_and_never_more_than_the_job(
 
 
 def test_few_segments_share_all_cores() -> None:
-    """Three segments on 16 cores have five each; the last of a long film, beside others that are nearly done, eight."""
+    """Three segments on 16 cores have five each; the last one of a long film gets eight."""
     assert cores_for(250, 750, at_once=3, cores=16) == 5
     assert cores_for(250, 250 + 15 * 15, at_once=16, cores=16) == 8
-    # Two more threads are not worth it where all but one core are busy.
+    # Two more threads are not worth it if all but one core are busy.
     assert cores_for(250, 15 * 250, at_once=15, cores=16) == 1
-    # Slots that memory keeps from more segments leave cores for those that run.
+    # If memory limits the number of segments, the idle cores go to those that run.
     assert cores_for(250, 100 * 250, at_once=8, cores=16) == 2
 
 
@@ -91,7 +91,7 @@ class Wide(Capacity):
 
 
 async def test_each_run_is_told_its_cores() -> None:
-    """The loop passes the number on with the run: more for the last one than for those before it."""
+    """Each run is told its number of cores, which is larger for the last segment."""
     told: dict[int, int] = {}
 
     async def work(run: Run) -> Run:

@@ -1,4 +1,4 @@
-"""How long a job takes with a slow worker among others: the board and its paces on a clock that is counted."""
+"""How long a job with one slow worker takes, on the board and its paces with a simulated clock."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ FPS = 50.0
 
 @dataclass
 class Play:
-    """A job on workers of one slot and a station each, whose speeds are parts of ``FPS``."""
+    """A job on workers with one slot and one station each, whose speeds are fractions of ``FPS``."""
 
     speeds: list[float]
     board: Board
@@ -28,7 +28,7 @@ class Play:
     wasted_frames: float = 0.0
 
     def makespan_s(self) -> float:
-        """Play the job to its end, a look at a time."""
+        """Play the job to its end, one sample at a time."""
         now_s = 0.0
         while not self.board.is_done:
             self.board, runs = start_next(self.board, len(self.speeds))
@@ -48,7 +48,7 @@ class Play:
                 self.queue += runs
 
     def _hand_out(self) -> None:
-        """Give queued runs to workers that are free, and not known to lag."""
+        """Give queued runs to free workers that do not lag."""
         for run in tuple(self.queue):
             free = [w for w in range(len(self.speeds)) if w not in self.at_work and f"{w}" not in self.paces.lagging]
             if free:
@@ -92,7 +92,7 @@ def play(speeds: list[float], segments: int, percent: int = 25) -> Play:
 @pytest.mark.parametrize("segments", [6, 20, 50, 111])
 @pytest.mark.parametrize("others", [1, 2, 3, 7, 15])
 def test_a_slow_worker_costs_less_than_a_third(others: int, segments: int) -> None:
-    """With a worker at a tenth of the speed the job takes at most 1.3 times what the others need alone."""
+    """With one worker at a tenth of the speed, a job takes at most 1.3 times as long as without that worker."""
     alone_s = play([1.0] * others, segments).makespan_s()
     slowed = play([1.0] * others + [0.1], segments)
     slowed_s = slowed.makespan_s()

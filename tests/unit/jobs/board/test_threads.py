@@ -1,4 +1,4 @@
-"""Blocking calls of an event loop: in threads, or where the loop itself runs."""
+"""Blocking calls in an event loop: in threads, or in the loop's own thread."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from codecfleet.jobs.board.threads import in_place, in_thread, shielded, uncance
 
 @pytest.mark.parametrize("call", [in_thread, shielded, uncancellable])
 def test_a_loop_with_nothing_else_to_do_makes_its_calls_itself(call: object) -> None:
-    """Inside ``in_place`` calls run in the loop's own thread, also those of its tasks; outside in others."""
+    """Inside ``in_place``, calls and those of its tasks run in the loop's thread; outside, in other threads."""
 
     async def threads() -> set[int]:
         async with asyncio.TaskGroup() as group:
@@ -25,6 +25,6 @@ def test_a_loop_with_nothing_else_to_do_makes_its_calls_itself(call: object) -> 
 
 
 def test_errors_of_calls_in_place_reach_their_caller() -> None:
-    """The caller gets the call's own error."""
+    """An error of a call in place reaches its caller."""
     with in_place(), pytest.raises(ZeroDivisionError):
         asyncio.run(in_thread(lambda: 1 // 0))

@@ -1,4 +1,4 @@
-"""A job's work under watch, on a clock that only the tests move."""
+"""A job's work under watch, on a clock that only the tests advance."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ PATIENCE = WaitOptions(deadline_s=Fraction(5))
 
 @asynccontextmanager
 async def watched(pool: FaultyPool, clock: FakeClock, said: list[str]) -> AsyncIterator[WorkWatch]:
-    """Give a watch that looks while it is open, and knows how fast work is."""
+    """Give a watch that samples while it is open, and knows the expected speed."""
 
     async def say(message: str) -> None:
         said.append(message)
@@ -39,7 +39,7 @@ async def watched(pool: FaultyPool, clock: FakeClock, said: list[str]) -> AsyncI
 
 
 async def test_work_that_hangs_is_written_off() -> None:
-    """Its submitter is told at its deadline, and not before; so is the user."""
+    """At the deadline, and not before, the submitter and the user hear that the work hung."""
     clock, said = FakeClock(), list[str]()
     async with (
         FaultyPool(LocalPool(2), hangs={("a", 1)}) as pool,
@@ -57,7 +57,7 @@ async def test_work_that_hangs_is_written_off() -> None:
 
 
 def loop_over(watch: WorkWatch, segments: int, capacity: Capacity | None = None) -> BoardLoop[int]:
-    """Return a board's loop that counts each segment's frames under watch."""
+    """Return a board's loop that counts the frames of segments under watch."""
 
     async def work(run: Run) -> int:
         count = works.Count(job="j", label=run.label, apart_from=run.apart_from)
@@ -77,7 +77,7 @@ def loop_over(watch: WorkWatch, segments: int, capacity: Capacity | None = None)
 
 
 class Asked(Capacity):
-    """Notes what it is asked, and that it was released."""
+    """A capacity that notes how it is asked, and its release."""
 
     def __init__(self) -> None:
         super().__init__(2)
@@ -98,13 +98,13 @@ async def played(loop: BoardLoop[int], clock: FakeClock) -> BoardLoop[int]:
     task = asyncio.create_task(loop.run())
     while not task.done():
         await clock.advance(1)
-        await asyncio.sleep(0.001)  # the pool's threads are real
+        await asyncio.sleep(0.001)  # the pool has real threads
     await task
     return loop
 
 
 async def test_a_look_after_the_end_asks_for_nothing() -> None:
-    """A job that joins and proves its output is watched still; its board is over, and its pool forgot it."""
+    """After the board's end, while the output is joined and proven, a sample demands nothing."""
     clock, capacity = FakeClock(), Asked()
     async with FaultyPool(LocalPool(2)) as pool, watched(pool, clock, []) as watch:
         await played(loop_over(watch, 4, capacity), clock)
@@ -113,7 +113,7 @@ async def test_a_look_after_the_end_asks_for_nothing() -> None:
 
 
 async def test_a_hung_segment_runs_again() -> None:
-    """The job goes on past a hang, with one more run of that segment alone."""
+    """After a hang, only that segment runs once more."""
     clock, said = FakeClock(), list[str]()
     async with FaultyPool(LocalPool(2), hangs={("segment 1", 1)}) as pool, watched(pool, clock, said) as watch:
         loop = await played(loop_over(watch, 4), clock)
@@ -122,7 +122,7 @@ async def test_a_hung_segment_runs_again() -> None:
 
 
 async def test_a_late_segment_runs_a_second_time_and_the_first_is_withdrawn() -> None:
-    """What stands still while others were fast is not waited for: its second run ends the job before its deadline."""
+    """Work that stands still while others are fast gets a second run, which ends the job before the deadline."""
     clock, said = FakeClock(), list[str]()
     async with FaultyPool(LocalPool(2), hangs={("segment 1", 1)}) as pool, watched(pool, clock, said) as watch:
         watch.paces = Paces(PATIENCE, 1000, fps_at={"elsewhere": (10.0,)})

@@ -33,7 +33,7 @@ def track(index: int, kind: TrackKind, codec: str | None = None, tag: str = "", 
 
 
 def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:
-    """Plan for a source with these tracks; ``asked`` goes to the source's description or to the request."""
+    """Return the plan for a source with these tracks; ``asked`` belongs to the source's description or the request."""
     about = {key: asked.pop(key) for key in ("tags", "chapters") if key in asked}
     pictures = PictureTimes(skipped_s=asked.pop("skipped_s", Fraction(0)))
     source = SourceDescription(url="in", format="mov,mp4", tracks=tracks, **about)
@@ -62,7 +62,7 @@ SURROUND = AudioTrack(48_000, 6, "5.1(side)", 1024, 0)
     ],
 )
 def test_audio_that_fits_is_copied_and_other_is_encoded_and_named(codec: str, output: str, becomes: str | None) -> None:
-    """Without a word, or to the container's natural codec in one continuous encode, which the report names."""
+    """Audio that fits is copied without a note; other audio is encoded as one track, and the report names it."""
     carried = plan(video(codec="vp9"), audio(codec=codec), output=output)
 
     assert [(t.action, t.codec) for t in carried.tracks] == [
@@ -81,7 +81,7 @@ def test_audio_that_fits_is_copied_and_other_is_encoded_and_named(codec: str, ou
     ],
 )
 def test_what_is_asked_for_is_no_loss(asked: dict[str, Any], works: dict[int, object], said: str) -> None:
-    """A track of that codec stays as it is, unless a bitrate or a loudness is asked for; its worker hears of them."""
+    """A track that already has the requested codec stays as it is, unless a bitrate or loudness is requested."""
     carried = plan(video(), audio(1), audio(2, "ac3", audio=SURROUND), **asked)
 
     found = carried.audio_works("job", "in")
@@ -101,7 +101,7 @@ def test_what_is_asked_for_is_no_loss(asked: dict[str, Any], works: dict[int, ob
     ],
 )
 def test_leaving_tracks_out_as_asked_is_no_loss(asked: dict[str, Any], kept: list[bool], lost: list[str]) -> None:
-    """Tracks are counted among those of audio; one without a sample description is lost, unless nobody wants it."""
+    """Tracks left out on request are no loss; a track without a sample description is one if it was requested."""
     carried = plan(video(), audio(1), audio(2), audio(3, codec="", audio=None, decodable=False), **asked)
 
     assert [t.action is Action.COPY for t in carried.tracks] == kept
@@ -109,7 +109,7 @@ def test_leaving_tracks_out_as_asked_is_no_loss(asked: dict[str, Any], kept: lis
 
 
 def test_what_has_the_channels_asked_for_is_copied() -> None:
-    """Only tracks with others are mixed; that their sound differs is declared for verify."""
+    """Only tracks with other channels are mixed, and the change of their sound is declared for verify."""
     carried = plan(video(), audio(1), audio(2, audio=SURROUND), audio(3, "ac3"), audio="aac", audio_channels="stereo")
 
     assert [t.action for t in carried.tracks] == [Action.COPY, Action.ENCODE, Action.ENCODE]
@@ -132,7 +132,7 @@ def test_what_has_the_channels_asked_for_is_copied() -> None:
 def test_bitrates_that_an_encoder_does_not_give_are_refused(
     codec: str, rate_bps: int, channels: str, said: str
 ) -> None:
-    """By the channels that are encoded, in one line that says what is possible."""
+    """A bitrate that the encoder cannot have for these channels is refused in one line with the possible ones."""
     with pytest.raises(Unsupported, match=said):
         plan(
             video(),
@@ -146,7 +146,7 @@ def test_bitrates_that_an_encoder_does_not_give_are_refused(
 @pytest.mark.parametrize("audio_mode", ["copy", "none"])
 @pytest.mark.parametrize("asked", [{"audio_bitrate_bps": 128_000}, {"audio_channels": "mono"}, {"loudness_lufs": -23}])
 def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked: dict[str, object]) -> None:
-    """Copied sound stays as it is, so asking for another bitrate or other channels is refused."""
+    """A bitrate or channels for copied sound are refused."""
     with pytest.raises(ValidationError, match="needs `audio` aac or opus"):
         plan(video(), audio(), audio=audio_mode, **asked)
 
@@ -159,13 +159,13 @@ def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked:
     ],
 )
 def test_audio_that_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
-    """A codec that the container does not hold, with what would fit; a track that is not there."""
+    """A codec that the container cannot hold is refused with those that fit; so is a track that does not exist."""
     with pytest.raises(Unsupported, match=said):
         plan(video(codec="vp9"), audio(), **asked)
 
 
 def test_text_subtitles_are_converted_and_bitmaps_named_as_lost() -> None:
-    """mp4 takes text as mov_text, and no pictures; Matroska takes all but mov_text as they are."""
+    """mp4 converts text to mov_text and drops bitmaps; Matroska keeps all subtitles but mov_text as they are."""
     carried = plan(
         video(),
         track(1, TrackKind.SUBTITLE, "ass"),
@@ -199,7 +199,7 @@ def test_a_raw_bitstream_loses_everything_else() -> None:
 
 
 def test_further_video_tracks_are_copied_where_they_fit() -> None:
-    """The chosen track is encoded, the others are carried; no muxer writes Apple's metadata in a readable way."""
+    """The chosen track is encoded, and other video tracks are copied; Apple's metadata tracks are lost."""
     carried = plan(video(0), video(1), video(2, "theora"), track(3, TrackKind.DATA, tag="mebx"), video_track=1)
 
     assert carried.video is not None
@@ -224,7 +224,7 @@ def test_further_video_tracks_are_copied_where_they_fit() -> None:
 def test_a_timecode_is_that_of_the_first_picture(
     stated: str, rate: Fraction, counts: Fraction | None, skipped_s: Fraction, written: str | None
 ) -> None:
-    """It moves on with ``--start``, and counts the output's pictures; what cannot be counted is named."""
+    """The timecode moves on with ``--start`` and counts the output's pictures; one that cannot be counted is named."""
     counting = track(1, TrackKind.DATA, tag="tmcd", tags=(("timecode", stated),), frame_rate=counts)
     carried = plan(video(rate=rate), counting, skipped_s=skipped_s)
 
@@ -233,14 +233,14 @@ def test_a_timecode_is_that_of_the_first_picture(
 
 
 def test_matroska_keeps_a_timecode_that_nothing_counts_but_cannot_move_it() -> None:
-    """Its tag is text, whose meaning for a later picture is unknown."""
+    """Matroska keeps a timecode as text, but cannot move it to a later picture."""
     stated = (("TIMECODE", "ten o'clock"),)
     assert plan(video(), tags=stated, output="a.mkv").video_tags["timecode"] == "ten o'clock"
     assert codes(plan(video(), tags=stated, output="a.mkv", skipped_s=Fraction(1))) == ["timecode-dropped"]
 
 
 def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:
-    """QuickTime's chapter track becomes chapters."""
+    """QuickTime's chapter track becomes chapters, and so is no loss."""
     chapters = (Chapter(Fraction(0), Fraction(1)),)
     carried = plan(video(), track(1, TrackKind.DATA, tag="text"), chapters=chapters)
 
@@ -250,7 +250,7 @@ def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:
 
 
 def test_the_earliest_kept_track_decides_where_the_output_starts() -> None:
-    """Dropped tracks do not count."""
+    """The output starts with the earliest kept track; dropped tracks do not count."""
     early, late = audio(1, start_s=Fraction(-1)), audio(2, start_s=Fraction(1, 2))
 
     assert plan(video(), early, late, audio_tracks=(1,)).first_presentation_s == Fraction(1, 2)
@@ -259,7 +259,7 @@ def test_the_earliest_kept_track_decides_where_the_output_starts() -> None:
 
 
 def test_tags_about_the_old_file_are_left_out_silently() -> None:
-    """Brands, muxers and statistics describe the source's file; a title describes its content."""
+    """Tags about the old file (brand, muxer, statistics) are left out silently; a title is kept."""
     noise = (("major_brand", "isom"), ("ENCODER", "x"), ("_STATISTICS_TAGS-eng", "BPS"), ("BPS-eng", "1"))
     carried = plan(video(), tags=(*noise, ("TITLE", "A"), ("creation_time", "2020")))
 
@@ -268,7 +268,7 @@ def test_tags_about_the_old_file_are_left_out_silently() -> None:
 
 
 def test_unusual_tags_need_keys_of_their_own() -> None:
-    """FFmpeg cannot write mp4's free keys beside cover art: then tags are named as lost; Matroska takes no spaces."""
+    """mp4 cannot have free keys beside cover art, so such tags are named as lost; Matroska's names have no spaces."""
     tags = (("com.apple.quicktime.make", "A"),)
     cover = track(1, TrackKind.COVER, "mjpeg")
 
@@ -280,7 +280,7 @@ def test_unusual_tags_need_keys_of_their_own() -> None:
 
 
 def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
-    """A check is named as verify counts: by the place among the tracks of one kind that were asked for."""
+    """A check has the number that verify gives: the place among the requested tracks of one kind."""
     carried = plan(
         video(),
         audio(1),
@@ -312,7 +312,7 @@ def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
     ],
 )
 def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: list[str]) -> None:
-    """Each container keeps some dispositions; the default is kept everywhere, or is the first of its kind."""
+    """Each container keeps some dispositions; a lost one is named, and the default is kept everywhere."""
     flags = Disposition.default | Disposition.dub | Disposition.original | Disposition.forced
     sound = audio(codec="opus" if output == "a.webm" else "aac", disposition=int(flags | Disposition.hearing_impaired))
     found = [loss for loss in plan(video(), sound, output=output).losses if loss.code == "disposition-dropped"]
@@ -322,7 +322,7 @@ def test_what_a_track_is_for_is_named_where_it_is_not_kept(output: str, lost: li
 
 
 def test_what_the_encoded_video_is_for_is_named_too() -> None:
-    """The container keeps as few of its dispositions as of other tracks."""
+    """Lost dispositions of the encoded video track are named too."""
     shown = video(disposition=int(Disposition.original), language="zzz")
     assert codes(plan(shown, output="a.mov")) == ["language-dropped", "disposition-dropped"]
     assert codes(plan(shown, output="a.mkv")) == []

@@ -18,7 +18,7 @@ def chapter(start: float, end: float, title: str = "") -> Chapter:
 
 
 def row(*spans: Span, end: float | None) -> list[Span]:
-    """Return chapters as they lie end to end in a film that ends at ``end``."""
+    """Return chapters without gaps in a film that ends at ``end``."""
     chapters = [chapter(*span) for span in spans]
     found = chapters_in_a_row(chapters, Fraction(0), None if end is None else Fraction(end))
     return [(float(each.start_s), float(each.end_s), dict(each.tags).get("title", "")) for each in found]
@@ -38,7 +38,7 @@ def row(*spans: Span, end: float | None) -> list[Span]:
     ],
 )
 def test_chapters_of_a_row_lie_end_to_end(chapters: list[Span], end: float | None, written: list[Span]) -> None:
-    """Each begins where it began; gaps have no title; nothing lies after the film, where its end is known."""
+    """Each chapter keeps its beginning; gaps get no title; no chapter lies after a known end of the film."""
     assert row(*chapters, end=end) == written
 
 
@@ -47,7 +47,7 @@ def test_chapters_of_a_row_lie_end_to_end(chapters: list[Span], end: float | Non
     end=st.none() | st.integers(1, 50),
 )
 def test_a_row_has_no_hole_and_moves_no_start(spans: list[tuple[int, int]], end: int | None) -> None:
-    """Whatever the chapters, they lie end to end, and each that begins in the film begins at its time."""
+    """Chapters have no gaps, and each one that begins in the film keeps its time."""
     given_ = [(float(start), float(start + length), f"{n}") for n, (start, length) in enumerate(spans)]
     found = row(*given_, end=end)
 
@@ -60,7 +60,7 @@ def test_a_row_has_no_hole_and_moves_no_start(spans: list[tuple[int, int]], end:
 
 
 def test_chapters_of_a_part_are_cut_to_it() -> None:
-    """What lies outside is gone; a chapter that lasts no time is kept where it lies inside."""
+    """Chapters outside a part are dropped; one without length is kept inside the part."""
     chapters = [chapter(0, 1, "A"), chapter(1, 3, "B"), chapter(2, 2, "Z"), chapter(3, 9, "C"), chapter(9, 10, "D")]
 
     found = chapters_of_part(chapters, Fraction(2), Fraction(5))
@@ -77,6 +77,6 @@ def test_chapters_of_a_part_are_cut_to_it() -> None:
     ],
 )
 def test_what_a_row_loses_is_named(chapters: list[Span], codes: list[str]) -> None:
-    """Gaps and missing titles lose nothing; ends and late chapters are lost."""
+    """Gaps and missing titles are no loss; changed ends and chapters after the film are."""
     losses = row_losses([chapter(*span) for span in chapters], container_for("a.mp4"), Fraction(10))
     assert [loss.code for loss in losses] == codes

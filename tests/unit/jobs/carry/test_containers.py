@@ -13,12 +13,12 @@ EXTENSIONS = ("mp4", "m4v", "mov", "mkv", "webm", "ts", "h264", "264", "hevc", "
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_every_container_takes_its_default_codec(extension: str) -> None:
-    """What a container encodes to by default, it can hold."""
+    """Every container can hold its default codec."""
     container = container_for(f"out.{extension}")
 
     container.check_video_codec(container.default_codec)
     assert container.name == extension
-    assert container.options(Fraction(1, 12_800))["fflags"] == "+bitexact"  # neither dates nor random ids
+    assert container.options(Fraction(1, 12_800))["fflags"] == "+bitexact"  # neither a date nor a random id
     with pytest.raises(Unsupported, match=r"webm cannot hold h264 video\. Use --codec av1, vp9"):
         container_for("a.webm").check_video_codec(Codec.H264)
 
@@ -48,7 +48,7 @@ def test_an_unknown_container_is_refused_with_the_known_ones(output: str) -> Non
 
 
 def test_only_mp4_and_mov_can_be_fragmented() -> None:
-    """Fragmenting anything else is refused, not ignored."""
+    """Fragmenting any container but mp4 and mov is refused."""
     assert container_for("a.mp4", fragmented=True).fragmented
     assert container_for("a.mov", fragmented=True).fragmented
     with pytest.raises(Unsupported):
@@ -75,7 +75,7 @@ def test_mp4_times_are_exact(numerator: int, denominator: int, ticks: int, name:
     ("name", "tick"), [("mkv", Fraction(1, 1000)), ("ts", Fraction(1, 90_000)), ("ivf", Fraction(1001, 30_000))]
 )
 def test_other_containers_have_their_own_tick(name: str, tick: Fraction) -> None:
-    """Matroska counts milliseconds and transport streams 90 kHz, whatever the source does; IVF has the source's."""
+    """Matroska has ticks of a millisecond, transport streams of 1/90,000 s, and IVF those of the source."""
     assert container_for(f"a.{name}").video_tick(Fraction(1001, 30_000)) == tick
 
 

@@ -1,4 +1,4 @@
-"""What containers' headers state of the pictures, tried with FFmpeg's own muxers and demuxers."""
+"""What the headers of containers can state about pictures, tried with FFmpeg's muxers and demuxers."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -22,29 +22,29 @@ CUBE = Struct("=i3i5I").pack(1, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def matrix(a: float, b: float, c: float, d: float) -> tuple[int, ...]:
-    """Return a display matrix in FFmpeg's fixed point."""
+    """Return a display matrix in FFmpeg's fixed-point format."""
     return (round(a * ONE), round(b * ONE), 0, round(c * ONE), round(d * ONE), 0, 0, 0, 1 << 30)
 
 
 def header(output: str, **extras: object) -> Header:
-    """Return the header of an output with such extras."""
+    """Return the header trial's result for an output with these extras."""
     return settle_header(PICTURE, StreamExtras(**extras), container_for(output))  # type: ignore[arg-type]
 
 
 def lost(output: str, **extras: object) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the codes and checks of what is lost there."""
+    """Return the codes and checks of the losses in a container."""
     return [(loss.code, loss.checks) for loss in header(output, **extras).losses]
 
 
 @pytest.mark.parametrize("output", ["a.mp4", "a.mov", "a.mkv", "a.webm"])
 @pytest.mark.parametrize("turn", [(0, 1, -1, 0), (-1, 0, 0, 1), (0, 1, 1, 0), (0.866, 0.5, -0.5, 0.866)])
 def test_turns_and_flips_are_kept(output: str, turn: tuple[float, float, float, float]) -> None:
-    """Any angle is kept, in every container that has a header for it."""
+    """A rotation by any angle is kept in every container whose header can state one."""
     assert not lost(output, display_matrix=matrix(*turn))
 
 
 def test_a_matrix_that_stretches_stays_whole_in_mp4_and_only_turns_elsewhere() -> None:
-    """The samples' shape says the same as the stretch, and is stated once."""
+    """A matrix that stretches stays whole in mp4; elsewhere the shape is stated and the matrix only turns."""
     source = replace(PICTURE, sample_aspect_ratio=Fraction(1, 2))
     extras = StreamExtras(display_matrix=QUARTER_STRETCHED)
 
@@ -57,14 +57,14 @@ def test_a_matrix_that_stretches_stays_whole_in_mp4_and_only_turns_elsewhere() -
 
 
 def test_a_shape_that_contradicts_its_matrix_is_stated() -> None:
-    """FFmpeg reads a stretch as the samples' shape only where an mp4 states none, and square ones cannot be stated."""
+    """A shape is stated in mp4 only if it contradicts the matrix."""
     extras = StreamExtras(display_matrix=QUARTER_STRETCHED)
     picture, turned = settle_orientation(PICTURE, PICTURE, extras, container_for("a.mp4"))
     assert (picture.sample_aspect_ratio, turned.display_matrix) == (1, matrix(0, 1, -1, 0))
 
 
 def test_a_skew_matrix_is_named_as_lost_where_only_turns_are_stated() -> None:
-    """Matroska states only an angle."""
+    """A skew is named as lost in Matroska, which states only angles."""
     skew = matrix(1, 0.5, 0, 1)
     extras = settle_orientation(PICTURE, PICTURE, StreamExtras(display_matrix=skew), container_for("a.mkv"))[1]
 
@@ -76,7 +76,7 @@ def test_a_skew_matrix_is_named_as_lost_where_only_turns_are_stated() -> None:
 def test_what_is_left_of_a_stretch_is_a_turn_that_matroska_states(
     angle: float, across: float, down: float, *, flips: bool
 ) -> None:
-    """Whatever the angle and the two scales."""
+    """Without its stretch, a matrix of any angle and scales is a rotation that Matroska can state."""
     flip = -1 if flips else 1
     stretched = matrix(across * cos(angle), down * sin(angle), -flip * across * sin(angle), flip * down * cos(angle))
     extras = settle_orientation(PICTURE, PICTURE, StreamExtras(display_matrix=stretched), container_for("a.mkv"))[1]
@@ -85,7 +85,7 @@ def test_what_is_left_of_a_stretch_is_a_turn_that_matroska_states(
 
 
 def test_what_a_container_cannot_state_is_named() -> None:
-    """A bitstream states none of it; QuickTime no cube map; mp4's two boxes for views contradict each other."""
+    """Raw bitstreams state none of it, QuickTime no cube map; mp4's two boxes for views contradict each other."""
     everything = {"display_matrix": matrix(0, 1, -1, 0), "spherical": CUBE, "stereo3d": SIDE_BY_SIDE}
     dropped = [
         ("rotation-dropped", ("metadata.rotation",)),
@@ -99,7 +99,7 @@ def test_what_a_container_cannot_state_is_named() -> None:
 
 
 def test_what_a_muxer_refuses_is_not_written() -> None:
-    """WebM takes no checkerboard of two views, and would end the job."""
+    """A checkerboard of two views, which WebM refuses, is left out instead of ending the job."""
     checkerboard = b"\x03" + SIDE_BY_SIDE[1:]
     found = header("a.webm", stereo3d=checkerboard)
 
@@ -109,7 +109,7 @@ def test_what_a_muxer_refuses_is_not_written() -> None:
 
 @pytest.mark.parametrize("output", ["a.mp4", "a.mov", "a.mkv"])
 def test_half_a_mastering_display_is_kept(output: str) -> None:
-    """Colours without luminance, and luminance without colours, as ST 2086 allows."""
+    """A mastering display with only colours or only luminance is kept, as ST 2086 allows."""
     point, nowhere = (Fraction(1, 4), Fraction(1, 2)), (Fraction(0), Fraction(0))
     for at, least, most in ((point, 0, 0), (nowhere, 1, 1000)):
         luminance = {"min_luminance": Fraction(least), "max_luminance": Fraction(most)}
@@ -119,7 +119,7 @@ def test_half_a_mastering_display_is_kept(output: str) -> None:
 
 
 def test_a_light_level_of_which_one_half_is_unknown_is_named_where_it_is_not_read() -> None:
-    """FFmpeg reads it from Matroska only where both values are there."""
+    """A light level with one unknown value is named as lost in Matroska, from which FFmpeg would not read it."""
     picture = replace(PICTURE, hdr=HdrStatic(light=ContentLight(max_cll=1000, max_fall=0)))
     found = {name: settle_header(picture, StreamExtras(), container_for(name)).losses for name in ("a.mp4", "a.mkv")}
     assert [loss.code for loss in found["a.mkv"]] == ["light-level-dropped"]

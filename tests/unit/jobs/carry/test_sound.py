@@ -1,4 +1,4 @@
-"""What becomes of sound whose format changes, or whose layout codec or container cannot state."""
+"""Sound whose format changes, or whose layout the codec or container cannot state."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +18,7 @@ CHANNELS = {"mono": 1, "stereo": 2, "2.1": 3, "4.1": 5, "5.1": 6, "6.1": 7, "16 
 
 
 def sound(codec: str, *parts: tuple[str, int], layout: str = "stereo") -> Track:
-    """A track of sound that has these layouts and rates one after the other, two seconds each."""
+    """A sound track with these layouts and rates in turn, two seconds each."""
     layout, rate = parts[0] if parts else (layout, 48_000)
     formats = tuple(
         SoundFormat(Fraction(2 * number), rate, layout, SoundHeader(rate, layout))
@@ -29,7 +29,7 @@ def sound(codec: str, *parts: tuple[str, int], layout: str = "stereo") -> Track:
 
 
 def plan(track: Track, output: str, source_format: str = "mpegts", **asked: Any) -> CarryPlan:
-    """Plan for a source with this track; times are those of a part of it."""
+    """Return the plan for a source with this track; the times limit the part."""
     part = asked.pop("start_s", None), asked.pop("end_s", None)
     video = Track(index=0, kind=TrackKind.VIDEO, codec="h264", time_base=Fraction(1, 1000))
     source = in_part(SourceDescription(url="in", format=source_format, tracks=(video, track)), *part, Fraction(0))
@@ -37,7 +37,7 @@ def plan(track: Track, output: str, source_format: str = "mpegts", **asked: Any)
 
 
 def codes(carried: CarryPlan) -> list[str]:
-    """The codes of what is lost, then of what changes."""
+    """The codes of the losses, then those of the changes."""
     return [each.code for each in (*carried.losses, *carried.changes)]
 
 
@@ -62,7 +62,7 @@ TO_44 = (("stereo", 48_000), ("stereo", 44_100))
 def test_changing_sound_is_copied_where_each_packet_says_what_it_is(
     codec: str, parts: Any, output: str, source_format: str, *, is_copied: bool
 ) -> None:
-    """Else it is encoded, which is a loss that --strict refuses; either way the change is named."""
+    """Sound whose format changes is copied if each packet states its format, otherwise encoded; the change is named."""
     carried = plan(sound(codec, *parts), output, source_format)
 
     assert [each.action for each in carried.tracks] == [Action.COPY if is_copied else Action.ENCODE]
@@ -83,7 +83,7 @@ def test_changing_sound_is_copied_where_each_packet_says_what_it_is(
 def test_only_the_formats_of_the_part_count(
     start_s: Fraction | None, end_s: Fraction | None, action: Action, later: Any
 ) -> None:
-    """A part that ends before the change has none; one that begins after it is not what the track's header states."""
+    """A part before the change has one format; a part after it has another one than the track's header."""
     carried = plan(sound("aac", *TO_SURROUND), "a.mp4", start_s=start_s, end_s=end_s)
 
     assert [each.action for each in carried.tracks] == [action]
@@ -112,12 +112,12 @@ def test_only_the_formats_of_the_part_count(
 def test_speakers_that_are_not_stated_are_named(
     codec: str, layout: str, output: str, asked: str, expected: list[str]
 ) -> None:
-    """They are named before the work; each kind of loss has its own code."""
+    """Speakers that a container cannot state are named before the work, with a code for each kind of loss."""
     assert codes(plan(sound(codec, layout=layout), output, audio=asked)) == expected
 
 
 def test_the_clock_that_steps_back_hides_no_format() -> None:
-    """Where a format lies in a part is not known then: all of them count."""
+    """If the clock steps back, all formats of the track count, because their times in the part are unknown."""
     track = sound("aac", *TO_SURROUND)
     (first, second) = track.formats
     formats = (first, SoundFormat(Fraction(-5), second.sample_rate, second.layout, second.header))
@@ -130,7 +130,7 @@ def test_the_clock_that_steps_back_hides_no_format() -> None:
     [(Fraction(1, 2), "from 1.500 s on 5.1 at 48000 Hz"), (None, "stereo at 48000 Hz, then 5.1 at 48000 Hz")],
 )
 def test_changes_are_told_from_the_first_picture_on(first_s: Fraction | None, words: str) -> None:
-    """Changes have times from the first picture on; after a clock reset no time is given."""
+    """Changes have times from the first picture on; after a clock reset no time is stated."""
     described = SourceDescription(url="in", format="mpegts", tracks=(sound("ac3", *TO_SURROUND),))
     (track,) = in_part(described, None, None, first_s).tracks
     assert words in in_words(track.formats)

@@ -10,7 +10,7 @@ NTSC, FILM = Fraction(30_000, 1001), Fraction(24_000, 1001)
 
 
 def parsed(text: str, rate: Fraction) -> Timecode:
-    """Return a timecode that is one."""
+    """Return a valid timecode."""
     found = Timecode.parse(text, rate)
     assert found is not None
     return found
@@ -34,7 +34,7 @@ def parsed(text: str, rate: Fraction) -> Timecode:
     ],
 )
 def test_a_later_picture_has_a_later_name(text: str, rate: Fraction, pictures: int, later: str) -> None:
-    """Drop-frame timecode leaves out two names a minute but each tenth, four at 59.94 (SMPTE ST 12-1)."""
+    """Drop-frame timecode skips two names a minute except every tenth, and four at 59.94 (SMPTE ST 12-1)."""
     assert str(parsed(text, rate).moved(pictures)) == later
 
 
@@ -53,12 +53,12 @@ def test_a_later_picture_has_a_later_name(text: str, rate: Fraction, pictures: i
     ],
 )
 def test_what_names_no_picture_is_no_timecode(text: str, rate: Fraction) -> None:
-    """A name must be one that the rate counts; only 30 pictures a second and its multiples drop names."""
+    """A name that the rate does not count is invalid; only 30 pictures a second and its multiples drop names."""
     assert Timecode.parse(text, rate) is None
 
 
 def test_the_same_picture_at_twice_the_rate() -> None:
-    """Timecode of 29.97 beside pictures of 59.94: each is counted twice. Other rates count other pictures."""
+    """A timecode at 29.97 beside pictures at 59.94 counts each twice; it does not count other rates."""
     assert str(parsed("01:00:59;29", NTSC).counted_at(2 * NTSC)) == "01:00:59;58"
     assert parsed("01:00:59;29", NTSC).counted_at(Fraction(25)) is None
 
@@ -70,7 +70,7 @@ def test_the_same_picture_at_twice_the_rate() -> None:
     step=st.integers(0, 10**8),
 )
 def test_names_and_pictures_correspond(per_second: int, drops: bool, first: int, step: int) -> None:  # noqa: FBT001
-    """Each picture of a day has one name; single steps add up to one move."""
+    """Each picture of a day has one name, and single steps add up to one move."""
     timecode = Timecode(0, per_second, drops and per_second % 30 == 0).moved(first)
 
     assert Timecode.parse(str(timecode), Fraction(per_second)) == timecode
@@ -80,7 +80,7 @@ def test_names_and_pictures_correspond(per_second: int, drops: bool, first: int,
 
 @given(minute=st.integers(0, 1439), multiple=st.sampled_from([1, 2, 4]))
 def test_drop_frame_timecode_keeps_up_with_the_clock(minute: int, multiple: int) -> None:
-    """At each tenth minute the name is the clock's, within the 2.6 frames a day by which 29.97 is not 30000/1001."""
+    """At each tenth minute, the timecode shows the clock's time, within 2.6 frames a day."""
     rate = multiple * NTSC
     named = parsed(f"{minute // 60:02d}:{minute % 60 // 10 * 10:02d}:00;00", rate)
     clock_s = (minute // 60) * 3600 + (minute % 60 // 10) * 600

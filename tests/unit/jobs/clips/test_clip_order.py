@@ -21,7 +21,7 @@ ORDERS = st.builds(
 
 
 def taken(order: ClipOrder, epoch: int, shard: int, of: int, counts: list[int]) -> Clips:
-    """Return a shard's (film, clip), in order."""
+    """Return the (film, clip) pairs of a shard, in order."""
     return [
         (block[place].film, clip)
         for block in order.blocks(epoch, shard, of)
@@ -31,7 +31,7 @@ def taken(order: ClipOrder, epoch: int, shard: int, of: int, counts: list[int]) 
 
 @given(ORDERS, st.integers(0, 3), st.integers(1, 12))
 def test_each_clip_is_in_one_shard(order: ClipOrder, epoch: int, of: int) -> None:
-    """Shards differ by one clip at most, and a rank's count is that of its workers."""
+    """Each clip is in one shard, and shards differ by one clip at most."""
     counts = [order.clips_per_film or 0] * order.films
     shards = [taken(order, epoch, shard, of, counts) for shard in range(of)]
     every = Counter(clip for shard in shards for clip in shard)
@@ -42,7 +42,7 @@ def test_each_clip_is_in_one_shard(order: ClipOrder, epoch: int, of: int) -> Non
 
 @given(st.data(), st.integers(1, 12), st.booleans())
 def test_each_film_of_unknown_length_is_in_one_shard(data: st.DataObject, of: int, shuffle: bool) -> None:  # noqa: FBT001
-    """The same if films have different numbers of clips."""
+    """If films have different numbers of clips, each film is in one shard."""
     counts = data.draw(st.lists(st.integers(0, 9), max_size=12))
     order = ClipOrder(
         films=len(counts),
@@ -58,7 +58,7 @@ def test_each_film_of_unknown_length_is_in_one_shard(data: st.DataObject, of: in
 
 @given(st.integers(0, 20), st.integers(1, 9), st.integers(1, 12))
 def test_even_shards_have_as_many_clips(films: int, each: int, of: int) -> None:
-    """And leave out fewer clips than there are shards, none twice."""
+    """Even shards have the same number of clips, and leave out fewer clips than there are shards."""
     order = ClipOrder(films=films, clips_per_film=each, seed=0, shuffle=True, films_open=2, even=True)
     shards = [taken(order, 0, shard, of, [each] * films) for shard in range(of)]
     assert {len(shard) for shard in shards} == {films * each // of}
@@ -66,7 +66,7 @@ def test_even_shards_have_as_many_clips(films: int, each: int, of: int) -> None:
 
 
 def test_epochs_and_seeds_differ() -> None:
-    """The same seed and epoch repeat the order; others change it, and the clips chosen."""
+    """The same seed and epoch repeat the order and the clips; another seed or epoch changes them."""
 
     def order(seed: int, epoch: int) -> tuple[Clips, int]:
         made = ClipOrder(films=9, clips_per_film=2, seed=seed, shuffle=True, films_open=3, even=False)

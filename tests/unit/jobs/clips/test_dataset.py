@@ -1,4 +1,4 @@
-"""A dataset of clips: exact frames, each clip once over ranks, resumed where it was, in any process."""
+"""A dataset of clips: exact frames, each clip once over all ranks, resumable, in any process."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ GOPS = (("x264-params", "keyint=8:min-keyint=8:scenecut=0:bframes=2"),)
 
 
 def every_fifth(times_s: Sequence[object]) -> list[list[int]]:
-    """Choose clips of two frames, more of a longer film."""
+    """Choose clips of two frames, more of them in a longer film."""
     return [[first, first + 1] for first in range(0, len(times_s) - 1, 5)]
 
 
@@ -45,12 +45,12 @@ def dataset(films: list[str], clips: Any = FOUR_RANDOM, **options: Any) -> ClipD
 
 
 def told(clips: list[FilmClip]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Return (film, clip, frames) of clips."""
+    """Return (film, clip, frames) for each clip."""
     return [(clip.source, clip.clip, tuple(clip.indices.tolist())) for clip in clips]
 
 
 def test_a_clip_has_the_frames_it_names(films: list[str]) -> None:
-    """Its tensor is that of the film's frames by number, and its times are theirs."""
+    """A clip has the samples and times of the film's frames with its numbers."""
     found = list(dataset(films, films_open=2))
     assert len(found) == 12
     for clip in found:
@@ -62,7 +62,7 @@ def test_a_clip_has_the_frames_it_names(films: list[str]) -> None:
 
 @pytest.mark.parametrize(("clips", "each"), [(FOUR_RANDOM, 4), (every_fifth, None)])
 def test_ranks_share_an_epoch(films: list[str], clips: Any, each: int | None) -> None:
-    """Together they have what one has, each clip once; the next epoch has another order."""
+    """Ranks together have the clips of one epoch, each once; the next epoch has another order."""
     whole = dataset(films, clips, clips_per_film=each)
     first, second = told(list(whole)), told(list(whole))
     ranks = [dataset(films, clips, clips_per_film=each, rank=rank, world_size=2) for rank in range(2)]
@@ -75,7 +75,7 @@ def test_ranks_share_an_epoch(films: list[str], clips: Any, each: int | None) ->
 @pytest.mark.parametrize("seen", [0, 1, 5, 12])
 @pytest.mark.parametrize("films_open", [1, 2])
 def test_a_state_continues_after_the_last_clip(films: list[str], seen: int, films_open: int) -> None:
-    """Also in another process, and at the end of an epoch."""
+    """A state continues after the last clip, in another process and at an epoch's end too."""
     whole = told(list(dataset(films, films_open=films_open)))
     begun = dataset(films, films_open=films_open)
     clips = iter(begun)
@@ -87,7 +87,7 @@ def test_a_state_continues_after_the_last_clip(films: list[str], seen: int, film
 
 
 def test_a_state_of_another_shard_is_refused(films: list[str]) -> None:
-    """Its clips are not these."""
+    """The state of another shard is refused, because its clips differ."""
     with pytest.raises(UsageError):
         dataset(films).load_state_dict(dataset(films, rank=1, world_size=2).state_dict())
 
@@ -104,7 +104,7 @@ def test_a_copy_opens_its_own_films(films: list[str]) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_opens_its_own_films(films: list[str]) -> None:
-    """While its parent has the same films open and goes on reading them."""
+    """A forked process opens its own films while its parent goes on reading the same films."""
     used = dataset(films)
     clips = iter(used)
     next(clips)
@@ -123,7 +123,7 @@ def test_a_forked_process_opens_its_own_films(films: list[str]) -> None:
 
 
 def test_an_unreadable_film_ends_the_epoch_in_one_line(films: list[str], tmp_path: Path) -> None:
-    """The error keeps its type and names the film."""
+    """An unreadable film ends the epoch with an error that keeps its type and names the film."""
     broken = tmp_path / "broken.mkv"
     broken.write_bytes(b"no film" * 99)
     with pytest.raises(InputError) as raised:
@@ -135,7 +135,7 @@ def test_an_unreadable_film_ends_the_epoch_in_one_line(films: list[str], tmp_pat
 def test_an_unreadable_film_is_skipped_if_asked(
     films: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other films' clips all come, and the log has one line."""
+    """With "skip", the clips of all other films come, and the log has one line for the unreadable film."""
     broken = tmp_path / "broken.mkv"
     broken.write_bytes(b"no film" * 99)
     with caplog.at_level(logging.WARNING):
@@ -146,7 +146,7 @@ def test_an_unreadable_film_is_skipped_if_asked(
 
 @pytest.fixture(scope="module")
 def damaged(films: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The first film with a damaged group of pictures in its middle."""
+    """Three films, the first with a damaged group of pictures in the middle."""
     content = bytearray(Path(films[0]).read_bytes())
     packet = packets_of(Path(films[0]))[8].data
     place = content.index(packet)
@@ -161,7 +161,7 @@ DAMAGED = partial(clips_at_regular_indices, num_clips=3, num_frames_per_clip=2)
 
 
 def test_an_error_names_its_clip(damaged: str) -> None:
-    """And the epoch goes on after it if the state is loaded again."""
+    """An error names its clip, and the epoch continues after that clip if the state is loaded again."""
     made = dataset([damaged], DAMAGED, clips_per_film=3, shuffle=False, strict=True)
     with pytest.raises(InputDamaged, match=f"^clip 1 of {damaged}: "):
         list(made)
@@ -170,7 +170,7 @@ def test_an_error_names_its_clip(damaged: str) -> None:
 
 
 def test_a_damaged_clip_is_skipped_if_asked(damaged: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The film's other clips come, and the log names the skipped one."""
+    """With "skip", the film's other clips come, and the log names the skipped clip."""
     with caplog.at_level(logging.WARNING):
         found = list(dataset([damaged], DAMAGED, clips_per_film=3, shuffle=False, strict=True, on_error="skip"))
     assert told(found) == [(0, 0, (0, 1)), (0, 2, (22, 23))]
@@ -197,12 +197,12 @@ def test_impossible_options_are_refused(films: list[str], options: dict[str, Any
     "clips", [partial(clips_at_regular_indices, num_clips=3), lambda _: [[0], [0], [0], [0, 1]], lambda _: [[99]] * 4]
 )
 def test_clips_other_than_promised_are_refused(films: list[str], clips: Any) -> None:
-    """Their number decides which shard has them, and a batch has one length."""
+    """Clips that differ in number or length from what was promised are refused."""
     with pytest.raises(UsageError):
         list(dataset(films, clips))
 
 
 def test_the_length_of_an_unknown_number_of_clips_is_refused(films: list[str]) -> None:
-    """As Python does for objects without a length."""
+    """The length of a dataset with an unknown number of clips raises TypeError."""
     with pytest.raises(TypeError):
         len(dataset(films, every_fifth, clips_per_film=None))

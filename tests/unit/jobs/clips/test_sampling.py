@@ -1,4 +1,4 @@
-"""Clips of a film: the frames of torchcodec's samplers, and only frames that exist."""
+"""Clips of a film have the frames that torchcodec's samplers choose, and only frames that exist."""
 
 from bisect import bisect_right
 from fractions import Fraction
@@ -24,7 +24,7 @@ OF_25 = [Fraction(number, 25) for number in range(100)]
 
 @given(st.integers(1, 500), INDEX_OPTIONS, st.integers(0, 9))
 def test_clips_are_inside_the_film(frames: int, options: dict[str, Any], seed: int) -> None:
-    """Each has the frames asked for; without an end for their beginnings, none exceeds a film that is long enough."""
+    """Each clip has the requested number of frames, and by default lies inside the film."""
     for clips in (
         clips_at_random_indices(frames, seed=seed, **options),
         clips_at_regular_indices(range(frames), **options),
@@ -38,7 +38,7 @@ def test_clips_are_inside_the_film(frames: int, options: dict[str, Any], seed: i
 
 @given(TIMES, COUNTS, POLICIES, st.integers(0, 9))
 def test_timed_clips_have_the_frames_on_screen(times: list[Fraction], count: int, policy: Any, seed: int) -> None:
-    """Frames of clips that begin at random and at regular times are those that are shown then."""
+    """Clips by time have the frames on screen at their times."""
     step = Fraction(1, 10)
     assume(times[-1] > count * step)
     clips = clips_at_regular_times(
@@ -60,7 +60,7 @@ def test_timed_clips_have_the_frames_on_screen(times: list[Fraction], count: int
 
 @pytest.mark.parametrize("sample", [clips_at_random_indices, clips_at_random_times])
 def test_a_seed_repeats_its_clips(sample: Any) -> None:
-    """And another seed has others."""
+    """A seed repeats its clips, and another seed gives others."""
     assert sample(OF_25, seed=1, num_clips=5) == sample(OF_25, seed=1, num_clips=5)
     assert sample(OF_25, seed=1, num_clips=5) != sample(OF_25, seed=2, num_clips=5)
 
@@ -102,7 +102,7 @@ def test_regular_clips_are_those_of_torchcodec(frames: int, options: dict[str, A
     ],
 )
 def test_timed_clips_are_those_of_torchcodec(options: dict[str, Any], clips: list[list[int]]) -> None:
-    """Expected values: ``clips_at_regular_timestamps``, with times on a frame's border taken exactly."""
+    """Expected values: ``clips_at_regular_timestamps``, but times on a frame's border are exact."""
     assert clips_at_regular_times(OF_25, **options) == clips
 
 
@@ -125,14 +125,14 @@ def test_timed_clips_are_those_of_torchcodec(options: dict[str, Any], clips: lis
     ],
 )
 def test_impossible_clips_are_refused(sample: Any, options: dict[str, Any]) -> None:
-    """A film of 100 frames in 4 seconds, and options that no clip of it can meet."""
+    """Options that no clip of a film of 100 frames in 4 seconds can meet are refused."""
     with pytest.raises(UsageError):
         sample(OF_25, **options)
 
 
 @pytest.mark.parametrize("sample", [clips_at_regular_indices, clips_at_regular_times])
 def test_a_film_without_frames_has_no_clips(sample: Any) -> None:
-    """Not even with frames that are repeated."""
+    """A film without frames has no clips, not even with repeated frames."""
     options = {"seconds_between_clip_starts": 1} if sample is clips_at_regular_times else {}
     with pytest.raises(UsageError):
         sample([], **options)

@@ -1,4 +1,4 @@
-"""A dataset of clips in PyTorch's loader, where PyTorch is installed: `make learning`."""
+"""A dataset of clips in PyTorch's loader, if PyTorch is installed (`make learning`)."""
 
 from collections import Counter
 from functools import partial
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 class TorchClips(ClipDataset, data.IterableDataset):  # type: ignore[misc, name-defined]
-    """As docs/learning.md says."""
+    """A dataset for PyTorch, as in docs/learning.md."""
 
 
 def test_torch_workers_share_the_clips(tmp_path: Path) -> None:
-    """Each clip of an epoch comes once, from several workers that are forked after this process has read the films."""
+    """Several workers, forked after this process has read the films, give each clip of an epoch once."""
     films = [make_clip(tmp_path / f"{number}.mkv", Clip(times=constant_times(16))) for number in range(2)]
     clips = TorchClips(
         films,

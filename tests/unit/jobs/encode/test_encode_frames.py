@@ -1,4 +1,4 @@
-"""``encode``: frames of every kind into one exact file, or nothing, with software and a (fake) NVENC."""
+"""``encode``: frames of every kind become one exact file, in software and on a fake NVENC."""
 
 import asyncio
 from collections.abc import Iterator
@@ -58,12 +58,12 @@ DEVICE = {
 @pytest.mark.parametrize("kind", [*HOST, *DEVICE])
 @pytest.mark.parametrize("encoder", ["software", "nvenc"])
 def test_every_kind_of_frame_comes_out_once_at_its_time(tmp_path: Path, kind: str, encoder: str) -> None:
-    """Arrays, software frames, tensors, with times of any form: each is shown once, at exactly its time."""
+    """Arrays, software frames and tensors, with times in any form, are each shown once, at their exact time."""
     device, output = FakeDevice(), tmp_path / "out.mp4"
     report = encode((HOST | DEVICE)[kind](device), output, device, encoder=encoder)
     frames = shown(output)
     assert seconds(frames) == TIMES
-    # RGB has colours that YUV has not: red is checked below.
+    # YUV lacks some colours of RGB; red is checked below.
     assert kind == "rgb" or all(close(frame, number) for number, frame in enumerate(frames))
     assert (report.frames_in, report.frames_out) == (COUNT, COUNT)
     assert report.encoder == ("libx264" if encoder == "software" else "h264_nvenc")
@@ -76,7 +76,7 @@ def test_every_kind_of_frame_comes_out_once_at_its_time(tmp_path: Path, kind: st
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv420p10le"])
 def test_frames_of_a_source_stay_on_the_device(tmp_path: Path, codec: str, pix_fmt: str) -> None:
-    """What ``frames`` decodes onto the device, ``encode`` takes from there: same count, same times, same pictures."""
+    """Frames that ``frames`` decodes on the device are encoded there: same number, times and pictures."""
     encoder = "libx265" if pix_fmt.endswith("10le") else "libx264"
     quiet = (("x265-params", "log-level=none"),) if encoder == "libx265" else ()
     clip = Clip(times=constant_times(20), pix_fmt=pix_fmt, encoder=encoder, options=quiet)
@@ -96,7 +96,7 @@ def test_frames_of_a_source_stay_on_the_device(tmp_path: Path, codec: str, pix_f
 
 
 def test_without_nvenc_software_encodes_what_lies_on_a_device(tmp_path: Path) -> None:
-    """A required NVENC is an error; else the frames come to the host, and the report says why."""
+    """Without NVENC, software encodes frames on a device and the report says why; a required NVENC is an error."""
     device = FakeDevice(encoder=FakeNvenc(capabilities={}))
     items = [(on_device(device, n, "tensor"), TIMES[n]) for n in range(COUNT)]
     report = encode(items, tmp_path / "out.mp4", device)
@@ -109,7 +109,7 @@ def test_without_nvenc_software_encodes_what_lies_on_a_device(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("name", "fps"), [("out.mp4", Fraction(30000, 1001)), ("out.webm", 25), ("out.h264", 50)])
 def test_a_constant_rate_overrides_times(tmp_path: Path, name: str, fps: Fraction | int) -> None:
-    """Frame n is shown at n / fps, in every container that keeps times."""
+    """With a constant rate, frame n is shown at n / fps, in every container that keeps times."""
     report = encode([timed(n) for n in range(COUNT)], tmp_path / name, fps=fps)
     frames = shown(tmp_path / name)
     assert len(frames) == report.frames_out == COUNT
@@ -120,7 +120,7 @@ def test_a_constant_rate_overrides_times(tmp_path: Path, name: str, fps: Fractio
 
 @pytest.mark.parametrize(("matrix", "number"), [("bt709", 1), ("bt601", 6), ("bt2020", 9)])
 def test_rgb_becomes_yuv_by_a_stated_matrix(tmp_path: Path, matrix: str, number: int) -> None:
-    """Red comes out red by the matrix that the file names."""
+    """Red stays red by the matrix that the file states."""
     red = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
     red[:, :, 0] = 255
     report = encode([red] * 3, tmp_path / "out.mp4", fps=25, matrix=matrix, quality=1)
@@ -132,7 +132,7 @@ def test_rgb_becomes_yuv_by_a_stated_matrix(tmp_path: Path, matrix: str, number:
 
 
 def test_long_series_have_several_groups_of_pictures(tmp_path: Path) -> None:
-    """Times are right across groups of pictures too, with B pictures and gaps between the groups."""
+    """Times are right across groups of pictures, with B pictures and with gaps between groups."""
     times = [Fraction(n, 25) + Fraction(n // 16, 10) for n in range(70)]
     items = ((picture(n, WIDTH, HEIGHT), time_s) for n, time_s in enumerate(times))
     report = encode(items, tmp_path / "out.mp4", preset=4, encoder_options=(("g", "16"),))
@@ -152,7 +152,7 @@ def test_long_series_have_several_groups_of_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoder", ["software", "nvenc"])
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_keyframe_comes_where_it_is_asked_for(tmp_path: Path, codec: str, encoder: str) -> None:
-    """With every encoder a player can begin at the frames that were asked for, and every frame is shown at its time."""
+    """With every encoder, keyframes come at the requested frames, and every frame at its time."""
     items = (EncodeFrame(picture(n, WIDTH, HEIGHT), keyframe=n in (5, 9)) for n in range(COUNT))
     encode(items, tmp_path / "out.mkv", codec=codec, encoder=encoder, fps=25)
     with av.open(str(tmp_path / "out.mkv")) as container:
@@ -162,7 +162,7 @@ def test_a_keyframe_comes_where_it_is_asked_for(tmp_path: Path, codec: str, enco
 
 
 def test_rates_and_messages_are_those_of_their_picture(tmp_path: Path) -> None:
-    """NVENC hears of new rates before the picture that they come with, and of messages with theirs."""
+    """NVENC gets new rates before the picture that they come with, and messages with their picture."""
     device = FakeDevice()
     message = SeiMessage(5, b"0123456789abcdef")
 
@@ -186,7 +186,7 @@ RAW = ["nv12", "yuv420p", "yuv444p", "rgb24", "bgra", "p010le", "yuv422p10le", "
 
 @pytest.mark.parametrize("pix_fmt", RAW)
 def test_raw_bytes_are_a_picture_of_a_stated_size(tmp_path: Path, pix_fmt: str) -> None:
-    """As FFmpeg's rawvideo writes it: planes without padding, from bytes or a one-dimensional array."""
+    """Raw bytes, or a one-dimensional array, are a picture without padding, as FFmpeg's rawvideo writes it."""
     width, height = 66, 50  # rows that FFmpeg pads
     frames = [picture(n, width, height).reformat(format=pix_fmt) for n in range(3)]
     encoder = av.CodecContext.create("rawvideo", "w")
@@ -200,7 +200,7 @@ def test_raw_bytes_are_a_picture_of_a_stated_size(tmp_path: Path, pix_fmt: str) 
 
 
 def filled_later(device: FakeDevice, kind: str, samples: NDArray[np.uint8]) -> object:
-    """Return an array on the device that is noise until its producer's stream is done."""
+    """Return an array on the device that holds noise until its producer's stream is done."""
     there = put(device, np.zeros_like(samples))
     stream = {"tensor": 1, "thread": 2}.get(kind) or int(device.driver.cuStreamCreate(1)[1])
     device.driver.put(stream, lambda: np.copyto(there, samples) or 0)
@@ -215,7 +215,7 @@ def filled_later(device: FakeDevice, kind: str, samples: NDArray[np.uint8]) -> o
 @pytest.mark.parametrize("kind", ["array", "thread", "tensor", "planes"])
 @pytest.mark.parametrize("encoder", ["auto", "software"])
 def test_a_producer_is_waited_for(tmp_path: Path, kind: str, encoder: str) -> None:
-    """What is still under way in a producer's stream is there before anybody reads it, and never torn."""
+    """A picture is read only when its producer's stream has written it completely."""
     device = FakeDevice()
     device.gpu.opened()
     items = (filled_later(device, kind, nv12(n)) for n in range(COUNT))
@@ -225,7 +225,7 @@ def test_a_producer_is_waited_for(tmp_path: Path, kind: str, encoder: str) -> No
 
 
 def test_a_buffer_may_be_used_again_for_the_next_frame(tmp_path: Path) -> None:
-    """With a constant rate a picture is taken when the next one is asked for, on the host and on the device."""
+    """With a constant rate, a picture's memory may be reused once the next one is requested, on host and device."""
     device = FakeDevice()
     device.gpu.opened()
     there = put(device, nv12(0))
@@ -245,14 +245,14 @@ def test_a_buffer_may_be_used_again_for_the_next_frame(tmp_path: Path) -> None:
     "rate", [Fraction(24), Fraction(24000, 1001), Fraction(25), Fraction(30), Fraction(60), Fraction(1)]
 )
 def test_times_alone_give_the_whole_duration(tmp_path: Path, rate: Fraction) -> None:
-    """The last picture is shown as long as the first, at any rate: nothing has stated another."""
+    """Without a frame rate, the last picture lasts as long as the first."""
     pictures = [np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)] * 4
     report = encode([(each, number / rate) for number, each in enumerate(pictures)], tmp_path / "out.mp4")
     assert report.duration_s == 4 / rate
 
 
 def test_rgb_of_an_odd_size_says_why_it_is_not_yuv420p(tmp_path: Path) -> None:
-    """4:2:0 has no samples for a last odd column and row; an even size is what the page says."""
+    """RGB with an odd size becomes yuv444p, and the report says why."""
     odd = encode([np.zeros((91, 161, 3), dtype=np.uint8)], tmp_path / "odd.mp4", fps=25)
     assert (odd.width, odd.height, odd.pix_fmt) == (161, 91, "yuv444p")
     assert "yuv420p" in odd.substitute

@@ -1,4 +1,4 @@
-"""What ``encode`` refuses: it says why in one line, and leaves nothing."""
+"""``encode`` refuses bad input with one line, and leaves nothing behind."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ from ..frame_encoding import CBR, COUNT, HEIGHT, TIMES, WIDTH, encode, failing, 
 
 
 class WantsGradients(FakeDeviceTensor):
-    """A tensor on the device that gives nothing away, as PyTorch's do while they want gradients."""
+    """A tensor on the device that refuses DLPack, as PyTorch's do while they want gradients."""
 
     def __init__(self) -> None:
         super().__init__(4096, (72, 64), item_bytes=1)
@@ -43,7 +43,7 @@ class WantsGradients(FakeDeviceTensor):
 
 
 def refused_rates() -> Iterator[object]:
-    """Yield frames, and ask for new rates."""
+    """Yield frames, then one with new rates."""
     yield EncodeFrame(rgb(0))
     yield EncodeFrame(rgb(1), rates=RateChange(bitrate=9000))
 
@@ -59,13 +59,13 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([(rgb(0), float("inf"))], {}, UsageError, "not a time in seconds"),
     ([FakeDeviceTensor(4096, (72, 64), item_bytes=2, code=2)], {"fps": 25}, UsageError, "whole numbers"),
     ([np.zeros((5, 5, 5, 5))], {"fps": 25}, UsageError, "does not determine a picture"),
-    ([rgb(0)], {"fps": 25, "input_pix_fmt": "nv12"}, UsageError, "is not a nv12 picture"),
+    ([rgb(0)], {"fps": 25, "input_pix_fmt": "nv12"}, UsageError, "is not a picture in nv12"),
     (["a string"], {"fps": 25}, UsageError, "a str is not a picture"),
     ([nv12(0).tobytes()], {"fps": 25}, UsageError, "raw video of 4608 bytes does not state its size"),
     ([nv12(0).astype(np.float16)], {"fps": 25}, UsageError, "these are <f2"),
     ([nv12(0).astype(">u2")], {"fps": 25}, UsageError, "these are >u2"),
     ([memoryview(nv12(0).tobytes())[::2]], {"fps": 25}, UsageError, "a memoryview is not a picture"),
-    ([nv12(0).tobytes()], {"fps": 25, "size": (64, 50)}, UsageError, "4608 bytes are not a nv12 picture of 64x50"),
+    ([nv12(0).tobytes()], {"fps": 25, "size": (64, 50)}, UsageError, "4608 bytes are not a picture of 64x50 in nv12"),
     ([bytes(7)], {"fps": 25, "size": (64, 48), "input_pix_fmt": "no such"}, UsageError, "raw video of no such"),
     ([bytes(7)], {"fps": 25, "size": (64, 48), "input_pix_fmt": "yuyv422"}, UsageError, "raw video of yuyv422"),
     ([rgb(0)], {"fps": 25, "size": 64}, UsageError, r"size: 64 is not \(width, height\)"),
@@ -77,7 +77,7 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
     ([rgb(0)], {"fps": 25, "bitrate_bps": "4 Mbit"}, UsageError, "bitrate_bps: '4 Mbit' is not a rate"),
     ([rgb(0)], {"fps": 25, "pix_fmt": "cuda"}, Unsupported, "cuda names a device's memory"),
     ([(rgb(0), 0), (rgb(0), 10**15)], {}, UsageError, "frame 1 is shown at tick 90000000000000000000"),
-    ([np.zeros((0, 64, 3), dtype=np.uint8)], {"fps": 25}, UsageError, "is not a rgb24 picture"),
+    ([np.zeros((0, 64, 3), dtype=np.uint8)], {"fps": 25}, UsageError, "is not a picture in rgb24"),
     ([WantsGradients()], {"fps": 25}, UsageError, "a WantsGradients does not say where .*: gradients"),
     ([rgb(0)], {"fps": 25, "codec": "h266"}, UsageError, "codec: 'h266' is not one of its values"),
     ([rgb(0)], {"fps": 25, "quality": 20, "bitrate_bps": 100_000}, UsageError, "exclude each other"),
@@ -94,7 +94,7 @@ BAD: list[tuple[object, dict[str, Any], type[Exception], str]] = [
 def test_what_cannot_be_encoded_leaves_nothing(
     tmp_path: Path, items: object, options: dict[str, Any], kind: type[Exception], reason: str
 ) -> None:
-    """One clear error, before or after the first frame, and no file under any name."""
+    """One clear error comes before or after the first frame, and no file is left under any name."""
     with pytest.raises(kind, match=reason):
         encode(items, tmp_path / "out.mp4", **options)
     assert list(tmp_path.iterdir()) == []
@@ -104,13 +104,13 @@ def test_what_cannot_be_encoded_leaves_nothing(
     "options", [{"time_s": "soon"}, {"rates": {"bitrate": 5}}, {"sei_messages": [(5, b"")]}, {"sei_messages": "x"}]
 )
 def test_what_is_asked_beside_a_picture_is_checked_at_once(options: dict[str, Any]) -> None:
-    """Where it is made, not somewhere in an encoder."""
+    """Requests beside a picture are checked when the ``EncodeFrame`` is made."""
     with pytest.raises(UsageError):
         EncodeFrame(rgb(0), **options)
 
 
 def test_the_output_s_name_is_checked_before_any_frame(tmp_path: Path) -> None:
-    """A name that is taken, a folder that is missing, a container that is none or does not hold the codec."""
+    """A taken name, a missing folder, an unknown container, or one that cannot hold the codec, is refused first."""
     (tmp_path / "taken.mp4").write_bytes(b"mine")
     for name, options, kind in (
         ("taken.mp4", {}, OutputExists),
@@ -125,7 +125,7 @@ def test_the_output_s_name_is_checked_before_any_frame(tmp_path: Path) -> None:
 
 
 def test_a_source_is_never_replaced_by_what_comes_of_it(tmp_path: Path) -> None:
-    """Also where it may be overwritten: frames of a stream are not encoded into the file that they come from."""
+    """A stream's frames are not encoded into the file that they come from, even with ``overwrite``."""
     film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(COUNT)))
     before = film.read_bytes()
     with pytest.raises(UsageError, match="output and input are the same file"):
@@ -135,7 +135,7 @@ def test_a_source_is_never_replaced_by_what_comes_of_it(tmp_path: Path) -> None:
 
 
 def test_an_encoder_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None:
-    """The device's error comes as it is, and the stream of frames is closed."""
+    """A device's error is raised unchanged, and the stream of frames is closed."""
     device = FakeDevice(encoder=FakeNvenc(swallow=frozenset({3})))
     items = [(on_device(device, n, "tensor"), TIMES[n]) for n in range(COUNT)]
     with pytest.raises(CodecfleetError, match="lost 1 pictures"):
@@ -145,7 +145,7 @@ def test_an_encoder_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None
 
 
 def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
-    """Whether frames come from a thread or a task, a cancelled call is over when it returns, without a trace."""
+    """A cancelled call has ended when it returns, without a trace, whether frames come from a thread or a task."""
 
     def endless(begun: Callable[[], object]) -> Iterator[object]:
         for number in itertools.cycle(range(COUNT)):
@@ -169,14 +169,14 @@ def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
 
 
 class _Plane:
-    """An array on a device, of which nothing but its shape is looked at."""
+    """An array on a device of which only the shape is read."""
 
     def __init__(self, *shape: object) -> None:
         self.__cuda_array_interface__ = {"shape": shape, "typestr": "|u1", "data": (4096, False), "version": 3}
 
 
 class _Planes:
-    """An object whose ``cuda()`` gives planes, or fails."""
+    """An object whose ``cuda()`` returns planes, or fails."""
 
     def __init__(self, *planes: _Plane) -> None:
         self._planes = planes
@@ -199,6 +199,6 @@ class _Planes:
     ],
 )
 def test_arrays_without_samples_are_refused(item: object, said: str) -> None:
-    """What has no sample, or gives no planes, is named as no picture."""
+    """An array without samples, or an object without planes, is refused as no picture."""
     with pytest.raises(UsageError, match=said):
         find_tensor(item)

@@ -1,4 +1,4 @@
-"""Pictures in every form into a stream, over a producer that keeps what it is given."""
+"""Pictures in every form are presented to a stream whose producer keeps what it is given."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class Producer(StreamProducer):
         self._mover = device.gpu.open_mover()
 
     def present(self, picture: VideoFrame | DevicePicture, streams: Iterable[int]) -> bool:
-        """Wait as the real one does, and keep the picture."""
+        """Wait as the real producer does, and keep the picture."""
         self._mover.wait_for(streams)
         self.pictures.append(picture)
         return True
@@ -36,20 +36,20 @@ class Producer(StreamProducer):
         return self._mover.fetch(address, size_bytes)
 
     def drain(self) -> bool:
-        """Have a consumer that took everything."""
+        """Pretend that a consumer took everything."""
         return True
 
     def described(self) -> tuple[int, int, str]:
-        """Describe what is presented here."""
+        """Describe the producer's device."""
         return WIDTH, HEIGHT, "rgb24"
 
     def close(self) -> None:
-        """Close the way to the device."""
+        """Close the connection to the device."""
         self._mover.close()
 
 
 class Stream(PictureStream):
-    """A stream to that producer."""
+    """A stream with that producer."""
 
     fps: Fraction | None = None
     wait_s: float = 1
@@ -70,7 +70,7 @@ class Stream(PictureStream):
 
 @pytest.mark.parametrize("step", [1, -1], ids=["tight", "upside down"])
 def test_arrays_on_the_gpu_that_no_surface_holds_come_with_their_samples(step: int) -> None:
-    """RGB on the device is presented as it is, tight or strided, once the stream that writes it is done."""
+    """RGB on the device, tight or strided, is presented unchanged once the stream that writes it is done."""
     device = FakeDevice()
     stream = device.gpu.opened().cuda.stream().number
     wanted = rgb(3)

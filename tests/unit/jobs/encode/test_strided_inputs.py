@@ -1,4 +1,4 @@
-"""Pictures that lie on the device otherwise than NVENC reads them: packed there or on the host, to the same file."""
+"""Pictures on the device in layouts that NVENC cannot read are packed there or on the host, into the same file."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -30,20 +30,20 @@ WIDTH, HEIGHT, COUNT = 64, 48, 3
 def samples(number: int, pix_fmt: str) -> NDArray[Any]:
     """Return a picture as one array."""
     frame = picture(number, WIDTH, HEIGHT).reformat(format=pix_fmt)
-    if pix_fmt == "p010le":  # of which PyAV makes no array
+    if pix_fmt == "p010le":  # PyAV makes no array of this format
         return np.concatenate([plane.reshape(-1, WIDTH) for plane in plane_arrays(frame)])
     return np.asarray(frame.to_ndarray())
 
 
 def pitched(device: FakeDevice, array: NDArray[Any]) -> Any:
-    """Return rows with a gap behind each, as cuMemAllocPitch makes them."""
+    """Return rows with a gap after each, as cuMemAllocPitch makes them."""
     wide = on_device(device, np.full((array.shape[0], array.shape[1] + 192), 7, array.dtype))
     wide[:, : array.shape[1]] = array
     return shown(wide[:, : array.shape[1]])
 
 
 def planes_apart(device: FakeDevice, array: NDArray[Any]) -> Any:
-    """Return luma and chroma of NV12 in memories of their own, chroma behind a pitch."""
+    """Return luma and chroma of NV12 in separate memory, chroma with a pitch."""
     luma = on_device(device, array[:HEIGHT])
     wide = on_device(device, np.zeros((HEIGHT // 2, WIDTH + 64), array.dtype))
     wide[:, :WIDTH] = array[HEIGHT:]
@@ -55,7 +55,7 @@ def planes_apart(device: FakeDevice, array: NDArray[Any]) -> Any:
 
 
 def three_planes(device: FakeDevice, array: NDArray[Any]) -> Any:
-    """Return Y, U and V of yuv420p in memories of their own."""
+    """Return Y, U and V of yuv420p in separate memory."""
     rows, columns = HEIGHT // 2, WIDTH // 2
     parts = (array[:HEIGHT], *array[HEIGHT:].reshape(2, rows, columns))
     held = [on_device(device, np.ascontiguousarray(part)) for part in parts]
@@ -63,12 +63,12 @@ def three_planes(device: FakeDevice, array: NDArray[Any]) -> Any:
 
 
 def channels_first(device: FakeDevice, array: NDArray[Any]) -> Any:
-    """Return (rows, columns, channels) as a view of (channels, rows, columns), as ``permute`` gives it."""
+    """Return (rows, columns, channels) as a view of (channels, rows, columns), as ``permute`` does."""
     return shown(on_device(device, np.ascontiguousarray(array.transpose(2, 0, 1))).transpose(1, 2, 0))
 
 
 def upside_down(device: FakeDevice, array: NDArray[Any]) -> Any:
-    """Return rows that are stored from the last to the first."""
+    """Return rows that are stored from last to first."""
     return shown(on_device(device, np.ascontiguousarray(array[::-1]))[::-1])
 
 
@@ -100,7 +100,7 @@ class _WithoutKernels(Gpu):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kernels", [True, False], ids=["packed", "fetched"])
 def test_the_file_is_that_of_the_host(tmp_path: Path, way: str, *, kernels: bool) -> None:
-    """However a picture lies on the device, with kernels or without, NVENC gives the bytes of the host's picture."""
+    """In every layout on the device, with or without kernels, NVENC gives the bytes of the host's picture."""
     pix_fmt, put = WAYS[way]
     device = FakeDevice()
     if not kernels:
@@ -116,7 +116,7 @@ def test_the_file_is_that_of_the_host(tmp_path: Path, way: str, *, kernels: bool
 
 @pytest.mark.parametrize("shape", [(HEIGHT, WIDTH // 2, 2), (HEIGHT, WIDTH, 1), (HEIGHT, WIDTH)])
 def test_chroma_in_pairs_is_read_however_its_axes_are_cut(shape: tuple[int, ...]) -> None:
-    """Pairs as an axis of their own, or one after the other in a row, as the package's own 4:2:2 frames have them."""
+    """Chroma pairs are read as a separate axis and as neighbours in a row, as in the package's 4:2:2 frames."""
     memory = np.zeros((2 * HEIGHT, WIDTH), np.uint8)
     planes = [shown(memory[:HEIGHT].reshape(HEIGHT, WIDTH, 1)), shown(memory[HEIGHT:].reshape(shape))]
     found = find_tensor(SimpleNamespace(cuda=lambda: planes))
@@ -132,7 +132,7 @@ def test_chroma_in_pairs_is_read_however_its_axes_are_cut(shape: tuple[int, ...]
 
 
 def test_software_waits_for_the_stream_that_is_named(tmp_path: Path) -> None:
-    """What the caller's stream still writes is there before it comes to the host: the file is that of the host."""
+    """Software waits for the caller's stream, so the file equals that of the host."""
     device = FakeDevice()
     gpu = device.gpu.opened()
     stream, wanted = gpu.cuda.stream().number, samples(0, "nv12")
@@ -144,7 +144,7 @@ def test_software_waits_for_the_stream_that_is_named(tmp_path: Path) -> None:
 
 
 class _Held(HeldPicture):
-    """A picture that another interface holds on a GPU; counts how often it was read."""
+    """A picture that another interface holds on a GPU, which counts how often it is read."""
 
     def __init__(self, device: FakeDevice, ordinal: int) -> None:
         self.reads = 0
@@ -160,7 +160,7 @@ class _Held(HeldPicture):
 
 
 def test_a_held_picture_is_read_once_and_on_its_own_gpu(tmp_path: Path) -> None:
-    """It is encoded where it is by one copy, and one on another GPU than the encoder's is refused."""
+    """A held picture is read once; one on another GPU than the encoder's is refused."""
     device = FakeDevice()
     held = _Held(device, 0)
     assert encode([held], tmp_path / "out.mp4", device, fps=25, encoder="nvenc").from_device
@@ -170,7 +170,7 @@ def test_a_held_picture_is_read_once_and_on_its_own_gpu(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Planes of other sides, and samples of another width, are one error each, and the device stays usable."""
+    """Planes with wrong sides, and samples of another width, get one error each, and the device stays usable."""
     device = FakeDevice()
     device.gpu.opened()
     nv12 = samples(0, "nv12")
@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_packer_gives_its_memory_back(tmp_path: Path) -> None:
-    """After an encode with RGB nothing is left on the device but pooled pictures; without room it is DeviceMemory."""
+    """After an RGB encode only pooled pictures are left on the device; without room the error is DeviceMemory."""
     device = FakeDevice()
     gpu = device.gpu.opened()
     items = [shown(on_device(device, samples(number, "rgb24"))) for number in range(COUNT)]

@@ -1,4 +1,4 @@
-"""Frames that a fleet decodes: the batches of ``frames`` in this process, bit for bit."""
+"""Batches from a fleet equal those of ``frames`` in this process, bit for bit."""
 
 import asyncio
 import io
@@ -43,7 +43,7 @@ Choose = Callable[[Any], Any]
 
 
 class SeenPool(LocalPool):
-    """A pool that remembers the work it was given."""
+    """A pool that remembers the work submitted to it."""
 
     def __init__(self, slots: int = 2, **options: Any) -> None:
         super().__init__(slots, **options)
@@ -57,7 +57,7 @@ class SeenPool(LocalPool):
         self.demands.append(demand)
 
     def submit(self, work: Work[Any]) -> WorkRun[Any]:
-        """Remember it, and run it."""
+        """Remember the work, and run it."""
         assert isinstance(work, MakeBatches)
         self.work.append(work)
         self.runs.append(super().submit(work))
@@ -65,7 +65,7 @@ class SeenPool(LocalPool):
 
 
 def of_fleet(path: Path, choose: Choose, pool: Pool, format_: TensorFormat = SMALL, **options: Any) -> Told:
-    """Return what a fleet says of the batches of 4."""
+    """Return the batches of 4 frames from a fleet."""
 
     async def read() -> Told:
         async with Fleet(pool=pool) as fleet:
@@ -75,7 +75,7 @@ def of_fleet(path: Path, choose: Choose, pool: Pool, format_: TensorFormat = SMA
 
 
 def of_this_process(path: Path, choose: Choose, format_: TensorFormat = SMALL, **options: Any) -> Told:
-    """Return the same of software in this process."""
+    """Return the batches of 4 frames from software in this process."""
 
     async def read() -> Told:
         async with codecfleet.frames(path, decoder="software", **options) as film:
@@ -86,7 +86,7 @@ def of_this_process(path: Path, choose: Choose, format_: TensorFormat = SMALL, *
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_a_fleet_makes_the_same_batches(source: Path, choice: str) -> None:
-    """In the order asked for, however workers finish; repeats and the short last one too."""
+    """Batches come in the requested order, however workers finish, including repeats and a short last batch."""
     late_first = [f"batches {n} to {n + 1}" for n in range(10, -1, -2)]
     pool = FaultyPool(LocalPool(3), finishing_order=late_first)
     found, error = of_fleet(source, CHOICES[choice], pool, every=1, strict=True)
@@ -96,7 +96,7 @@ def test_a_fleet_makes_the_same_batches(source: Path, choice: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "bfloat16"])
 def test_each_type_crosses(source: Path, dtype: Any) -> None:
-    """Also the one that NumPy lacks; from a GPU, whose kernels write it, and of a part of the film."""
+    """Every type comes back, even one that NumPy lacks; from a GPU too, and for a part of the film."""
     format_, part = TensorFormat(size=(32, 24), dtype=dtype), {"start_s": 0.5, "end_s": 1.5, "every": 2}
     expected = of_this_process(source, CHOICES["all"], format_, **part)
     assert len(expected[0]) == 4
@@ -107,7 +107,7 @@ def test_each_type_crosses(source: Path, dtype: Any) -> None:
 
 
 def test_workers_keep_films(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first work brings the film's index, which a worker cannot read for itself."""
+    """Only the first work carries the film's index, and workers keep it."""
     monkeypatch.setattr(run, "AHEAD_LEAST", 1)
     pool = SeenPool(1)
     of_fleet(source, CHOICES["all"], pool)
@@ -136,7 +136,7 @@ def test_lost_workers_and_devices_change_nothing(source: Path) -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_damage_comes_in_its_place(tmp_path: Path, strict: bool) -> None:  # noqa: FBT001 - a case
-    """After the batches before it, also those that were made together with the damaged one."""
+    """Damage comes after all batches before it, even those made together with the damaged batch."""
     options = (("x264-params", "keyint=60:min-keyint=60:scenecut=0:bframes=0"),)
     path = make_clip(tmp_path / "film.mkv", Clip(times=constant_times(60), options=options))
     damage_packet(path, 30)
@@ -150,7 +150,7 @@ def test_damage_comes_in_its_place(tmp_path: Path, strict: bool) -> None:  # noq
 
 
 def test_what_is_wrong_is_said_before_any_work(source: Path, tmp_path: Path) -> None:
-    """One line each, and no worker gets anything."""
+    """Wrong requests are refused in one line, and no worker gets any work."""
     pool = SeenPool()
 
     def refused(use: Callable[[Fleet], Any], kind: type[CodecfleetError], match: str) -> None:
@@ -182,7 +182,7 @@ def test_what_is_wrong_is_said_before_any_work(source: Path, tmp_path: Path) -> 
 
 
 def test_a_fleet_without_gpus_refuses_nvdec(source: Path) -> None:
-    """Before any work; a worker whose GPU is not for this work says so."""
+    """Without GPUs NVDEC is refused before any work; a worker whose GPU cannot do the work says so."""
     pool = SeenPool(1)
     assert isinstance(of_fleet(source, CHOICES["all"], pool, decoder="nvdec")[1], Unsupported)
     assert pool.work == []
@@ -192,7 +192,7 @@ def test_a_fleet_without_gpus_refuses_nvdec(source: Path) -> None:
 
 
 def test_a_source_that_changes_is_an_error(source: Path, tmp_path: Path) -> None:
-    """Batches of two versions would not fit together."""
+    """A source that changes is an error, because batches of two versions would not fit together."""
     path = tmp_path / "film.mkv"
     path.write_bytes(source.read_bytes())
 
@@ -218,7 +218,7 @@ def in_loop(pool: Pool, path: Path, use: Callable[[FleetFrames], AsyncIterator[N
 
 
 def test_leaving_ends_the_work(tmp_path: Path) -> None:
-    """Half way, nothing runs on once the iterator is closed; nor when the fleet is."""
+    """Closing the iterator, or the fleet, ends all work."""
     path = make_clip(tmp_path / "film.mkv", Clip(times=constant_times(400), options=GOPS))
     pool = SeenPool()
 
@@ -237,7 +237,7 @@ def test_leaving_ends_the_work(tmp_path: Path) -> None:
 
 
 def test_little_is_made_ahead(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nobody takes batches, slots bound their number, memory their size; other jobs may then have the slots."""
+    """If nobody takes batches, slots limit their number and memory their size, and other jobs get the slots."""
     frame_bytes = 3 * 32 * 24 * 4
     for made_bytes, most in ((1 << 30, 4), (17 * frame_bytes, 2)):
         monkeypatch.setattr(run, "MADE_BYTES", made_bytes)
@@ -261,7 +261,7 @@ def test_little_is_made_ahead(source: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_batches_are_the_consumer_s(source: Path) -> None:
-    """They can be written, whatever memory they arrived in."""
+    """Batches are writable, whatever memory they arrived in."""
 
     class ReadOnly(LocalPool):
         async def result_of(self, work: Work[Any], look: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Batches: the frames of a film or a selection in tensors, each frame once, in order."""
+"""Batches: the frames of a film or selection in tensors, each frame once, in order."""
 
 import asyncio
 import ctypes
@@ -19,7 +19,7 @@ __all__ = ["source"]
 
 
 def values(batch: FrameBatch) -> NDArray[Any]:
-    """Return a batch's numbers; the fake GPU's memory is the host's."""
+    """Return a batch's numbers; the fake GPU uses host memory."""
     data: Any = batch.data
     if isinstance(data, np.ndarray):
         return data
@@ -32,7 +32,7 @@ SMALL = TensorFormat(size=(32, 24), dtype="float32", mean=0.5, std=0.25)
 
 @pytest.mark.parametrize(("place", "decoder"), WAYS[:3])
 def test_batches_hold_what_the_frames_are(source: Path, place: str, decoder: str) -> None:
-    """Wherever frames are: plainly and in a loop, of all frames and of chosen ones."""
+    """Batches hold all or chosen frames, on host or device, with or without an event loop."""
     with stream(source, decoder="software") as film:
         frames = film[:].read()
     tensors = np.asarray(to_tensor(frames, SMALL))
@@ -59,7 +59,7 @@ def test_batches_hold_what_the_frames_are(source: Path, place: str, decoder: str
 
 
 def test_batches_are_written_into_the_caller_s_memory(source: Path) -> None:
-    """Each over the one before; a last batch with fewer frames takes the first places."""
+    """With ``out``, each batch overwrites the one before; a shorter last batch fills the first places."""
     with stream(source, decoder="software") as film:
         wanted = [np.array(each) for each in film[:5].batches(2)]
         out = np.zeros_like(wanted[0])

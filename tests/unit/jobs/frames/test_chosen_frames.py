@@ -1,4 +1,4 @@
-"""Frames by number, slice and time: those of an iteration, whichever way they are asked for."""
+"""Frames by number, slice and time equal those of an iteration."""
 
 import asyncio
 from fractions import Fraction
@@ -38,7 +38,7 @@ FILMS = {
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[int, tuple[Any, ...]]]]:
-    """Return each film and what an iteration over it gives, by number."""
+    """Return each film, and the frames of an iteration over it by number."""
     found = {}
     for name, (file_name, clip) in FILMS.items():
         path = make_clip(tmp_path_factory.mktemp("films") / file_name, clip)
@@ -47,7 +47,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dic
 
 
 def facts(frame: Frame) -> tuple[Any, ...]:
-    """Return what tells a frame, wherever its samples are."""
+    """Return what identifies a frame, in any memory."""
     place = (frame.index, frame.source_index, frame.ticks, frame.duration_s, frame.is_keyframe)
     return *place, frame.format, hashed(frame.to_video_frame())
 
@@ -58,7 +58,7 @@ def facts(frame: Frame) -> tuple[Any, ...]:
 def test_the_same_frame_comes_whichever_way_it_is_asked_for(
     films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]], place: str, decoder: str, data: st.DataObject
 ) -> None:
-    """Lists, slices, times and single numbers, on the host and the device, with any memory and number of threads."""
+    """Lists, slices, times and single numbers give the same frames, on host and device, with any memory and threads."""
     names = [name for name in FILMS if decoder == "software" or name in ("closed", "open", "one group")]
     path, whole = films[data.draw(st.sampled_from(names))]
     count = len(whole)
@@ -81,7 +81,7 @@ def test_the_same_frame_comes_whichever_way_it_is_asked_for(
 
 
 def test_in_an_event_loop_a_selection_is_awaited(source: Path) -> None:
-    """Or iterated over, any number of times; plain calls are refused with the right word."""
+    """In an event loop a selection is awaited or iterated over, any number of times; plain calls are refused."""
 
     async def choose() -> None:
         async with stream(source, decoder="software") as film:
@@ -100,7 +100,7 @@ def test_in_an_event_loop_a_selection_is_awaited(source: Path) -> None:
 
 
 def test_only_what_is_needed_is_decoded(source: Path) -> None:
-    """Groups without a chosen frame are not read, nor pictures after it, nor those that no chosen one refers to."""
+    """Only groups with a chosen frame are read, and only pictures that a chosen frame needs are decoded."""
     with stream(source, decoder="software") as film:
         keyframes = film[::8]
         assert {frame.is_keyframe for frame in keyframes} == {True}
@@ -115,7 +115,7 @@ def test_only_what_is_needed_is_decoded(source: Path) -> None:
 
 
 def test_memory_bounds_what_is_held_in_any_order(source: Path) -> None:
-    """The reader holds no more than it may, plus one frame for each thread; a GOP that fits alone is not refused."""
+    """A reader holds at most its memory plus one frame for each thread; a GOP that fits alone is not refused."""
     for decoder in ("software", "nvdec"):
         with stream(source, decoder=decoder, memory_bytes=40_000, threads=8) as film:
             selection = film.at([*range(47, -1, -1), *range(0, 48, 5)])
@@ -126,20 +126,20 @@ def test_memory_bounds_what_is_held_in_any_order(source: Path) -> None:
 
 
 def test_few_groups_are_decoded_ahead_of_a_slow_user(source: Path) -> None:
-    """One more than there are threads, so that the memory of a long film does not depend on its length."""
+    """At most one group more than there are threads is decoded ahead, however long the film is."""
     with stream(source, decoder="software", memory_bytes=200_000, threads=1) as film:
         selection = film[::4]
         sizes = []
         for frame in selection:
             sizes.append(frame_bytes(frame.to_video_frame()))
-            assert len(film[:].read()) == 48  # takes longer than decoding all groups
+            assert len(film[:].read()) == 48  # this takes longer than decoding all groups
         assert selection.report.held_bytes_max <= sum(sizes[:4])
 
 
 def test_frames_held_for_later_do_not_keep_out_the_next_one(
     films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]],
 ) -> None:
-    """Even if their padding fills the memory: a frame of 4,608 bytes takes 9,216 here."""
+    """Frames held for later do not block the next one, even if their padding fills the memory."""
     path, whole = films["mpeg4"]
     numbers = [17, 2, 11, 19, 27, 19, 9, 2, 16, 29, 11, 12]
     with stream(path, decoder="software", memory_bytes=40_000) as film:
@@ -147,14 +147,14 @@ def test_frames_held_for_later_do_not_keep_out_the_next_one(
 
 
 def test_an_open_group_is_proven_once(films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]]) -> None:
-    """The first read of a group decodes from further back too; the verdict is kept as long as the film."""
+    """The first read of a group also decodes from further back; the verdict is kept as long as the film."""
     path, whole = films["open"]
     with stream(path, decoder="software") as film:
         assert [facts(film[number]) for number in (20, 20, 28)] == [whole[number] for number in (20, 20, 28)]
 
 
 def damaged(source: Path, tmp_path: Path, packet: int) -> Path:
-    """Return a source with most bytes of a packet overwritten."""
+    """Return a source in which most bytes of a packet are overwritten."""
     index = read_source(str(source)).index
     data = bytearray(source.read_bytes())
     begin = int(index.pos_bytes[packet]) + 12
@@ -168,7 +168,7 @@ def damaged(source: Path, tmp_path: Path, packet: int) -> Path:
 def test_damaged_frames_are_those_of_an_iteration_or_errors_with_their_number(
     source: Path, tmp_path: Path, packet: int
 ) -> None:
-    """What an iteration leaves out is an error; what it gives is the same frame. ``strict`` refuses both."""
+    """Frames that an iteration leaves out are errors, the others are equal; ``strict`` refuses both."""
     path = damaged(source, tmp_path, packet)
     whole = dict(reference(path))
     given = {frame.index: hashed(frame.to_video_frame()) for frame in stream(path, decoder="software")}
@@ -189,7 +189,7 @@ def test_damaged_frames_are_those_of_an_iteration_or_errors_with_their_number(
 
 
 def test_a_device_that_fails_leaves_the_rest_to_software(source: Path) -> None:
-    """As in an iteration; if it is required, its error comes in the frame's place."""
+    """If a device fails, software decodes the rest; a required device's error comes in place of the frame."""
     with stream(source, device_with(SurfaceDecoder(EngineFailed("it gave up"), 3))) as film:
         selection = film[10:30]
         assert [frame.index for frame in selection] == list(range(10, 30))
@@ -202,7 +202,7 @@ def test_a_device_that_fails_leaves_the_rest_to_software(source: Path) -> None:
 
 
 def test_what_is_not_there_is_an_error_that_names_it(source: Path) -> None:
-    """By number an IndexError too, so that programs for sequences work; by time, past either end."""
+    """A missing frame is an error with its number, and an IndexError too, so that code for sequences works."""
     with stream(source, decoder="software") as film:
         for number in (48, -49):
             with pytest.raises(IndexError) as caught:
@@ -215,7 +215,7 @@ def test_what_is_not_there_is_an_error_that_names_it(source: Path) -> None:
 
 
 def test_times_stay_the_source_s_in_a_part(source: Path) -> None:
-    """Numbers count in the part, ``source_index`` and times in the whole track."""
+    """In a part, numbers count within the part; ``source_index`` and times refer to the whole track."""
     with stream(source, decoder="software") as film, stream(source, decoder="software", start_s=1) as part:
         first = part[0]
         assert (first.index, first.source_index, first.time_s) == (0, 25, film[25].time_s)
@@ -226,7 +226,7 @@ def test_times_stay_the_source_s_in_a_part(source: Path) -> None:
 
 
 def test_a_source_that_changes_is_noticed(source: Path, tmp_path: Path) -> None:
-    """The kept index describes the file that was opened."""
+    """A source that changes is noticed, because the kept index describes the opened file."""
     path = tmp_path / "film.mkv"
     path.write_bytes(source.read_bytes())
     with stream(path, decoder="software") as film:
@@ -237,7 +237,7 @@ def test_a_source_that_changes_is_noticed(source: Path, tmp_path: Path) -> None:
 
 
 def test_leaving_a_selection_early_ends_its_threads(source: Path) -> None:
-    """And the film goes on."""
+    """Leaving a selection early ends its threads, and the film can be used further."""
     film = stream(source, decoder="software")
     for frame in film[10:]:
         assert frame.index == 10

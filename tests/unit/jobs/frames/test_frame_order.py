@@ -1,4 +1,4 @@
-"""The order in which the segments of a stream of frames are handed out, with nothing decoded."""
+"""The order in which segments of a stream of frames are handed out, without decoding."""
 
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from codecfleet.jobs.frames.window import FrameWindow, Superseded
 
 
 def blank(index: int) -> Frame:
-    """Return a frame that is only told by its number."""
+    """Return a frame that only its number identifies."""
     format_ = VideoFormat(16, 16, "gray", Fraction(25))
     picture = VideoFrame(16, 16, "gray")
     return Frame(index=index, ticks=index, time_base=Fraction(1, 25), start_ticks=0, format=format_, _picture=picture)
@@ -33,14 +33,14 @@ def window(wake: Callable[[], None] = lambda: None, segment_bytes: int = 100) ->
 
 
 def seam(*ticks: int) -> tuple[PictureHash, ...]:
-    """Return hashes of pictures that are told by their times."""
+    """Return hashes of pictures that only their times identify."""
     return tuple(PictureHash(each, b"") for each in ticks)
 
 
 def end(
     segment: int, before: tuple[int, ...], after: tuple[int, ...], *, at_start: bool = False, attempt: int = 1
 ) -> Finished:
-    """Return what the board is told of a decoded segment."""
+    """Return the board's event for a decoded segment."""
     return Finished(segment, segment, seam(*before), seam(*after), at_start=at_start, attempt=attempt)
 
 
@@ -59,9 +59,9 @@ def taken(board: Board, *events: Event) -> tuple[Board, list[object]]:
 
 
 def test_a_segment_is_open_once_the_one_before_is_over_and_agrees() -> None:
-    """The first is open from the start; the next while it still runs, once its beginning is known and proven."""
+    """The first segment is open from the start, the next once the previous has ended and its beginning is proven."""
     board, effects = taken(running(2), Began(1, seam(5, 6), 0, at_start=False), end(0, (0, 1), (5, 6), at_start=True))
-    assert effects == []  # what the first segment gave is not taken yet
+    assert effects == []  # the frames of the first segment are not taken yet
     board, effects = taken(board, Delivered(0))
     assert effects == [Join(1)]
     board, effects = taken(board, end(1, (5, 6), ()), Delivered(1))
@@ -70,13 +70,13 @@ def test_a_segment_is_open_once_the_one_before_is_over_and_agrees() -> None:
 
 
 def test_a_seam_that_differs_is_decoded_again_and_at_last_given_up() -> None:
-    """The run that began otherwise is dropped; from the track's start there is no further back."""
+    """A run whose seam differs is dropped and decoded from further back, until the track's start."""
     board = running(2)
     board, effects = taken(
         board, Began(1, seam(7, 8), 2, at_start=False), end(0, (0,), (1, 2), at_start=True), Delivered(0)
     )
     assert effects == [Drop(1)]
-    assert start_next(board, 2)[1] == []  # its thread has not ended yet
+    assert start_next(board, 2)[1] == []  # the thread of the run has not ended yet
     board, effects = taken(board, Began(1, seam(1, 2), 0, at_start=False), end(1, (7, 8), ()))
     assert effects == []
     board, (again,) = start_next(board, 2)
@@ -87,14 +87,14 @@ def test_a_seam_that_differs_is_decoded_again_and_at_last_given_up() -> None:
 
 
 def test_what_was_decoded_before_its_left_neighbour_ended_is_compared_too() -> None:
-    """A whole segment that begins otherwise is dropped and waits again."""
+    """A whole segment whose beginning differs is dropped and waits again."""
     board, effects = taken(running(2), end(1, (7, 8), ()), end(0, (0,), (1, 2)), Delivered(0))
     assert effects == [Drop(1)]
     assert [run.entry_moves for run in start_next(board, 2)[1]] == [1]
 
 
 def test_no_segment_beyond_the_window_begins() -> None:
-    """As many segments are in memory as may run, the earliest first, until all of the first one is taken."""
+    """As many segments are in memory as may run, the earliest first, until the first one is delivered."""
     board, runs = start_next(Board.of([1, 5, 9], streams=True), 2)
     assert [run.segment for run in runs] == [0, 1]
     board, _ = taken(board, end(0, (0,), (1,)), end(1, (1,), (2,)))
@@ -105,7 +105,7 @@ def test_no_segment_beyond_the_window_begins() -> None:
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_segment_that_breaks_off_is_open_in_its_turn(*, begun: bool) -> None:
-    """What it gave is delivered before its error, unless it began otherwise than its neighbour saw."""
+    """The frames of a failed segment come before its error, unless its beginning differs from its neighbour's end."""
     error = EngineFailed("it broke")
     first: tuple[Event, ...] = (Began(1, seam(1, 2), 0, at_start=False),) if begun else ()
     board, effects = taken(running(3), *first, Lost(1, error, attempt=1), end(0, (0,), (1, 2)))
@@ -122,7 +122,7 @@ def test_a_segment_that_breaks_off_is_open_in_its_turn(*, begun: bool) -> None:
 def test_any_order_of_ends_delivers_every_segment_once_in_order(
     data: st.DataObject, segments: int, at_once: int
 ) -> None:
-    """Whatever finishes when, begins otherwise or says its beginning late: each segment is joined once, in order."""
+    """Whatever the order of ends and differing beginnings, each segment is joined once, in order."""
     board = Board.of([1] * segments, streams=True)
     bad = {n: data.draw(st.integers(0, 2)) for n in range(1, segments)}
     begun: dict[int, int] = {}
@@ -155,7 +155,7 @@ def test_any_order_of_ends_delivers_every_segment_once_in_order(
 
 
 def test_frames_come_in_the_order_of_their_segments() -> None:
-    """The later segment may be decoded first: its frames wait for those before; hidden ones for their segment's end."""
+    """Frames of a segment decoded early wait for those before; hidden frames wait for their segment's end."""
     frames = window()
     left, right = frames.queue(0), frames.queue(1)
     right.begin(whole=False)
@@ -165,11 +165,11 @@ def test_frames_come_in_the_order_of_their_segments() -> None:
     assert frames.take() is None
     left.begin(whole=True)
     left.put(blank(0), 10)
-    assert frames.take() is None  # a device is not sure of it yet
+    assert frames.take() is None  # a device has not confirmed the segment yet
     left.finish(SegmentTally())
     first = frames.take()
     assert isinstance(first, Frame)
-    assert frames.take() is None  # its thread has not ended yet
+    assert frames.take() is None  # the thread of the run has not ended yet
     frames.complete(0)
     assert (first.index, frames.take(), frames.take()) == (0, 0, None)
     frames.open(1)
@@ -180,7 +180,7 @@ def test_frames_come_in_the_order_of_their_segments() -> None:
 
 
 def test_no_thread_decodes_too_far_ahead() -> None:
-    """A full segment's thread waits for the consumer; one frame always has room."""
+    """The thread of a full segment waits for the consumer, but there is always room for one frame."""
     woken = threading.Semaphore(0)
     frames = window(woken.release, segment_bytes=25)
     left = frames.queue(0)
@@ -206,7 +206,7 @@ def test_no_thread_decodes_too_far_ahead() -> None:
 
 
 def test_what_is_dropped_or_stopped_ends_its_thread() -> None:
-    """A dropped run's frames are gone, and its thread is told; after a stop, every thread is."""
+    """Dropping a run drops its frames and ends its thread; stopping ends every thread."""
     frames = window()
     dropped = frames.queue(0)
     dropped.put(blank(7), 10)
@@ -223,7 +223,7 @@ def test_what_is_dropped_or_stopped_ends_its_thread() -> None:
 
 
 def test_an_error_comes_after_the_frames_before_it() -> None:
-    """What could be decoded is delivered first."""
+    """An error comes after the frames that were decoded before it."""
     frames = window()
     queue = frames.queue(0)
     queue.put(blank(0), 10)

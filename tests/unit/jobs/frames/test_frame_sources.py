@@ -1,4 +1,4 @@
-"""Sources that the caller holds: bytes and open files, read by several threads, and let go of at the end."""
+"""Sources that the caller holds: bytes and open files, read by several threads and released at the end."""
 
 import gc
 import io
@@ -28,7 +28,7 @@ KINDS: list[Callable[[bytes], Any]] = [bytes, bytearray, lambda data: memoryview
 
 
 class WatchedFile:
-    """A file with only ``read`` and ``seek`` that notes its reads, and fails if two threads use it at once."""
+    """A file with only ``read`` and ``seek``, which notes its reads and fails if two threads use it at once."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)
@@ -57,14 +57,14 @@ class WatchedFile:
 
 
 def held(data: Any, **options: Any) -> FrameStream:
-    """Return the frames of bytes or of a file, in several short segments."""
+    """Return the frames of bytes or a file, in several short segments."""
     request = FrameRequest(source=HeldSource.of(data) or "", segment_s=Fraction(1, 3), threads=3, **options)
     return FrameStream(request, no_gpu)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_frames_of_held_bytes_are_those_of_the_file(source: Path, kind: Callable[[bytes], Any]) -> None:
-    """Every frame, in order or chosen, from several segments at once."""
+    """Frames of held bytes equal the file's, in order or chosen, from several segments at once."""
     whole = told(taken(stream(source)))
     with held(kind(source.read_bytes())) as film:
         assert told(list(film)) == whole
@@ -74,7 +74,7 @@ def test_frames_of_held_bytes_are_those_of_the_file(source: Path, kind: Callable
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.avi", "film.ts", "film.h264"])
 def test_every_container_is_read_from_memory(tmp_path: Path, name: str) -> None:
-    """Also those whose end is examined apart from FFmpeg, and those without an index."""
+    """Every container is read from memory, even one whose end is examined separately or that has no index."""
     path = make_clip(tmp_path / name, Clip(times=constant_times(24), options=GOPS))
     assert told(taken(held(path.read_bytes()))) == reference(path)
     with path.open("rb") as file:
@@ -82,7 +82,7 @@ def test_every_container_is_read_from_memory(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_is_read_in_parts_by_one_thread_at_a_time(source: Path) -> None:
-    """Its own position may be anywhere, and nobody reads it whole."""
+    """A file at any position is read in parts, by one thread at a time, and never as a whole."""
     file = WatchedFile(source.read_bytes())
     file.seek(7)
     assert told(taken(held(file))) == reference(source)
@@ -90,7 +90,7 @@ def test_a_file_is_read_in_parts_by_one_thread_at_a_time(source: Path) -> None:
 
 
 def test_closing_lets_go_of_the_bytes(source: Path) -> None:
-    """Afterwards a bytearray can be resized; while the film is open it cannot."""
+    """Closing releases the bytes: a bytearray can be resized afterwards, but not before."""
     data = bytearray(source.read_bytes())
     with held(data) as film:
         assert len(film) == 48
@@ -104,7 +104,7 @@ def test_closing_lets_go_of_the_bytes(source: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_forgetting_a_film_lets_go_of_its_file(source: Path, count: int) -> None:
-    """Neither an index nor an idle decoder keeps it."""
+    """A film that is dropped releases its file; neither an index nor an idle decoder keeps it."""
     file = WatchedFile(source.read_bytes())
     gone = weakref.ref(file)
     film = held(file)
@@ -115,7 +115,7 @@ def test_forgetting_a_film_lets_go_of_its_file(source: Path, count: int) -> None
 
 
 def test_sources_of_one_size_are_not_mixed_up(tmp_path: Path, source: Path) -> None:
-    """Two sources with the same name in messages are read each for itself."""
+    """Two sources with the same name in messages are read separately."""
     other = make_clip(tmp_path / "other.mkv", Clip(times=constant_times(24), options=GOPS)).read_bytes()
     longer = source.read_bytes()
     other += bytes(len(longer) - len(other))
@@ -134,13 +134,13 @@ def test_sources_of_one_size_are_not_mixed_up(tmp_path: Path, source: Path) -> N
     ],
 )
 def test_messages_name_the_source(data: Any, error: type[Exception], message: str) -> None:
-    """By its type and size."""
+    """Messages name a source by type and size."""
     with pytest.raises(error, match=message):
         list(codecfleet.frames(data))
 
 
 def test_a_file_that_fails_names_itself(source: Path) -> None:
-    """Its own error, or that it was closed, is told in one line."""
+    """If a held file fails or was closed, the error says so in one line."""
     file = WatchedFile(source.read_bytes())
     film = codecfleet.frames(file)
     file.fails_from = 1000
@@ -155,7 +155,7 @@ def test_a_file_that_fails_names_itself(source: Path) -> None:
 
 
 def test_files_that_cannot_be_read_anywhere_are_refused(source: Path) -> None:
-    """Before anything is read: a pipe, a text file, one that is only written, bytes with gaps, other objects."""
+    """Pipes, text files, write-only files, bytes with gaps and other objects are refused before anything is read."""
     reads, writes = os.pipe()
     os.close(writes)
     with os.fdopen(reads, "rb") as pipe, pytest.raises(UsageError, match="cannot seek"):
@@ -171,7 +171,7 @@ def test_files_that_cannot_be_read_anywhere_are_refused(source: Path) -> None:
 
 
 def test_what_another_process_can_read_is_pickled(source: Path) -> None:
-    """A path and bytes go with the options; an open file, a given GPU and a CUDA stream are refused in one line."""
+    """Frames of a path or of bytes pickle with their options; with an open file, a GPU or a CUDA stream they do not."""
     whole = told(taken(stream(source)))
     for each in (str(source), source.read_bytes(), bytearray(source.read_bytes())):
         film = pickle.loads(pickle.dumps(codecfleet.frames(each, every=5, decoder="software")))  # noqa: S301 - its own

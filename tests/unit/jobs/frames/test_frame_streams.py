@@ -1,4 +1,4 @@
-"""The life of a stream of frames: several readers, breaking off, and the threads and memory it gives back."""
+"""The life of a stream of frames: several readers, breaking off, and the release of threads and memory."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ __all__ = ["source"]
 
 @pytest.mark.parametrize("place", ["host", "device"])
 def test_breaking_off_stops_the_threads_and_frees_everything(source: Path, place: str) -> None:
-    """Closing after one frame: no thread, nothing decoded ahead, and the frame in hand is whole until it is dropped."""
+    """After closing early, no thread and no frame decoded ahead remains, and frames in hand stay valid."""
     device = FakeDevice()
 
     async def begin() -> Frame:
@@ -42,7 +42,7 @@ def test_breaking_off_stops_the_threads_and_frees_everything(source: Path, place
     del frame
     gc.collect()
     drop_idle(opened.memory)
-    # What is left is kept for the next one: the pool's stream, those of idle movers, and page-locked memory.
+    # The pool's stream, those of idle movers, and page-locked memory are kept for the next stream.
     assert len(device.driver.streams) == 1 + len(opened.movers)
     calls = device.driver.calls
     assert len(device.driver.memory) == calls["cuMemHostAlloc"] - calls.get("cuMemFreeHost", 0)
@@ -58,14 +58,14 @@ print(next(frames).index)
 
 
 def test_a_stream_that_is_half_read_when_the_program_ends_does_not_hold_it_up(source: Path) -> None:
-    """The interpreter ends at once, without an error, though the stream is still open."""
+    """The interpreter ends at once, without an error, although a stream is still open."""
     command = [sys.executable, "-P", "-c", HALF_READ, str(source)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert (ran.stdout, ran.stderr) == ("0\n", "")
 
 
 def test_a_stream_that_is_forgotten_ends_its_threads(source: Path) -> None:
-    """The threads of a stream that was dropped without closing it end by themselves."""
+    """If a stream is dropped without being closed, its threads end by themselves."""
 
     async def begin() -> list[threading.Thread]:
         frames = stream(source, memory_bytes=20_000)
@@ -81,7 +81,7 @@ def test_a_stream_that_is_forgotten_ends_its_threads(source: Path) -> None:
 
 
 def test_giving_up_waiting_loses_no_frame(source: Path) -> None:
-    """A cancelled wait takes nothing: the next one gets every frame."""
+    """A cancelled wait takes no frame, so the next one gets every frame."""
 
     async def impatient() -> Told:
         frames = stream(source)
@@ -96,7 +96,7 @@ def test_giving_up_waiting_loses_no_frame(source: Path) -> None:
 
 
 def test_several_tasks_share_a_stream(source: Path) -> None:
-    """Each frame goes to one of them."""
+    """If several tasks share a stream, each frame goes to one of them."""
 
     async def share() -> list[int]:
         frames = stream(source)
@@ -107,7 +107,7 @@ def test_several_tasks_share_a_stream(source: Path) -> None:
 
 
 def test_the_program_s_output_is_its_own(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a GPU of this process decodes, no descriptor is replaced, and nothing is read of what the program says."""
+    """While a GPU of this process decodes, the program's file descriptors and output stay untouched."""
     device = FakeDevice()
     monkeypatch.setattr(
         gpu, "_opened", lambda wrong, *_: assemble_gpu(Cuda(device.driver), device.package, None, wrong)
@@ -124,7 +124,7 @@ def test_the_program_s_output_is_its_own(source: Path, monkeypatch: pytest.Monke
 
 
 def test_a_plain_with_closes_what_its_loop_left_open(source: Path) -> None:
-    """Frames come as in any loop, a loop that was left goes on, and afterwards there are no threads."""
+    """A plain ``with`` works like a loop: a loop that was left continues, and afterwards no thread is left."""
     whole = [frame.index for frame in codecfleet.frames(source)]
     with codecfleet.frames(source) as frames:
         first = next(frame.index for frame in frames)
@@ -143,6 +143,6 @@ def test_a_plain_with_closes_what_its_loop_left_open(source: Path) -> None:
 
 
 async def test_a_plain_with_is_refused_where_a_loop_runs(source: Path) -> None:
-    """It would stop that loop."""
+    """A plain ``with`` is refused in an event loop, because it would stop the loop."""
     with pytest.raises(UsageError, match="event loop"), codecfleet.frames(source):
         raise AssertionError

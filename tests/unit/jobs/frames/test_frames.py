@@ -1,4 +1,4 @@
-"""``frames``: the frames of a sequential decode, from several threads, on the host and on a (fake) device."""
+"""``frames``: the frames of a sequential decode, from several threads, on the host and on a fake device."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ __all__ = ["source", "unordered"]
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.avi", "film.mkv", "film.h264"])
 def test_every_container_of_the_guide_is_opened(tmp_path: Path, name: str) -> None:
-    """PyNvVideoCodec's guide, 2.1: every frame, once, at its time; in a raw bitstream, without times, it is counted."""
+    """Every container of PyNvVideoCodec's guide (2.1) gives every frame once, at its time."""
     path = make_clip(tmp_path / name, Clip(times=constant_times(24), options=GOPS))
     found = taken(stream(path))
     assert told(found) == reference(path)
@@ -51,7 +51,7 @@ def test_every_container_of_the_guide_is_opened(tmp_path: Path, name: str) -> No
 def test_frames_are_those_of_a_sequential_decode(
     tmp_path: Path, options: tuple[tuple[str, str], ...], place: str, decoder: str
 ) -> None:
-    """Every decoder and place gives the same frames, once each, in order, at the same times, numbered from 0."""
+    """Every decoder and place gives the same frames, each once, in order, at the same times, numbered from 0."""
     path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(40, start=120), options=options))
     frames = stream(path, place=place, decoder=decoder)
     found = taken(frames)
@@ -69,7 +69,7 @@ def test_frames_are_those_of_a_sequential_decode(
     ("start", "end", "every"), [(None, None, 3), (Fraction(1, 2), Fraction(3, 2), 1), (1, None, 7)]
 )
 def test_a_part_and_every_nth(source: Path, start: Fraction | None, end: Fraction | None, every: int) -> None:
-    """A half-open part in time, and each N-th of its frames, counted from its first: the same by every way."""
+    """A part in time, and every N-th frame of it, are the same for every decoder and place."""
     whole = reference(source)
     first = whole[0][0]
     part = [
@@ -84,7 +84,7 @@ def test_a_part_and_every_nth(source: Path, start: Fraction | None, end: Fractio
 
 
 class Doubtful(PictureDecoder[VideoFrame]):
-    """Software that spoils the first pictures of ranges that begin at ``packets``, as an unclean access point does."""
+    """Software that spoils the first pictures of ranges that begin at ``packets``, like an unclean access point."""
 
     name = "doubtful"
 
@@ -110,7 +110,7 @@ class Doubtful(PictureDecoder[VideoFrame]):
 
 
 def test_a_segment_that_begins_otherwise_is_decoded_from_further_back(source: Path) -> None:
-    """What two segments see at their seam must agree: the later one moves its entry back, and no frame is wrong."""
+    """If two segments differ at their seam, the later one is decoded from further back, and no frame is wrong."""
     decoder = Doubtful({16, 32})
     frames = stream(source, device_with(decoder), decoder="nvdec")
     assert told(taken(frames)) == reference(source)
@@ -120,7 +120,7 @@ def test_a_segment_that_begins_otherwise_is_decoded_from_further_back(source: Pa
 
 @pytest.mark.parametrize("error", [EngineFailed("it gave up"), DeviceLost("it is gone")])
 def test_a_device_that_fails_leaves_no_trace_but_a_reason(source: Path, error: DeviceError) -> None:
-    """Software decodes the segment from its beginning, and all others if the device is lost; NVDEC alone fails."""
+    """If a device fails, software decodes the segment, and all others if the device is lost; required NVDEC fails."""
     frames = stream(source, device_with(SurfaceDecoder(error, 9)))
     assert told(taken(frames)) == reference(source)
     assert set(frames.report.fallbacks) == {error.message}
@@ -133,7 +133,7 @@ def test_a_device_that_fails_leaves_no_trace_but_a_reason(source: Path, error: D
 @pytest.mark.parametrize("place", ["host", "device"])
 @pytest.mark.parametrize("latency", ["low", "zero"])
 def test_little_latency_gives_the_same_frames(unordered: Path, place: str, latency: Latency) -> None:
-    """The decoder is asked for it, and frames and times are the same."""
+    """With low latency the decoder gets that option, and frames and times are the same."""
     device = FakeDevice()
     frames = stream(unordered, device.gpu, place=place, decoder="nvdec", nvdec=NvdecOptions(latency=latency))
     assert told(taken(frames)) == reference(unordered)
@@ -144,10 +144,10 @@ def test_little_latency_gives_the_same_frames(unordered: Path, place: str, laten
 def test_little_latency_backend_frames_out_before_their_segment_is_proven(
     unordered: Path, options: NvdecOptions, handed_out: int
 ) -> None:
-    """By itself nothing of a segment that NVDEC breaks comes out; with low latency what came before the fault does."""
+    """Low latency hands frames out before their segment is proven; otherwise nothing of a broken segment comes out."""
     device = FakeDevice()
-    # One to open the session; ten of the first segment: eight, and two to prove the seam. Then the fifth of the second,
-    # whose fourth waits to hear when the next one is shown.
+    # One picture opens the session. The first segment takes ten: eight, and two to prove the seam. Then comes the fifth
+    # of the second segment, whose fourth waits for the next time.
     device.decoder.left_out = frozenset({1 + 10 + 4})
     found: list[Frame] = []
 
@@ -164,7 +164,7 @@ def test_little_latency_backend_frames_out_before_their_segment_is_proven(
 @pytest.mark.parametrize("place", ["host", "device"])
 @pytest.mark.parametrize("size", [None, (32, 32)])
 def test_notes_come_with_their_frames(unordered: Path, place: str, size: tuple[int, int] | None) -> None:
-    """SEI messages and statistics are the frame's, wherever it lies and whatever it became; else there are none."""
+    """SEI messages and statistics come with their frame, in any memory and format, if they were requested."""
     device = FakeDevice()
     device.decoder.sei_messages = ((5, b"user data"),)
     device.decoder.statistics = {name: [7] for name in ("qp_luma", "cu_type", "mv0_x", "mv0_y", "mv1_x", "mv1_y")}
@@ -180,14 +180,14 @@ def test_notes_come_with_their_frames(unordered: Path, place: str, size: tuple[i
 
 
 def test_software_has_no_options_of_nvdec() -> None:
-    """Also where it might decode a segment alone: who asks for them says that NVDEC shall decode."""
+    """Options of NVDEC require ``decoder="nvdec"``, even if NVDEC might decode alone."""
     for decoder in ("software", "auto"):
         with pytest.raises(UsageError, match=f"software has no NvdecOptions, and decoder is {decoder}"):
             codecfleet.frames("film.mkv", decoder=decoder, nvdec=NvdecOptions(sei_messages=True))  # type: ignore[arg-type]
 
 
 def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> None:
-    """Software needs no memory for a whole segment; a required NVDEC is an error."""
+    """A segment that does not fit into memory is decoded in software; a required NVDEC is an error."""
     frames = stream(source, memory_bytes=20_000)
     assert told(taken(frames)) == reference(source)
     assert frames.report.decoded_by == {"software": frames.report.segments}
@@ -198,7 +198,7 @@ def test_a_segment_that_memory_does_not_hold_is_not_a_device_s(source: Path) -> 
 
 
 def damaged(source: Path, tmp_path: Path) -> Path:
-    """Return a source with bytes of a packet in its middle overwritten."""
+    """Return a source in which bytes of a packet in the middle are overwritten."""
     index = read_source(str(source)).index
     data = bytearray(source.read_bytes())
     place = int(index.pos_bytes[20]) + 20
@@ -209,7 +209,7 @@ def damaged(source: Path, tmp_path: Path) -> Path:
 
 
 def test_damage_is_counted_or_refused(source: Path, tmp_path: Path) -> None:
-    """What decodes comes, at its times and the same with any number of threads; ``strict`` makes damage an error."""
+    """A damaged source gives the frames that decode, at their times, with any number of threads; ``strict`` refuses."""
     path = damaged(source, tmp_path)
     frames = stream(path, decoder="software")
     found = taken(frames)
@@ -224,7 +224,7 @@ def test_damage_is_counted_or_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_frames_come_to_the_host(source: Path) -> None:
-    """Software decodes and the report says why; a required GPU is an error at once."""
+    """Without a GPU software decodes and the report says why; a required GPU is an error at once."""
     frames = stream(source, no_gpu(), place="auto")
     found = taken(frames)
     assert told(found) == reference(source)
@@ -258,13 +258,13 @@ def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("call", [codecfleet.frames, codecfleet.probe, lambda path: codecfleet.verify(path, "a.mp4")])
 def test_what_is_not_a_path_is_refused(call: Callable[[object], object]) -> None:
-    """With one clear line, whichever function it is given to."""
+    """A source that is not a path is refused with one clear line, by every function."""
     with pytest.raises(UsageError, match="source is not a path: 5"):
         call(5)
 
 
 def test_what_is_wrong_with_a_source_comes_with_the_first_frame(source: Path) -> None:
-    """One error of our tree, and the stream is at its end."""
+    """A source's error comes with the first frame, and ends the stream."""
 
     async def first(frames: FrameStream) -> None:
         with pytest.raises((InputNotFound, NoVideoTrack, UsageError)):

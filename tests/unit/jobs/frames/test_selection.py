@@ -1,4 +1,4 @@
-"""What is read for chosen frames: nothing decoded, any order, any groups."""
+"""The reads for chosen frames, in any order and with any groups, without decoding."""
 
 from collections import Counter
 from fractions import Fraction
@@ -19,7 +19,7 @@ from ..frame_streams import GOPS, OPEN_GOPS
 
 @st.composite
 def asked(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Return the group of each frame of a film, and the numbers asked for."""
+    """Return the group of each frame of a film, and the requested numbers."""
     lengths = draw(st.lists(st.integers(1, 20), min_size=1, max_size=8))
     group_of = [group for group, length in enumerate(lengths) for _ in range(length)]
     return group_of, draw(st.lists(st.integers(0, len(group_of) - 1), max_size=60))
@@ -29,7 +29,7 @@ def asked(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 def test_every_frame_is_in_one_read_and_a_window_fits_into_memory(
     film: tuple[list[int], list[int]], most: int, ways: tuple[bool, bool]
 ) -> None:
-    """Frames come in the order asked for, each from the read of its window, and what waits is at most ``most``."""
+    """Frames come in the requested order, each from a read of its window, and at most ``most`` wait."""
     group_of, numbers = film
     whole, merge = ways
     plan = ReadPlan.of(numbers, group_of, most=most, whole=whole, merge=merge)
@@ -50,7 +50,7 @@ def test_every_frame_is_in_one_read_and_a_window_fits_into_memory(
 
 @given(asked(), st.integers(1, 40))
 def test_no_read_waits_for_a_later_one_to_free_memory(film: tuple[list[int], list[int]], most: int) -> None:
-    """Played through with every read finished when it is first needed, never more than ``most`` frames are held."""
+    """If every read ends when it is first needed, at most ``most`` frames are held."""
     group_of, numbers = film
     plan = ReadPlan.of(numbers, group_of, most=most, whole=True, merge=True)
     if plan.ascends:
@@ -67,7 +67,7 @@ def test_no_read_waits_for_a_later_one_to_free_memory(film: tuple[list[int], lis
 
 @given(st.lists(st.integers(0, 99), unique=True).map(sorted))
 def test_ascending_frames_read_each_group_once(numbers: list[int]) -> None:
-    """However little memory there is, as they are handed out while they are decoded."""
+    """Ascending frames read each group once, however little memory there is."""
     group_of = [number // 10 for number in range(100)]
     plan = ReadPlan.of(numbers, group_of, most=1, whole=False, merge=False)
     assert [read.group for read in plan.reads] == sorted({number // 10 for number in numbers})
@@ -75,7 +75,7 @@ def test_ascending_frames_read_each_group_once(numbers: list[int]) -> None:
 
 @pytest.fixture(scope="module", params=[GOPS, OPEN_GOPS])
 def part(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PartFrames:
-    """Two seconds of 25 pictures a second in groups of 8, closed or open, from the twelfth picture on."""
+    """Two seconds at 25 pictures a second in groups of 8, closed or open, from the twelfth picture on."""
     path = make_clip(
         tmp_path_factory.mktemp("part") / "clip.mkv", Clip(times=constant_times(50), options=request.param)
     )
@@ -89,7 +89,7 @@ def part_of(path: Path, every: int = 1) -> PartFrames:
 
 
 def test_a_picture_s_group_begins_before_it_in_both_orders(part: PartFrames) -> None:
-    """No picture is decoded from an access point that it precedes."""
+    """No picture is decoded from an access point that follows it in either order."""
     index = part.ranges.index
     assert (part.first, len(part)) == (12, 38)
     for number, ticks in enumerate(part.times.tolist()):
@@ -102,7 +102,7 @@ def test_a_picture_s_group_begins_before_it_in_both_orders(part: PartFrames) -> 
 
 
 def test_times_name_the_frame_on_screen(part: PartFrames) -> None:
-    """Exactly, also as a float that is a little less than a frame's time; outside of the part there is none."""
+    """Times name the frame on screen exactly, also as a rounded float; there is none outside the part."""
     for number in range(len(part)):
         time_s = Fraction(12 + number, 25)
         assert part.number_at(time_s) == part.number_at(float(time_s)) == number
@@ -117,7 +117,7 @@ def test_times_name_the_frame_on_screen(part: PartFrames) -> None:
 
 @pytest.mark.parametrize("index", [-39, 38, 10**9])
 def test_numbers_beyond_the_film_are_errors_that_name_them(part: PartFrames, index: int) -> None:
-    """They are Python's too, so that code for sequences works."""
+    """Numbers beyond the film are an IndexError too, so that code for sequences works."""
     with pytest.raises(IndexError) as caught:
         part.position(index)
     assert isinstance(caught.value, NoSuchFrame)

@@ -1,4 +1,4 @@
-"""What opening a film costs: how often its file is opened and its index read, and by which threads."""
+"""What opening a film costs: how often its file is opened, its index is read, and by which threads."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ class Counted:
 
 
 def test_an_index_is_read_once_until_its_file_changes(clip: Path) -> None:
-    """The same file gives the same index; a changed one is read again."""
+    """The same file gives the kept index; a changed file is read again."""
     read = Counted()
     kept = Readings(read)
     first = kept.read(SourceStamp.of(str(clip)), 0)
@@ -55,7 +55,7 @@ def test_an_index_is_read_once_until_its_file_changes(clip: Path) -> None:
 
 
 def test_a_file_that_was_just_written_is_read_each_time(clip: Path) -> None:
-    """It may change within one tick of its file system's clock."""
+    """A file that was just written is read each time, because it may change within a tick of the file system."""
     read = Counted()
     changed_ns = clip.stat().st_mtime_ns
     kept = Readings(read, lambda: changed_ns + 10**9)
@@ -65,7 +65,7 @@ def test_a_file_that_was_just_written_is_read_each_time(clip: Path) -> None:
 
 
 def test_the_indexes_kept_are_bounded(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest unused one is dropped, and one that is too long is never kept."""
+    """The longest unused index is dropped, and one that is too long is never kept."""
     other = clip.with_name("other.mp4")
     other.write_bytes(clip.read_bytes())
     os.utime(other, ns=(DAY_NS, DAY_NS))
@@ -83,7 +83,7 @@ def test_the_indexes_kept_are_bounded(clip: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_film_decodes_for_its_parameters_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder's opening takes over what the index's opening found in the first pictures."""
+    """The decoder reuses what the index found in the first pictures."""
     undecoded: list[bool] = []
     open_source = kept_sources.open_source
 
@@ -99,7 +99,7 @@ def test_a_film_decodes_for_its_parameters_once(clip: Path, monkeypatch: pytest.
 
 
 def test_a_plain_loop_over_a_file_starts_only_decoding_threads(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each segment; opening and closing run in the caller's."""
+    """A plain loop starts one thread for each segment; opening and closing run in the caller's thread."""
     started: list[str] = []
     start = threading.Thread.start
 

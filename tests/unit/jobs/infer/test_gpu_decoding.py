@@ -1,4 +1,4 @@
-"""Inference over pictures that a GPU decodes: the same tensors, on the host and where pictures stay on the GPU."""
+"""Inference on pictures that a GPU decodes gives the same tensors, on the host and on the GPU."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,7 +24,7 @@ __all__ = ["bench", "kernel"]
 
 
 def no_gpu() -> Gpu:
-    """Return a GPU that is not there."""
+    """Return a fake GPU."""
 
     def refuse() -> Any:
         raise EngineUnfit("PyNvVideoCodec cannot be used here: it is missing")
@@ -47,14 +47,14 @@ def inferred(work: InferSegment) -> InferredSegment:
 
 
 def assert_same(one: InferredSegment, other: InferredSegment) -> None:
-    """Compare tensors, which are not empty, bit for bit."""
+    """Compare tensors, which must not be empty, bit for bit."""
     for first, second in zip(one.tensors, other.tensors, strict=True):
         assert first.values.any()
         np.testing.assert_array_equal(first.values, second.values)
 
 
 def test_pictures_of_nvdec_give_software_s_tensors(bench: Bench) -> None:
-    """In hybrid mode NVDEC decodes where there is one; the tensors are those of software, bit for bit."""
+    """In hybrid mode NVDEC decodes if there is one, with software's tensors, bit for bit."""
     device = FakeDevice()
     on_gpu = inferred(first_segment(bench, lambda: device.gpu))
     in_software = inferred(first_segment(bench, no_gpu))
@@ -65,7 +65,7 @@ def test_pictures_of_nvdec_give_software_s_tensors(bench: Bench) -> None:
 
 
 def test_standalone_mode_opens_no_gpu(bench: Bench) -> None:
-    """Without CUDA software decodes."""
+    """Without CUDA, software decodes."""
 
     def never() -> Gpu:
         raise AssertionError("a GPU was asked for")
@@ -74,7 +74,7 @@ def test_standalone_mode_opens_no_gpu(bench: Bench) -> None:
 
 
 def test_pictures_that_stay_on_the_gpu_give_the_host_s_tensors(bench: Bench, kernel: Launching) -> None:
-    """Nothing comes to the host but outputs; without a GPU the host gives the same bytes."""
+    """If pictures stay on the GPU, only outputs come to the host; without a GPU the host gives the same bytes."""
     device = FakeDevice()
 
     def filler(gpu: Any, descriptor: Any, rule: Any, colour: Any) -> TensorFiller:
@@ -90,7 +90,7 @@ def test_pictures_that_stay_on_the_gpu_give_the_host_s_tensors(bench: Bench, ker
 
 
 def test_a_gpu_that_compiles_no_kernels_leaves_its_work_to_the_host(bench: Bench) -> None:
-    """The report states the reason, and the tensors are the same."""
+    """If a GPU compiles no kernels, the report states the reason, and the tensors are the same."""
     device = FakeDevice()
 
     def unfit(*_: Any) -> TensorFiller:
@@ -101,7 +101,7 @@ def test_a_gpu_that_compiles_no_kernels_leaves_its_work_to_the_host(bench: Bench
 
 
 def test_another_gpu_than_the_dla_s_is_not_used(bench: Bench) -> None:
-    """A DLA takes tensors of the GPU that it is coupled with alone."""
+    """A DLA takes tensors only from the GPU with which it is coupled."""
     device = FakeDevice()
     bench.fake.context = 0xBAD
     found = inferred(first_segment(bench, lambda: device.gpu, dla_input="device"))

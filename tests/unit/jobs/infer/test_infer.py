@@ -1,4 +1,4 @@
-"""Inference jobs on fake DLAs: segments fan out, tensors come together in order, failures leave nothing behind."""
+"""Inference jobs on fake DLAs: segments fan out, tensors are joined in order, failures leave nothing behind."""
 
 import asyncio
 import dataclasses
@@ -55,7 +55,7 @@ class Bench:
         self.told: list[int] = []
         self.fake = FakeMachine(dlas=3)
         self.networks = WarmNetworks(
-            lambda timing, _mode: open_host(  # the fake has hybrid mode alone
+            lambda timing, _mode: open_host(  # the fake has only the hybrid mode
                 dataclasses.replace(timing, patience=self.fake.patience),
                 environment={},
                 import_module=self.fake.import_module,
@@ -67,7 +67,7 @@ class Bench:
         self.loadable.write_bytes(NETWORK.to_bytes())
 
     def spec(self, **changes: Any) -> InferSpec:
-        """Return what to do: a segment for each keyframe."""
+        """Return the plan, with a segment for each keyframe."""
         names = {"source": str(self.source), "loadable": str(self.loadable), "output": str(self.folder / "out.npz")}
         return InferSpec(**{**names, "mean": RULE.mean, "scale": RULE.scale, "segment_s": Fraction(8, 25), **changes})
 
@@ -80,7 +80,7 @@ class Bench:
         return self.networks
 
     def expected(self) -> NDArray[np.float32]:
-        """Return what a sequential run would say of every frame."""
+        """Return the result of a sequential run for every frame."""
         scaler = PictureScaler(NETWORK.source)
         with av.open(str(self.source)) as container:
             pictures = [scaler.scaled(frame) for frame in container.decode(video=0)]
@@ -88,7 +88,7 @@ class Bench:
         return np.asarray(NETWORK.expected(values))
 
     def left_over(self) -> set[str]:
-        """Return what a job left in the folder."""
+        """Return the files that a job left in the folder."""
         return {path.name for path in self.folder.iterdir()} - {"clip.mkv", "net.dla"}
 
 
@@ -107,7 +107,7 @@ def _tensors(path: Path) -> dict[str, NDArray[Any]]:
 
 
 async def test_every_frame_has_its_tensor_at_its_time(bench: Bench) -> None:
-    """The file holds a sequential run's numbers, in order, with the source's own times; all DLAs were at work."""
+    """The file has a sequential run's tensors, in order, with the source's times, and all DLAs took part."""
     report = await bench.infer()
     found = _tensors(bench.folder / "out.npz")
     assert set(found) == {"pts_ticks", "time_base", "mean_s"}
@@ -126,7 +126,7 @@ async def test_every_frame_has_its_tensor_at_its_time(bench: Bench) -> None:
 
 
 async def test_the_file_does_not_depend_on_who_did_what(bench: Bench) -> None:
-    """Any order, any number of workers, DLAs and tasks at once, and lost workers: the same bytes."""
+    """The file's bytes do not depend on order, workers, DLAs, concurrent tasks or lost workers."""
     await bench.infer(workers=1, devices=(1,), tasks_at_once=1)
     assert bench.networks.created == bench.fake.calls.count("cudlaModuleLoadFromMemory") == 1
     assert set(bench.fake.tasks_of) == {1}
@@ -141,7 +141,7 @@ async def test_the_file_does_not_depend_on_who_did_what(bench: Bench) -> None:
 
 
 async def test_a_part_of_the_source(bench: Bench) -> None:
-    """Frames at or after the start and before the end, counted from the first, wherever keyframes are."""
+    """A part has the frames from its start until before its end, wherever keyframes are."""
     await bench.infer(start_s=Fraction(1, 2), end_s=Fraction(1))
     found = _tensors(bench.folder / "out.npz")
     inside = [n for n, ticks in enumerate(TIMES) if 500 <= ticks < 1000]
@@ -150,7 +150,7 @@ async def test_a_part_of_the_source(bench: Bench) -> None:
 
 
 async def test_damage_means_the_same_however_it_is_cut(bench: Bench) -> None:
-    """What a sequential decode makes of a damaged source is what segments make of it, and the report tells of it."""
+    """Segments decode a damaged source like a sequential decode, and the report has the damage."""
     damage_packet(bench.source, 13)
     whole = await bench.infer(segment_s=Fraction(100))
     expected = (bench.folder / "out.npz").read_bytes()
@@ -161,7 +161,7 @@ async def test_damage_means_the_same_however_it_is_cut(bench: Bench) -> None:
 
 
 async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> None:
-    """An engine's error ends the job after its retries, with the reason in its line, and no file."""
+    """An engine's error ends the job after its retries, with the reason in one line and no file."""
     bench.fake.fault("cudlaTask", 3, CudlaStatus.DLA_DATA_MISMATCH)
     with pytest.raises(SegmentFailed, match="data does not match"):
         await bench.infer()
@@ -169,12 +169,12 @@ async def test_a_broken_dla_fails_the_job_and_leaves_nothing(bench: Bench) -> No
 
 
 async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) -> None:
-    """A taken name, a missing loadable, an empty part, no picture that decodes: each its own error."""
+    """A taken name, a missing loadable, an empty part, and pictures that do not decode have different errors."""
     locked = make_clip(bench.folder / "locked.mkv", Clip(times=TIMES[:3]))
     for packet in range(3):
         damage_packet(locked, packet)
     unused = LocalPool(1)
-    await unused.aclose()  # starting it now would be an error of its own
+    await unused.aclose()  # starting the pool now would be a separate error
     (bench.folder / "taken.npz").touch()
     wrong: list[tuple[type[CodecfleetError], dict[str, Any]]] = [
         (OutputExists, {"output": str(bench.folder / "taken.npz")}),
@@ -190,11 +190,11 @@ async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: Bench) ->
 
 
 async def test_a_dla_that_is_not_there_and_a_network_not_for_pictures_are_refused(bench: Bench) -> None:
-    """What a pool knows that it never has is refused before work starts; else the first worker says so, once."""
+    """A DLA that the pool lacks is refused before the work; otherwise the first worker reports it once."""
 
     class Without(LocalPool):
         async def preview(self, demand: Demand) -> PlacementPreview:
-            """Say that there is none."""
+            """Report that there is no DLA."""
             return PlacementPreview(never=f"no machine has DLA {demand.dlas}")
 
     with pytest.raises(Unsupported, match="no machine has DLA"):

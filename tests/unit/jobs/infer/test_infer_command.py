@@ -1,4 +1,4 @@
-"""The command ``infer``: what its options mean, and what it refuses."""
+"""The command ``infer``: its options, and what it refuses."""
 
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ BASE = ["infer", "film.mkv", "--loadable", "net.dla", "--output", "out.npz"]
 
 
 def asked_for(*options: str) -> tuple[InferSpec, str | None]:
-    """Return the spec behind a command line, and the cluster's address."""
+    """Return the spec and the cluster's address that a command line gives."""
     asked: list[tuple[InferSpec, str | None]] = []
 
     def infer(spec: InferSpec, address: str | None, _progress: object) -> Answer:
@@ -37,7 +37,7 @@ def test_every_option_arrives() -> None:
 
 
 def test_the_cluster_is_the_one_asked_for() -> None:
-    """An address goes with the question; without one the environment's counts, or this machine."""
+    """A given address is used, otherwise the environment's, otherwise this machine."""
     assert asked_for("--address", "head:6379")[1] == "head:6379"
     assert asked_for() == (InferSpec(source="film.mkv", loadable="net.dla", output="out.npz"), None)
 
@@ -56,13 +56,13 @@ def test_the_cluster_is_the_one_asked_for() -> None:
     ],
 )
 def test_nonsense_is_a_usage_error(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on stderr, exit code 2."""
+    """Nonsense gives one line on stderr and exit code 2."""
     assert run([*BASE, *options]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_off_tegra_it_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A machine without a DLA: exit code 4, before the input is even looked at."""
+    """A machine without a DLA gives exit code 4 before the input is read."""
     assert run(["infer", "/nowhere.mkv", "--loadable", "net.dla", "--output", "out.npz"]) == 4
     told = capsys.readouterr()
     assert told.out == ""

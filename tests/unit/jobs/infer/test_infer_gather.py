@@ -22,7 +22,7 @@ def segment(number: int, ticks: list[int], *tensors: NamedTensor) -> InferredSeg
 
 
 def numbers(ticks: list[int], dtype: str = "<f2") -> NDArray[Any]:
-    """Return a tensor that tells its times."""
+    """Return a tensor whose numbers state its times."""
     return np.array(ticks, dtype=dtype).reshape(-1, 1, 1, 1)
 
 
@@ -30,7 +30,7 @@ def numbers(ticks: list[int], dtype: str = "<f2") -> NDArray[Any]:
 def test_segments_of_any_length_join_to_all_frames(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int]
 ) -> None:
-    """Empty segments too: the file holds every frame of every tensor once, in order."""
+    """Segments of any length, even empty ones, are joined so that each tensor has every frame once, in order."""
     gather, ticks = TensorGather(tmp_path_factory.mktemp("gather")), 0
     for number, length in enumerate(lengths):
         times = list(range(ticks, ticks + length))
@@ -45,7 +45,7 @@ def test_segments_of_any_length_join_to_all_frames(
 
 
 def test_names_are_kept_apart(tmp_path: Path) -> None:
-    """A tensor with a name of ours, the same name twice, a path and no name: each can be told from the others."""
+    """Tensors with a reserved name, equal names, a path or no name get distinct names."""
     gather = TensorGather(tmp_path)
     tensors = [NamedTensor(name, numbers([0])) for name in ("pts_ticks", "a/b", "a_b", "")]
     gather.join(segment(0, [0], *tensors))
@@ -56,7 +56,7 @@ def test_names_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
-    """Times that overlap and tensors of another kind are found before they are in a file."""
+    """Overlapping times and tensors of another type are refused before they are in a file."""
     gather = TensorGather(tmp_path)
     gather.join(segment(0, [0, 1], NamedTensor("a", numbers([0, 1]))))
     gather.join(segment(1, [], NamedTensor("a", numbers([]))))

@@ -1,4 +1,4 @@
-"""Segments of an inference job, and what each decodes."""
+"""The segments of an inference job, and what each of them decodes."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +18,7 @@ KEYFRAMES = frozenset(range(0, 80, 8))
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eighty pictures of 40 ms, a keyframe every eight."""
+    """Eighty pictures of 40 ms, with a keyframe every eight pictures."""
     return make_clip(tmp_path_factory.mktemp("clip") / "clip.mkv", Clip(times=TIMES, keyframes=KEYFRAMES))
 
 
@@ -34,20 +34,20 @@ def run_of(segment: int, *, until: int | None = None, entry_moves: int = 0) -> R
 
 
 def entry_of(plan: InferPlan, run: Run) -> int:
-    """Return the packet that a run begins to decode at."""
+    """Return the packet at which a run begins to decode."""
     entry = plan.decode(run).entry
     return 0 if entry is None else entry.packet
 
 
 def test_an_entry_moves_back_twice_as_far_each_time(clip: Path) -> None:
-    """A segment starts at its own keyframe; each move goes back further, and in the end to the track's start."""
+    """A segment starts at its own keyframe; each move goes back twice as far, in the end to the track's start."""
     plan = plan_of(clip)
     assert [entry_of(plan, run_of(6, entry_moves=moves)) for moves in range(5)] == [48, 40, 24, 0, 0]
     assert plan.decode(run_of(0)).entry is None
 
 
 def test_a_run_reaches_to_the_end_of_its_last_segment(clip: Path) -> None:
-    """A segment that took in its neighbour decodes to the neighbour's end, and some pictures more for the seam."""
+    """A segment that absorbed its neighbour decodes to the neighbour's end and the pictures for the seam."""
     plan = plan_of(clip)
     work = plan.work("job", run_of(2, until=3), warm_networks)
     assert (work.start_ticks, work.end_ticks) == (640, 1280)
@@ -58,7 +58,7 @@ def test_a_run_reaches_to_the_end_of_its_last_segment(clip: Path) -> None:
 
 
 def test_a_part_starts_one_keyframe_early(clip: Path) -> None:
-    """No neighbour proves the first seam of a part, so its nearest access point is not relied upon."""
+    """A part starts one keyframe early, since no neighbour proves its first seam."""
     plan = plan_of(clip, start_s=Fraction(1), end_s=Fraction(2))
     assert plan.ranges.segments[0].start_ticks == 1000
     assert entry_of(plan, run_of(0)) == 16
@@ -67,7 +67,7 @@ def test_a_part_starts_one_keyframe_early(clip: Path) -> None:
 
 
 def test_local_paths_become_absolute_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker in another folder reads the same files."""
+    """Local paths become absolute, so that a worker in another folder reads the same files."""
     monkeypatch.chdir(tmp_path)
     spec = InferSpec(source="s3://bucket/film.mkv", loadable="net.dla", output="out.npz").resolved()
     assert (spec.source, spec.loadable) == ("s3://bucket/film.mkv", str(tmp_path / "net.dla"))

@@ -11,7 +11,7 @@ TICK_S = Fraction(1, 1000)
 
 
 def line(codec: str = "pcm_s16le", channels: int = 1) -> CountedSound:
-    """Return an empty line of a thousand samples a second, by whose rate the tolerance is 2 samples."""
+    """Return an empty line of a thousand samples a second, at which the tolerance is 2 samples."""
     return CountedSound(codec, channels, RATE, TICK_S)
 
 
@@ -28,7 +28,7 @@ def line(codec: str = "pcm_s16le", channels: int = 1) -> CountedSound:
     ],
 )
 def test_a_gap_is_silence_in_the_samples_own_format(codec: str, silence: bytes) -> None:
-    """What was not recorded is written as silence, so that what follows is heard when it was."""
+    """A gap becomes silence, so that later sound is heard at its time."""
     placed = line(codec, channels=2)
     sample = b"\x55" * len(silence) * 2
 
@@ -38,7 +38,7 @@ def test_a_gap_is_silence_in_the_samples_own_format(codec: str, silence: bytes) 
 
 
 def test_what_overlaps_is_left_out() -> None:
-    """Samples that are stated to be heard while others are do not move what follows."""
+    """Overlapping samples are left out, and do not move later sound."""
     placed = line()
     list(placed.place(0, bytes(20)))
 
@@ -48,7 +48,7 @@ def test_what_overlaps_is_left_out() -> None:
 
 
 def test_rounded_times_leave_the_samples_alone() -> None:
-    """A packet within 2 ms of the end of the one before it follows it, however many there are."""
+    """A packet within 2 ms of the end of the previous one continues it, however many such packets there are."""
     placed = line()
     for number in range(100):
         stated = 10 * number + (0, 1, -1, 2, -2)[number % 5]
@@ -68,7 +68,7 @@ def test_a_long_gap_is_silence_in_short_packets() -> None:
 def test_the_line_has_no_hole_and_every_sample_is_within_the_tolerance_of_its_time(
     packets: list[tuple[int, int]],
 ) -> None:
-    """Whatever the times, each packet begins where the one before it ends."""
+    """Whatever the times, each packet begins where the previous one ends, within the tolerance of its time."""
     placed, at, end = line("pcm_u8"), 0, None
     for jump, samples in packets:
         at += jump

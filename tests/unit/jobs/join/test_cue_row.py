@@ -1,4 +1,4 @@
-"""Cues of a container that shows one at a time."""
+"""Cues in a container that shows one cue at a time."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ Cue = tuple[int, int, str]
 
 
 def row(*cues: Cue) -> tuple[list[Cue], int]:
-    """Return what is shown of cues, and how many of them are crowded."""
+    """Return the cues that are shown, and how many of them are crowded."""
     made = CueRow()
     shown = [tuple(each) for cue in cues for each in made.add(Shown(*cue))]
     return [*shown, *(tuple(each) for each in made.finish())], made.crowded
@@ -35,7 +35,7 @@ def test_what_is_shown_at_once_is_one_cue(cues: list[Cue], shown: list[Cue], cro
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=8))
 def test_every_instant_shows_its_lines(spans: list[tuple[int, int]]) -> None:
-    """Whatever overlaps: the cues follow one another, and at each tick the lines are those of the source."""
+    """Cues follow each other without overlap, and at each tick the lines are those of the source."""
     cues = [(begin, begin + length, str(number)) for number, (begin, length) in enumerate(sorted(spans))]
     shown, _ = row(*cues)
     assert all(one[1] <= following[0] for one, following in pairwise(shown))

@@ -35,7 +35,7 @@ def times(
 
 
 def test_decoding_times_have_the_distances_of_the_pictures() -> None:
-    """At a constant rate, packets decode one picture apart, from the reorder delay before the first is shown."""
+    """At a constant rate, packets are decoded one picture apart, the reorder delay ahead of the pictures."""
     packets = times(2).segment([0, 3003, 1001, 2002, 4004], None)
     assert [p.pts for p in packets] == [0, 3003, 1001, 2002, 4004]
     assert [p.dts for p in packets] == [-2002, -1001, 0, 1001, 2002]
@@ -43,13 +43,13 @@ def test_decoding_times_have_the_distances_of_the_pictures() -> None:
 
 
 def test_a_gap_delays_decoding_no_further_than_pictures_allow() -> None:
-    """Behind a gap longer than the lead, a packet decodes when the picture before the reorder delay is shown."""
+    """After a gap longer than the lead, a packet decodes when the picture before the reorder delay is shown."""
     packets = times(1).segment([0, 1001, 2002, 9009, 10010], None)
     assert [p.dts for p in packets] == [-1001, 0, 1001, 2002, 9009]
 
 
 def test_the_last_packet_makes_up_the_track() -> None:
-    """Where durations are distances of decoding, their sum is the time from the first picture to the last one's end."""
+    """If durations are distances of decoding, their sum is the time from the first picture to the last one's end."""
     slides = [0, 90_000, 15_000, 60_000]
     packets = times(2, lead=75_000, last=150_000, counts_decoding=True).segment(slides, None)
     decoded = [*(p.dts for p in packets), packets[-1].dts + packets[-1].duration]
@@ -72,7 +72,7 @@ def test_the_last_packet_makes_up_the_track() -> None:
     ],
 )
 def test_the_lead_is_as_long_as_the_delayed_pictures(shown: list[int], reorder: int, lead: int) -> None:
-    """The lead is the usual time of as many pictures as are reordered; the last ones count up to ten seconds."""
+    """The lead is the usual time of the reordered pictures; the last ones count up to ten seconds."""
     assert decoding_lead(np.array(shown), reorder, Fraction(40), Fraction(1, 1000)) == lead
 
 
@@ -83,7 +83,7 @@ def test_a_tick_too_coarse_is_refused() -> None:
 
 
 def test_pictures_shown_before_they_decode_are_refused() -> None:
-    """An encoder that reorders further than its parameter sets state is caught."""
+    """An encoder that reorders more than its parameter sets state is an error."""
     with pytest.raises(ProofFailed, match="after it is shown"):
         times(0).segment([2002, 1001, 0], None)
 
@@ -96,7 +96,7 @@ def test_pictures_shown_before_they_decode_are_refused() -> None:
     st.integers(0, 9000),
 )
 def test_any_split_gives_the_same_times(steps: list[int], reorder: int, size: int, start: int, lead: int) -> None:
-    """Joined in segments of any length, DTS are monotonic, never after PTS, and those of one unsegmented run."""
+    """However the track is split, DTS increase, are never after PTS, and equal those of an unsplit run."""
     shown = [start + sum(steps[:n]) for n in range(len(steps))]
     origin_s = start * TB
     given_times = partial(times, reorder, origin_s=origin_s, lead=lead, last=steps[-1], counts_decoding=True)
@@ -115,7 +115,7 @@ def test_any_split_gives_the_same_times(steps: list[int], reorder: int, size: in
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=80), st.integers(0, 4))
 def test_samples_last_as_long_as_pictures(steps: list[int], reorder: int) -> None:
-    """With the lead of its own times, a track's samples last as long together as its pictures, none of them longer."""
+    """With the lead of its own times, a track's samples together last as long as its pictures."""
     shown = [sum(steps[:n]) for n in range(len(steps))]
     lead = int(decoding_lead(np.array(shown), reorder, Fraction(1001), TB))
     packets = times(reorder, lead=lead, last=steps[-1], counts_decoding=True).segment(shown, None)

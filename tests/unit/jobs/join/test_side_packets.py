@@ -43,7 +43,7 @@ def packet(
 
 
 def feed(pipe: AudioPipe | VideoPipe | CuePipe, *packets: av.Packet) -> list[tuple[Fraction, Fraction, Fraction]]:
-    """Send packets through a pipe and return the (pts, dts, duration) of what comes out, in seconds."""
+    """Send packets through a pipe, and return (pts, dts, duration) of the results, in seconds."""
     out = [made for given_packet in packets for made in pipe.feed(given_packet)]
     out += list(pipe.finish())
     return [
@@ -58,7 +58,7 @@ def feed(pipe: AudioPipe | VideoPipe | CuePipe, *packets: av.Packet) -> list[tup
     count=st.integers(2, 80),
 )
 def test_rounded_times_return_to_the_sample_grid(rate: int, start_ms: int, offset: Fraction, count: int) -> None:
-    """Packets whose times a container rounded to milliseconds are spaced by whole frames again, within 1 ms of it."""
+    """Packets whose times were rounded to milliseconds return to the sample grid, within 1 ms."""
     stated = [floor(start_ms + offset + Fraction(1000 * 1024 * n, rate) + Fraction(1, 2)) for n in range(count)]
     steps = [*(b - a for a, b in pairwise(stated)), 1024 * 1000 // rate]
 
@@ -80,7 +80,7 @@ def test_a_gap_is_no_rounding() -> None:
 
 @given(origin=st.fractions(-10, 10, max_denominator=90_000), first=st.integers(-(10**6), 10**6))
 def test_exact_times_move_by_one_constant(origin: Fraction, first: int) -> None:
-    """Where the source counts samples, what was apart stays exactly as far apart."""
+    """If the source counts samples, all distances between packets stay exact."""
     tick = Fraction(1, 44_100)
     times = [first + 1024 * n for n in range(5)]
     out = feed(AudioPipe(sound(44_100, tick), SOUND, Interval(origin)), *(packet(t, 1024, tick, dts=t) for t in times))
@@ -98,7 +98,7 @@ def test_a_missing_time_follows_the_packet_before() -> None:
 
 
 def test_decoding_times_before_the_first_known_one_are_filled() -> None:
-    """Matroska leaves out the first decoding times of a track with B-pictures; they count backwards."""
+    """Matroska's missing first decoding times are filled by counting backwards."""
     track = Track(index=0, kind=TrackKind.VIDEO, codec="h264", time_base=MILLISECOND)
     source = [packet(0, 40), packet(120, 40), packet(40, 40, dts=0), packet(80, 40, dts=40)]
     out = feed(VideoPipe(track, PICTURES, Interval(Fraction(0))), *source)
@@ -108,7 +108,7 @@ def test_decoding_times_before_the_first_known_one_are_filled() -> None:
 
 
 def test_cues_are_clipped_to_the_part() -> None:
-    """A cue that began before the part is shown from its start, and one that outlasts it ends with it."""
+    """A cue that overlaps a border of the part is clipped there."""
     track = Track(index=0, kind=TrackKind.SUBTITLE, codec="subrip", time_base=MILLISECOND)
     part = Interval(Fraction(10), Fraction(10), Fraction(20))
     out = feed(
@@ -120,14 +120,14 @@ def test_cues_are_clipped_to_the_part() -> None:
 
 @given(position=st.integers(-5000, 10**7), padding=st.integers(0, 3000), rate=st.sampled_from([44_100, 48_000]))
 def test_matroska_rounds_once(position: int, padding: int, rate: int) -> None:
-    """What the muxer makes of a time, adding its own rounding of the priming, is the nearest millisecond."""
+    """The time in the file, with the muxer's own rounding of the priming, is the nearest millisecond."""
     stored = matroska_ticks(position, padding, rate) + floor(Fraction(1000 * padding, rate) + Fraction(1, 2))
 
     assert abs(stored - Fraction(1000 * (position + padding), rate)) <= Fraction(1, 2)
 
 
 def test_opus_packets_tell_their_length() -> None:
-    """RFC 6716, 3.1: configuration and frame count give the duration."""
+    """An Opus packet's configuration and frame count give its duration (RFC 6716, 3.1)."""
     track = Track(index=0, kind=TrackKind.AUDIO, codec="opus", time_base=MILLISECOND)
     lengths = {b"\x00": 480, b"\x18": 2880, b"\x60": 480, b"\x68": 960, b"\x80": 120, b"\xf8": 960, b"\xf9": 1920}
 
@@ -136,7 +136,7 @@ def test_opus_packets_tell_their_length() -> None:
 
 
 def test_a_packet_without_a_duration_lasts_in_mp4() -> None:
-    """Where neither the container nor the codec says how long sound lasts, it is as long as what came before."""
+    """A packet whose duration is unknown lasts as long as the one before it."""
     track = replace(sound(), audio=AudioTrack(48_000, 2, "stereo", 0, 0))
     pipe = AudioPipe(track, SOUND, Interval(Fraction(0)), trims_by_duration=True)
     out = feed(pipe, packet(0, 0), packet(21, 0), packet(42, 0))
@@ -145,7 +145,7 @@ def test_a_packet_without_a_duration_lasts_in_mp4() -> None:
 
 @pytest.mark.parametrize(("frame_samples", "stated_ms", "lasts_ms"), [(0, 21, 21), (1536, 21, 22), (1536, 32, 22)])
 def test_samples_to_skip_at_the_end_are_left_out_once(frame_samples: int, stated_ms: int, lasts_ms: int) -> None:
-    """A duration that the container alone states, as of E-AC-3, has no samples in it that players skip."""
+    """A duration that only the container states excludes the samples that players skip."""
     track = replace(sound(), audio=AudioTrack(48_000, 6, "5.1(side)", frame_samples, 0))
     last = packet(0, stated_ms)
     last.set_sidedata(skip_samples_data(480))
@@ -170,5 +170,5 @@ def test_samples_to_skip_at_the_end_are_left_out_once(frame_samples: int, stated
     ],
 )
 def test_headers_that_mp4_can_hold(header: str, *, is_whole: bool) -> None:
-    """Those that FFmpeg's muxer reads without an error."""
+    """mp4 takes the AC-3 and E-AC-3 headers that FFmpeg's muxer reads without an error."""
     assert has_ac3_header(bytes.fromhex(header)) is is_whole

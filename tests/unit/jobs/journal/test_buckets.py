@@ -1,4 +1,4 @@
-"""A work location in a bucket that is not there."""
+"""A work location in a bucket that does not exist."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from codecfleet.jobs.request.spec import TranscodeSpec
 
 
 class Buckets(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no types
-    """A store of objects without any bucket; as s3fs does, it makes one with a folder."""
+    """A store of objects without any bucket, which, like s3fs, makes one when a folder is made."""
 
     protocol = "s3"
     store: dict[str, Any] = {}  # noqa: RUF012 - as the base class has it
@@ -32,7 +32,7 @@ class Buckets(MemoryFileSystem):  # type: ignore[misc] # fsspec publishes no typ
 
 
 def test_it_is_refused_and_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A misspelt bucket ends the job with exit code 4 before any work, and no bucket of that name comes to be."""
+    """A misspelt bucket ends the job with exit code 4 before any work, and no bucket of that name is made."""
     monkeypatch.setattr("codecfleet.jobs.journal.stores.open_store", lambda url: (Buckets(), url.removeprefix("s3:/")))
     place = WorkPlace(TranscodeSpec(source="in.mkv", output=tmp_path / "out.mp4", work="s3://nowhere/work"))
     with pytest.raises(OutputUnwritable, match="The specified bucket does not exist") as caught:

@@ -1,4 +1,4 @@
-"""Work that was found, and who owns it."""
+"""Work that was found, and its owner."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from .test_records import HEADER, stream
 
 
 def test_work_of_a_version_with_other_options_is_refused(tmp_path: Path) -> None:
-    """``resume`` says which version began it, instead of failing on an option that it does not know."""
+    """``resume`` names the version that began the work, instead of failing at an unknown option."""
     work = tmp_path / ".out.mp4.codecfleet"
     work.mkdir()
     later = replace(HEADER, job={"codecfleet": "99.0"}, spec={"source": "a", "output": "b", "unheard_of": 1})
@@ -27,7 +27,7 @@ def test_work_of_a_version_with_other_options_is_refused(tmp_path: Path) -> None
 
 
 def test_work_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
-    """Once its journal can be read again, the same program may open it."""
+    """Work whose journal cannot be read is released, so that the same program can open it later."""
     spec = TranscodeSpec(source="in.mp4", output=str(tmp_path / "out.mp4"), work=f"memory://{tmp_path}/work")
     files, root = open_store(place_of(spec))
     record = f"{root}/record-00000000"
@@ -41,7 +41,7 @@ def test_work_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
 
 
 def test_a_renewal_that_comes_late_does_not_take_the_work_back() -> None:
-    """The thread that renews may be about to write when the work is let go."""
+    """A late renewal by the thread does not take back work that was released."""
     store = ObjectStore("memory://found-work/late")
     lease = StoreLease(store, "out.mp4")
     lease.acquire()

@@ -1,4 +1,4 @@
-"""What a journal says of an output that has its name already."""
+"""What a journal states about an output that is already published."""
 
 import hashlib
 import itertools
@@ -25,7 +25,7 @@ COMPLETE = Complete(3, hashlib.sha256(b"abc").hexdigest(), {"output": "caf\udce9
 @settings(max_examples=60, deadline=None)
 @given(RECORDS, RECORDS, st.data())
 def test_only_the_last_word_completes_a_job(before: list[Record], after: list[Record], data: st.DataObject) -> None:
-    """Cut off anywhere, a journal calls the output whole exactly if nothing was done after that was noted."""
+    """Cut off anywhere, a journal calls the output complete only if its last record says so."""
     records = [HEADER, *before, COMPLETE, *after]
     written, ends = stream(records)
     cut = data.draw(st.integers(0, len(written)))
@@ -38,7 +38,7 @@ def test_only_the_last_word_completes_a_job(before: list[Record], after: list[Re
 
 
 def test_a_whole_output_of_no_job_makes_no_sense() -> None:
-    """The record follows a job's header, and may come again."""
+    """A record of a complete output needs the job's header before it, and may be repeated."""
     assert "makes no sense" in replay(read_stream(stream([COMPLETE])[0])).broken
     again = replay(read_stream(stream([HEADER, encoded(0), COMPLETE, Begun(1), COMPLETE])[0]))
     assert again.complete == COMPLETE
@@ -46,7 +46,7 @@ def test_a_whole_output_of_no_job_makes_no_sense() -> None:
 
 @pytest.fixture(scope="module")
 def noted(tmp_path_factory: pytest.TempPathFactory) -> tuple[TranscodeSpec, Replay]:
-    """A job whose output, of three bytes, is noted and there."""
+    """A job whose output of three bytes is recorded and exists."""
     folder = tmp_path_factory.mktemp("noted")
     make_clip(folder / "in.mkv", Clip(times=constant_times(5)))
     spec = TranscodeSpec(source=str(folder / "in.mkv"), output=str(folder / "out.mkv"))
@@ -57,7 +57,7 @@ def noted(tmp_path_factory: pytest.TempPathFactory) -> tuple[TranscodeSpec, Repl
 
 
 def test_the_noted_file_is_published(noted: tuple[TranscodeSpec, Replay]) -> None:
-    """The report is the earlier run's, and says so; options on which no byte depends may differ."""
+    """The report is that of the earlier run and says so; options that change no byte may differ."""
     spec, found = noted
     for other in ({}, {"overwrite": True}, {"workers": 3}, {"restart": True}):
         report = published(found, spec.model_copy(update=other))
@@ -68,7 +68,7 @@ def test_the_noted_file_is_published(noted: tuple[TranscodeSpec, Replay]) -> Non
 
 
 def test_whatever_is_not_certain_is_not_published(noted: tuple[TranscodeSpec, Replay], tmp_path: Path) -> None:
-    """Another size, content, name or encoder, a missing file, or a journal of something else."""
+    """Another size, content, name or encoder, a missing file, or another journal means that nothing was published."""
     spec, found = noted
     assert found.complete is not None
     changes = [("output_bytes", 4), ("output_sha256", "0"), ("report", {})]

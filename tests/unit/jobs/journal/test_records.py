@@ -1,4 +1,4 @@
-"""A journal's bytes: what may be lost of them, and what is then still true."""
+"""A journal's bytes: what may be lost of them, and what still holds then."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ HEADER = JobHeader(
 
 
 def facts(segment: int) -> EncodedSegment:
-    """Return what is known of a segment of three pictures."""
+    """Return the facts of a segment of three pictures."""
     seam = (PictureHash(segment, b"before"), PictureHash(segment + 1, b"\xff\x00"))
     return EncodedSegment(
         segment=segment,
@@ -69,7 +69,7 @@ def encoded(segment: int, until: int | None = None, attempt: int = 1) -> Encoded
 
 
 def stream(records: Sequence[Record]) -> tuple[bytes, list[int]]:
-    """Return a journal's bytes, and where each record ends."""
+    """Return a journal's bytes, and the end of each record."""
     data, ends, checksum = b"", [], read_stream(b"").checksum
     for record in records:
         written, checksum = framed(packed(record), checksum)
@@ -79,7 +79,7 @@ def stream(records: Sequence[Record]) -> tuple[bytes, list[int]]:
 
 
 def lines(state: Replay) -> list[bytes]:
-    """Return what can be compared of where a job stood."""
+    """Return the comparable parts of a job's state."""
     return [packed(each) for each in state.encoded.values()]
 
 
@@ -98,7 +98,7 @@ RECORDS = st.lists(
 
 
 def test_a_record_comes_back_as_it_was() -> None:
-    """Every fact of a segment survives, names that are not text too."""
+    """A record comes back with every fact, even names that are not text."""
     again = unpacked(packed(encoded(2, 3)))
     assert isinstance(again, Encoded)
     assert packed(again) == packed(encoded(2, 3))
@@ -111,7 +111,7 @@ def test_a_record_comes_back_as_it_was() -> None:
 @settings(max_examples=60, deadline=None)
 @given(RECORDS, st.data())
 def test_any_prefix_is_a_prefix_of_the_records(records: list[Record], data: st.DataObject) -> None:
-    """Cut off anywhere, a journal says what it said when it was that long, and calls nothing damaged."""
+    """Cut off anywhere, a journal has the state that it had at that length, and counts as undamaged."""
     written, ends = stream([HEADER, *records])
     cut = data.draw(st.integers(0, len(written)))
     whole = sum(end <= cut for end in ends)
@@ -124,7 +124,7 @@ def test_any_prefix_is_a_prefix_of_the_records(records: list[Record], data: st.D
 @settings(max_examples=100, deadline=None)
 @given(RECORDS, st.data())
 def test_damage_costs_records_and_never_makes_one_up(records: list[Record], data: st.DataObject) -> None:
-    """Whatever bytes are changed, left out or doubled, what is still read is what was written, up to there."""
+    """Whatever bytes are changed, left out or doubled, the records that can be read are those that were written."""
     written, ends = stream([HEADER, *records])
     first = data.draw(st.integers(0, len(written) - 1))
     last = data.draw(st.integers(first, min(len(written), first + 200)))
@@ -138,7 +138,7 @@ def test_damage_costs_records_and_never_makes_one_up(records: list[Record], data
 
 
 def test_a_record_moved_or_doubled_is_not_read() -> None:
-    """Records are a chain: one that is whole, but not in its place, ends what is read."""
+    """A whole record in the wrong place ends the readable part."""
     written, ends = stream([HEADER, encoded(0), encoded(1), encoded(2)])
     parts = [written[a:b] for a, b in zip([0, *ends], ends, strict=False)]
     for order in ([0, 2, 1, 3], [0, 1, 1, 2], [0, 2, 3], [1, 2, 3]):
@@ -148,7 +148,7 @@ def test_a_record_moved_or_doubled_is_not_read() -> None:
 
 
 def test_the_latest_word_on_a_part_of_the_track_counts() -> None:
-    """A segment that took its neighbour in replaces both; what was begun and not finished is in flight."""
+    """A segment that absorbed its neighbour replaces both; segments begun but not finished are in flight."""
     records: list[Record] = [HEADER, Begun(0), encoded(0), Begun(1), encoded(1), Begun(0), encoded(0, 1, 2), Begun(4)]
     found = replay(read_stream(stream(records)[0]))
     assert [(each.segment, each.until, each.attempt) for each in found.encoded.values()] == [(0, 1, 2)]
@@ -162,7 +162,7 @@ def test_the_latest_word_on_a_part_of_the_track_counts() -> None:
     [[Begun(0)], [HEADER, HEADER], [HEADER, Begun(SEGMENTS)], [HEADER, encoded(5, 6)], [HEADER, encoded(3, 2)]],
 )
 def test_a_record_out_of_place_ends_the_journal(records: list[Record]) -> None:
-    """A record that cannot follow on those before it is left out, with the reason."""
+    """A record that cannot follow those before it is left out, with the reason."""
     found = replay(read_stream(stream(records)[0]))
     assert found.good_records == len(records) - 1
     assert "makes no sense" in found.broken
@@ -170,7 +170,7 @@ def test_a_record_out_of_place_ends_the_journal(records: list[Record]) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x90", b"\x81\xa4kind\xa4none", b"\x81\xa4kind\xa7encoded"])
 def test_a_content_of_another_program_is_no_record(content: bytes) -> None:
-    """Anything but a record of ours is refused as such."""
+    """The content of another program is refused as no record."""
     with pytest.raises(BadRecord):
         unpacked(content)
 
@@ -206,7 +206,7 @@ def damage(store: Store, folder: Path) -> None:
 
 
 def test_what_differs_is_named() -> None:
-    """A journal of another job says which option, or what of the input or the encoder, is another."""
+    """The journal of another job is refused with the option, or the part of input or encoder, that differs."""
     other = JobHeader(
         job={**HEADER.job, "spec": {**SPEC, "preset": 5}},
         encoder={"kind": "libx265"},
@@ -231,7 +231,7 @@ THERE = Owner("there", "boot-2", 10, "500", "b")
     ("other", "lives", "locks_work", "holds"),
     [
         (None, False, True, False),
-        (HERE, True, True, False),  # its lock is gone, so it is
+        (HERE, True, True, False),  # the process has lost its lock, and so has ended
         (HERE, True, False, True),
         (HERE, False, False, False),
         (THERE, True, True, True),
@@ -239,7 +239,7 @@ THERE = Owner("there", "boot-2", 10, "500", "b")
     ],
 )
 def test_who_owns_a_folder(other: Owner | None, lives: bool, locks_work: bool, holds: bool) -> None:  # noqa: FBT001
-    """On one machine the lock decides, where there are locks; elsewhere the lease."""
+    """On one machine the lock decides who owns a folder, if there are locks; elsewhere the lease."""
     assert still_holds(other, HERE, lives=lives, locks_work=locks_work) is holds
 
 
@@ -253,7 +253,7 @@ def test_a_lease_ends() -> None:
 
 
 def test_an_owner_that_has_ended_lives_no_more() -> None:
-    """Neither does one that was killed and that its parent has not waited for yet, as in a container without init."""
+    """A killed owner counts as dead even before its parent has waited for it, as in a container without init."""
     with subprocess.Popen(["sleep", "60"]) as process:
         began = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
         owner = replace(Owner.here(), pid=process.pid, began=began)
@@ -264,7 +264,7 @@ def test_an_owner_that_has_ended_lives_no_more() -> None:
 
 
 def test_one_owner_of_a_folder(tmp_path: Path) -> None:
-    """A second job is refused at once with the owner's name; it gets the folder when the owner releases it."""
+    """A second job is refused at once with the owner's name, and gets the folder when the owner releases it."""
     folder = tmp_path / ".o.mp4.codecfleet"
     first, second = Spool(folder, "o.mp4"), Spool(folder, "o.mp4")
     first.open()

@@ -59,7 +59,7 @@ def packets_of(path: Path) -> tuple[bytes, list[Any]]:
 
 
 def annex_b(path: Path, start: int = 0) -> list[Packet]:
-    """Return a clip's packets as they go over a network: parameter sets in them, ``start`` ticks later."""
+    """Return a clip's packets as sent over a network: with parameter sets, ``start`` ticks later."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         name = stream.codec_context.codec.canonical_name
@@ -76,14 +76,14 @@ def fed(decoder: codecfleet.Decoder, packets: list[Any]) -> list[Frame]:
 
 
 def looks(frames: list[Frame]) -> list[tuple[object, ...]]:
-    """Return what each frame is."""
+    """Return what identifies each frame."""
     return [
         (frame.index, frame.ticks, frame.format, picture_hash(0, frame.to_video_frame()).digest) for frame in frames
     ]
 
 
 def libavcodecs(path: Path) -> list[tuple[int | None, bytes]]:
-    """Return what libavcodec makes of a clip: time and hash."""
+    """Return (time, hash) of the frames that libavcodec decodes from a clip."""
     with av.open(str(path)) as container:
         return [(frame.pts, picture_hash(0, frame).digest) for frame in container.decode(video=0)]
 
@@ -91,7 +91,7 @@ def libavcodecs(path: Path) -> list[tuple[int | None, bytes]]:
 @pytest.mark.parametrize(("decoder", "place"), PLACES)
 @pytest.mark.parametrize("name", CLIPS)
 def test_frames_are_libavcodecs(clips: dict[str, Path], name: str, decoder: Any, place: Any) -> None:
-    """Every packet's picture comes once, in order, at its time, from every decoder in every memory."""
+    """Every decoder gives every packet's picture once, in order, at its time, in every memory."""
     extradata, packets = packets_of(clips[name])
     with codecfleet.Decoder(
         "h264" if name == "h264.mkv" else "hevc",
@@ -111,7 +111,7 @@ def test_frames_are_libavcodecs(clips: dict[str, Path], name: str, decoder: Any,
 
 @pytest.mark.parametrize(("decoder", "place"), PLACES[:3])
 def test_size_and_hdr_are_each_frames_own(clips: dict[str, Path], decoder: Any, place: Any) -> None:
-    """Where a track changes its size and loses its HDR values, each frame says what it is itself."""
+    """If a track changes its size and loses its HDR values, each frame states its own."""
     packets = annex_b(clips["hdr.mkv"]) + annex_b(clips["plain.mkv"], start=10_000)
     with codecfleet.Decoder("hevc", decoder=decoder, place=place, gpu=FakeDevice().gpu) as session:
         frames = fed(session, packets)
@@ -134,7 +134,7 @@ def test_every_decoder_says_the_same(clips: dict[str, Path]) -> None:
 
 
 def test_a_frame_says_how_its_array_lies(clips: dict[str, Path]) -> None:
-    """Shape, strides, dtype and bytes are those of the array that DLPack hands out, in either memory."""
+    """Shape, strides, dtype and bytes are those of the array that DLPack returns, in either memory."""
     extradata, packets = packets_of(clips["h264.mkv"])
     for place in ("host", "device"):
         with codecfleet.Decoder("h264", extradata=extradata, place=place, gpu=FakeDevice().gpu) as session:  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def test_a_frame_says_how_its_array_lies(clips: dict[str, Path]) -> None:
 
 
 def test_a_packet_has_its_place_in_the_file(tmp_path: Path) -> None:
-    """The bytes at ``pos``, ``bsl`` of them, are the packet's."""
+    """The ``bsl`` bytes at ``pos`` in the file are the packet."""
     path = make_clip(tmp_path / "placed.mp4", CLIPS["h264.mkv"])
     content, packets = path.read_bytes(), [Packet.of(each) for each in packets_of(path)[1]]
     places = [packet.pos for packet in packets if packet.pos is not None]
@@ -159,7 +159,7 @@ def test_a_packet_has_its_place_in_the_file(tmp_path: Path) -> None:
 
 
 def test_decoding_joins_at_a_keyframe(clips: dict[str, Path]) -> None:
-    """Packets before the first keyframe give nothing, and are counted; keyframes are found without a flag."""
+    """Packets before the first keyframe give nothing and are counted; keyframes are found without a flag."""
     packets = annex_b(clips["h264.mkv"])[3:]
     with codecfleet.Decoder("h264", decoder="nvdec", gpu=FakeDevice().gpu) as session:
         frames = fed(session, packets)
@@ -168,7 +168,7 @@ def test_decoding_joins_at_a_keyframe(clips: dict[str, Path]) -> None:
 
 
 def test_a_discontinuity_ends_what_came_before(clips: dict[str, Path]) -> None:
-    """Frames of complete packets come out first; decoding goes on at the next keyframe."""
+    """After a discontinuity, frames of complete packets come first, and decoding continues at the next keyframe."""
     packets = annex_b(clips["h264.mkv"])
     lost = [
         *packets[:4],
@@ -182,7 +182,7 @@ def test_a_discontinuity_ends_what_came_before(clips: dict[str, Path]) -> None:
 
 
 def test_the_end_of_a_stream_flushes(clips: dict[str, Path]) -> None:
-    """A packet with decode flag 1 gives all frames that are left."""
+    """A packet with decode flag 1 returns all remaining frames."""
     *packets, last = annex_b(clips["h264.mkv"])
     with codecfleet.Decoder("h264", decoder="nvdec", gpu=FakeDevice().gpu) as session:
         count = sum(len(session.decode(packet)) for packet in packets)
@@ -192,7 +192,7 @@ def test_the_end_of_a_stream_flushes(clips: dict[str, Path]) -> None:
 
 
 def test_auto_goes_on_in_software(clips: dict[str, Path]) -> None:
-    """What the device does not decode, software decodes from the first keyframe on, and states the reason."""
+    """If the device cannot decode a track, software does from the first keyframe on, and states the reason."""
     device = FakeDevice()
     device.decoder.supported = frozenset({"hevc"})
     extradata, packets = packets_of(clips["h264.mkv"])
@@ -208,7 +208,7 @@ def test_auto_goes_on_in_software(clips: dict[str, Path]) -> None:
 
 
 def test_an_error_leaves_the_device_usable(clips: dict[str, Path]) -> None:
-    """After a failure decoding begins again at the next keyframe, on the same decoder, and all is right."""
+    """After a failure the same decoder begins again at the next keyframe."""
     device = FakeDevice()
     packets = annex_b(clips["h264.mkv"])
     with codecfleet.Decoder("h264", decoder="nvdec", gpu=device.gpu) as session:
@@ -220,7 +220,7 @@ def test_an_error_leaves_the_device_usable(clips: dict[str, Path]) -> None:
 
 
 def test_software_takes_over_where_nvdec_fails_at_the_first_picture(tmp_path: Path) -> None:
-    """A first picture that NVDEC holds back comes once, from software, which then decodes them all."""
+    """A first picture that NVDEC holds back comes once, from software, which then decodes all pictures."""
     clip = Clip(times=TIMES, options=(("x264-params", "keyint=8:scenecut=0:bframes=0"),))
     device = FakeDevice()
     device.decoder.left_out = frozenset({1})
@@ -234,7 +234,7 @@ def test_software_takes_over_where_nvdec_fails_at_the_first_picture(tmp_path: Pa
 
 
 def test_messages_come_with_their_frames_from_every_decoder(clips: dict[str, Path]) -> None:
-    """The first keyframe's user data of x264 is beside the first frame, in software too."""
+    """The user data of x264 in the first keyframe comes with the first frame, in software too."""
     packets = annex_b(clips["h264.mkv"])
     with codecfleet.Decoder("h264", decoder="software", nvdec=NvdecOptions(sei_messages=True)) as session:
         frames = fed(session, packets)
@@ -245,7 +245,7 @@ def test_messages_come_with_their_frames_from_every_decoder(clips: dict[str, Pat
 
 
 def test_an_event_loop_awaits(clips: dict[str, Path]) -> None:
-    """Awaited calls give the same frames, and several decoders go on side by side."""
+    """Awaited calls give the same frames, and several decoders work side by side."""
     packets = annex_b(clips["h264.mkv"])
     device = FakeDevice()
 
@@ -263,7 +263,7 @@ def test_an_event_loop_awaits(clips: dict[str, Path]) -> None:
 
 
 def test_bad_input_is_refused_with_a_way_out(clips: dict[str, Path]) -> None:
-    """Wrong packets, decoders and options give a UsageError that pickles; the decoder goes on."""
+    """Wrong packets, decoders and options raise a UsageError that pickles, and the decoder stays usable."""
     good = annex_b(clips["h264.mkv"])
     refused: list[CodecfleetError] = []
     with codecfleet.Decoder("h264", decoder="software") as session:

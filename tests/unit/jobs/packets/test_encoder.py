@@ -33,7 +33,7 @@ def rgb(number: int) -> NDArray[np.uint8]:
 
 
 def noise(number: int) -> NDArray[np.uint8]:
-    """Return what costs many bits."""
+    """Return pictures that need many bits."""
     return np.random.default_rng(number).integers(0, 64, (HEIGHT, WIDTH, 3), dtype=np.uint8)
 
 
@@ -50,7 +50,7 @@ def encoded(session: codecfleet.Encoder, count: int = COUNT, of: Callable[[int],
 
 @pytest.mark.parametrize(("engine", "codec"), ENGINES)
 def test_each_picture_gives_one_packet_at_its_time(engine: str, codec: str) -> None:
-    """Presentation times are the pictures', decoding times increase and are never later; the stream decodes alone."""
+    """Presentation times are the pictures'; decoding times increase and are never later; the stream decodes alone."""
     session = encoder(codec, encoder=engine, bitrate_bps=300_000)
     packets = encoded(session)
     assert sorted(packet.pts or 0 for packet in packets) == list(range(COUNT))
@@ -68,7 +68,7 @@ def test_each_picture_gives_one_packet_at_its_time(engine: str, codec: str) -> N
 
 @pytest.mark.parametrize("engine", ["software", "nvenc"])
 def test_an_idr_picture_comes_where_it_is_forced(engine: str) -> None:
-    """By ``force_idr`` or ``keyframe``: a receiver that begins there gets everything from there on."""
+    """With ``force_idr`` or ``keyframe``, a receiver that begins there gets every later frame."""
     with encoder(encoder=engine, bitrate_bps=300_000) as session:
         packets = []
         for number in range(20):
@@ -84,7 +84,7 @@ def test_an_idr_picture_comes_where_it_is_forced(engine: str) -> None:
 
 
 def test_an_idr_picture_is_not_lost_with_a_picture_that_is_refused() -> None:
-    """Where the encoder refuses the picture after ``force_idr``, the next one is the IDR picture."""
+    """If the encoder refuses the picture after ``force_idr``, the next one is the IDR picture."""
     with encoder("vp9", encoder="software", quality=30) as session:
         packets = session.encode(rgb(0)) + session.encode(rgb(1))
         session.force_idr()
@@ -95,7 +95,7 @@ def test_an_idr_picture_is_not_lost_with_a_picture_that_is_refused() -> None:
 
 
 def test_x264_follows_a_new_bitrate() -> None:
-    """A constant rate that falls to a fifth and rises again is kept within a fifth once its buffer has turned over."""
+    """A constant rate that falls to a fifth and rises again is kept within a fifth after one buffer."""
     with encoder(bitrate_bps=1_000_000, bufsize_bits=250_000, maxrate_bps=1_000_000, encoder_options=LIVE) as session:
         sizes = []
         for number in range(150):
@@ -109,7 +109,7 @@ def test_x264_follows_a_new_bitrate() -> None:
 
 
 def test_x264_follows_a_new_peak_and_a_new_quality() -> None:
-    """A variable rate's peak falls; a quality becomes coarser."""
+    """With a new peak a variable rate falls, and with a new quality pictures become coarser."""
     for options, change in (
         ({"bitrate_bps": 400_000, "maxrate_bps": 1_500_000, "bufsize_bits": 100_000}, RateChange(maxbitrate=400_000)),
         ({"quality": 18}, RateChange(cq=45)),
@@ -155,7 +155,7 @@ REFUSED: list[tuple[str, dict[str, Any], RateChange, str]] = [
 def test_what_software_cannot_change_is_refused(
     codec: str, options: dict[str, Any], change: RateChange, reason: str
 ) -> None:
-    """By a typed error with a way out; the session goes on with its old rates."""
+    """A change that software cannot make raises a typed error with advice, and the session keeps its rates."""
     with encoder(codec, **options) as session:
         packets = session.encode(rgb(0))
         with pytest.raises(Unsupported, match=reason) as error:
@@ -166,7 +166,7 @@ def test_what_software_cannot_change_is_refused(
 
 
 def test_nvenc_takes_all_of_the_guides_fields() -> None:
-    """The eight fields of Reconfigure reach the package; a change before the first picture comes with it."""
+    """All eight fields of Reconfigure reach the package; a change before the first picture applies to it."""
     device = FakeDevice()
     change = RateChange(
         rc="cbr", multipass="qres", bitrate=1_000_000, vbvbufsize=500_000, vbvinit=250_000, fps=Fraction(30000, 1001)
@@ -188,7 +188,7 @@ def test_nvenc_takes_all_of_the_guides_fields() -> None:
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 def test_messages_come_back_with_their_frame(codec: str) -> None:
-    """What is written beside a picture by software is beside the same frame when it is decoded."""
+    """Messages that software writes with a picture come with the same frame when decoded."""
     message = SeiMessage(5, b"0123456789abcdef\0\0\0\1" + b"long" * 100)
     with encoder(codec, quality=40) as session:
         packets = []
@@ -201,7 +201,7 @@ def test_messages_come_back_with_their_frame(codec: str) -> None:
 
 
 def test_pictures_may_have_times_of_their_own() -> None:
-    """With a time base, times come from ``time_s``, an EncodeFrame or the frame itself, exactly."""
+    """With a time base, times come exactly from ``time_s``, an EncodeFrame or the frame itself."""
     timed = picture(3, WIDTH, HEIGHT)
     timed.pts, timed.time_base = 300, Fraction(1, 1000)
     session = encoder(time_base=Fraction(1, 1000), encoder_options=LIVE)
@@ -215,7 +215,7 @@ def test_pictures_may_have_times_of_their_own() -> None:
 
 
 def test_headers_are_repeated_unless_they_are_not_wanted() -> None:
-    """Each keyframe begins with the parameter sets; without them a muxer has ``extradata``."""
+    """Each keyframe begins with the parameter sets; otherwise a muxer takes them from ``extradata``."""
     with_headers = encoded(encoder(quality=30), 3)[0].data
     session = encoder(quality=30, repeat_headers=False)
     with session:
@@ -226,7 +226,7 @@ def test_headers_are_repeated_unless_they_are_not_wanted() -> None:
 
 
 def test_packets_go_into_a_file(tmp_path: Path) -> None:
-    """PyAV muxes what ``to_av`` gives, and every frame is in the file at its time."""
+    """PyAV muxes the packets of ``to_av``, and every frame is in the file at its time."""
     packets = encoded(encoder(quality=30))
     with av.open(str(tmp_path / "made.ts"), "w") as container:
         stream = container.add_stream("h264", rate=25)
@@ -240,7 +240,7 @@ def test_packets_go_into_a_file(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_device_reaches_the_caller() -> None:
-    """It is the error that a job gets, and closing returns the device's memory."""
+    """A device's error reaches the caller as in a job, and closing returns the device's memory."""
     device = FakeDevice()
     device.encoder.faults = {"nvEncEncodePicture": 8}
     with encoder(encoder="nvenc", gpu=device.gpu) as session, pytest.raises(EngineFailed):
@@ -249,7 +249,7 @@ def test_an_error_of_the_device_reaches_the_caller() -> None:
 
 
 def test_an_encoder_that_is_forgotten_gives_everything_back() -> None:
-    """One that was dropped without ``close`` leaves no session and no memory on the device."""
+    """An encoder dropped without ``close`` leaves no session and no memory on the device."""
     device = FakeDevice()
     session = encoder(encoder="nvenc", gpu=device.gpu)
     session.encode(rgb(0))
@@ -277,7 +277,7 @@ def test_an_event_loop_awaits() -> None:
 
 
 def test_bad_input_is_refused_with_a_way_out() -> None:
-    """Each wrong call is one typed error, and the session goes on."""
+    """Each wrong call raises one typed error, and the session stays usable."""
     refused: list[CodecfleetError] = []
     session = encoder(quality=30)
     with session:

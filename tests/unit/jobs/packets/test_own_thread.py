@@ -1,4 +1,4 @@
-"""The thread of a session by packet: whose calls it takes."""
+"""The thread of a packet session, and the calls that it takes."""
 
 import subprocess
 import sys
@@ -30,14 +30,14 @@ with OwnThread("decoder", lambda: None) as decoder:
 
 
 class Session(OwnThread):
-    """Counts how often it was closed."""
+    """A session that counts how often it was closed."""
 
     def __init__(self) -> None:
         self.closed = 0
         super().__init__("session", self._last_call)
 
     def call(self) -> str:
-        """Return the name of the thread that calls run in."""
+        """Return the name of the thread in which calls run."""
         return self._call(lambda: threading.current_thread().name)
 
     def _last_call(self) -> None:
@@ -45,14 +45,14 @@ class Session(OwnThread):
 
 
 def test_a_fork_of_the_process_is_refused() -> None:
-    """A fork has no such thread: calls there raise at once, ``close`` does nothing, and the parent's goes on."""
+    """In a fork, calls raise at once and ``close`` does nothing, while the parent's session continues."""
     command = [sys.executable, "-P", "-W", "ignore::DeprecationWarning", "-c", FORKED]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.splitlines() == ["the decoder belongs to process N, not to its fork; Open another one.", "3"]
 
 
 def test_calls_run_in_one_thread_until_it_is_closed() -> None:
-    """Every call is in the same thread; after ``close``, which may be called again, all are refused."""
+    """Every call runs in the same thread; after ``close``, which may be repeated, calls are refused."""
     session = Session()
     assert session.call() == session.call() == "codecfleet-session_0"
     session.close()

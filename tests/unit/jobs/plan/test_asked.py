@@ -1,4 +1,4 @@
-"""Warnings about requests that are rarely meant."""
+"""Warnings about requests that are seldom meant."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -33,12 +33,12 @@ def codes(transfer: int, source: str, output: str, codec: Codec = Codec.HEVC, **
 def test_hdr_that_loses_bits_down_to_8_is_warned_of(
     transfer: int, source: str, output: str, codec: Codec, found: list[str]
 ) -> None:
-    """PQ and HLG, whether or not the codec has a deeper format; not HDR that keeps its depth, and not SDR."""
+    """HDR (PQ or HLG) that is reduced to 8 bits is warned of; HDR that keeps its depth, and SDR, are not."""
     assert codes(transfer, source, output, codec) == found
 
 
 def test_a_bitrate_in_the_wrong_unit_is_warned_of() -> None:
-    """A bitrate or a maximum below 50 kbit/s is warned of, with what was probably meant; 50k is not."""
+    """A bitrate or maximum below 50 kbit/s is warned of, with what was probably meant."""
     assert codes(SDR, "yuv420p", "yuv420p", bitrate_bps=4000) == ["low-bitrate"]
     assert codes(SDR, "yuv420p", "yuv420p", maxrate_bps=6000, bufsize_bits=8000) == ["low-bitrate"]
     assert codes(SDR, "yuv420p", "yuv420p", bitrate_bps=LEAST_USUAL_BPS) == []

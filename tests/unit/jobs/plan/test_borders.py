@@ -1,4 +1,4 @@
-"""``--crop auto``: where the picture lies between black borders."""
+"""``--crop auto``: where the picture is between black borders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,11 +24,11 @@ from codecfleet.testing.clips import picture
 WIDTH, HEIGHT = 128, 96
 BOX = Region(96, 60, 16, 14)
 Shown = tuple[Region | None, int]
-"""Where a picture is lit, None for nowhere; and how many frames long."""
+"""Where the picture is not black (None: nowhere), and for how many frames."""
 
 
 def make(path: Path, shown: Sequence[Shown], *, gop: int = 10) -> str:
-    """Encode pictures that are lit in these places and black elsewhere."""
+    """Encode pictures that are lit in these regions and black elsewhere."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=25, options={"preset": "ultrafast", "crf": "18"})
         assert isinstance(stream, VideoStream)
@@ -53,21 +53,21 @@ def make(path: Path, shown: Sequence[Shown], *, gop: int = 10) -> str:
 
 
 def found_in(source: str, start_s: Fraction | None = None, end_s: Fraction | None = None) -> FoundPicture:
-    """Return what is found in a part of a source."""
+    """Return the result for a part of a source."""
     reading = read_source(source)
     ranges = TrackRanges.cut(reading.index, start_s=start_s, end_s=end_s, segment_s=None)
     return find_picture(ranges, reading.described()[0])
 
 
 def test_the_border_that_all_pictures_share_is_found(tmp_path: Path) -> None:
-    """Black pictures have no say, and the picture that fills most decides."""
+    """The border common to all pictures is found; black pictures are ignored."""
     small = replace(BOX, width=40, height=30)
     source = make(tmp_path / "film.mkv", [(None, 20), (small, 20), (BOX, 20), (small, 20)])
     assert found_in(source) == FoundPicture(BOX, found_in(source).judged)
 
 
 def test_a_part_of_a_track_is_judged_by_itself(tmp_path: Path) -> None:
-    """Pictures outside of --start and --end have no say."""
+    """Only pictures between --start and --end count."""
     whole = Region(WIDTH, HEIGHT, 0, 0)
     source = make(tmp_path / "film.mkv", [(whole, 30), (BOX, 40)])
     assert found_in(source).region is None
@@ -76,7 +76,7 @@ def test_a_part_of_a_track_is_judged_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gop", [5, 1000])
 def test_one_keyframe_is_enough(tmp_path: Path, gop: int) -> None:
-    """A track with a single access point is judged by some of the pictures behind it."""
+    """A track with one access point is judged by some of the pictures after it."""
     source = make(tmp_path / "film.mkv", [(None, 30), (BOX, 60)], gop=gop)
     found = found_in(source)
     assert found.region == BOX
@@ -85,7 +85,7 @@ def test_one_keyframe_is_enough(tmp_path: Path, gop: int) -> None:
 
 
 def test_all_black_is_not_cropped(tmp_path: Path) -> None:
-    """Where nothing is lit, everything is kept, and the plan says so."""
+    """If all pictures are black, everything is kept, and the plan says so."""
     source = make(tmp_path / "black.mkv", [(None, 12)])
     assert found_in(source) == FoundPicture(None, 0)
     plan = plan_transcode(TranscodeSpec.model_validate({"source": source, "output": "out.mp4", "crop": "auto"}))
@@ -94,7 +94,7 @@ def test_all_black_is_not_cropped(tmp_path: Path) -> None:
 
 
 def test_the_plan_states_what_was_found(tmp_path: Path) -> None:
-    """In its lines, in the encoder kind, and in the settings of every segment."""
+    """The found border is in the plan's lines, in the encoder kind, and in every segment's settings."""
     source = make(tmp_path / "film.mkv", [(BOX, 30)])
     spec = TranscodeSpec.model_validate({"source": source, "output": "out.mp4", "crop": "auto"})
     plan = plan_transcode(spec)
@@ -108,7 +108,7 @@ def test_the_plan_states_what_was_found(tmp_path: Path) -> None:
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 24), st.integers(1, 24), st.booleans())
 def test_a_region_is_found_to_the_line(x: int, y: int, width: int, height: int, full: bool) -> None:  # noqa: FBT001
-    """Dim noise is black, what is lit is not, whichever range the levels have."""
+    """Dim noise counts as black and lit lines do not, in either range of levels."""
     black = 0 if full else 16
     luma = np.full((64, 64), black + 3, np.uint8)
     luma[::3, ::2] = black + 8
@@ -119,5 +119,5 @@ def test_a_region_is_found_to_the_line(x: int, y: int, width: int, height: int, 
 
 
 def test_what_encloses_regions_holds_each_of_them() -> None:
-    """From the leftmost to the rightmost edge, and from the top to the bottom."""
+    """The enclosing region reaches from the leftmost to the rightmost edge, and from top to bottom."""
     assert enclosing([Region(4, 4, 0, 9), Region(2, 8, 8, 3)]) == Region(10, 10, 0, 3)

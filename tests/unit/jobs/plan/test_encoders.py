@@ -1,4 +1,4 @@
-"""What encodes a track: asked for, chosen by the fleet, or taken over by software when a GPU fails."""
+"""Which encoder writes a track: the requested one, the fleet's choice, or software after a GPU fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Asked(LocalPool):
-    """A pool with a GPU that remembers what it was asked before any work, and what jobs expected and forgot."""
+    """A pool with a GPU that remembers the questions before any work, and what jobs expected and forgot."""
 
     def __init__(self, device: FakeDevice, kind: EncoderKind | None = ADA) -> None:
         super().__init__(2, device=device.gpu, kind=kind)
@@ -61,7 +61,7 @@ class Asked(LocalPool):
 
 
 def spec_of(source: Path, output: Path, **changes: object) -> TranscodeSpec:
-    """Return a request that is cut into half seconds."""
+    """Return a request with segments of half a second."""
     wanted = {"source": str(source), "output": str(output), "segment_s": Fraction(1, 2), "preset": 1, **changes}
     return TranscodeSpec.model_validate(wanted)
 
@@ -73,7 +73,7 @@ async def run(pool: LocalPool, spec: TranscodeSpec) -> Report:
 
 
 def frames_in(path: Path) -> int:
-    """Return how many pictures a file holds."""
+    """Return how many pictures a file has."""
     with av.open(str(path)) as container:
         return sum(1 for _ in container.decode(video=0))
 
@@ -83,7 +83,7 @@ def frames_in(path: Path) -> int:
 async def test_a_job_is_bound_to_the_kind_that_the_fleet_names(
     source: Path, tmp_path: Path, encoder: str, codec: str
 ) -> None:
-    """Where an NVENC would finish first, or is asked for, it writes every segment, and the report names it."""
+    """If NVENC would finish first, or is requested, it writes every segment, and the report names it."""
     pool = Asked(FakeDevice())
     report = await run(pool, spec_of(source, tmp_path / "out.mkv", encoder=encoder, codec=codec))
     assert report.encoder_kind.startswith(f"{codec}_nvenc PyNvVideoCodec-2.2.4 ada r580 ")
@@ -94,7 +94,7 @@ async def test_a_job_is_bound_to_the_kind_that_the_fleet_names(
 
 
 async def test_the_same_bytes_on_any_worker(source: Path, tmp_path: Path) -> None:
-    """One kind gives one file, whether or not NVDEC decodes for it."""
+    """One encoder kind gives one file, whether NVDEC decodes for it or not."""
     hashes = set()
     for number, supported in enumerate((None, frozenset[str]())):
         device = FakeDevice()
@@ -108,7 +108,7 @@ async def test_the_same_bytes_on_any_worker(source: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("changes", [{"encoder": "software"}, {"device": "cpu"}, {"codec": "vp9"}])
 async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes: dict[str, object]) -> None:
-    """A job that cannot or shall not be encoded by a GPU asks no worker."""
+    """A job that a GPU cannot or must not encode asks no worker."""
     pool = Asked(FakeDevice())
     report = await run(pool, spec_of(source, tmp_path / "out.mkv", **changes))
     assert "nvenc" not in report.encoder_kind
@@ -116,7 +116,7 @@ async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes
 
 
 async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Path) -> None:
-    """A job that requires NVENC fails where there is none, and leaves nothing behind."""
+    """A job that requires NVENC fails if there is none, and leaves nothing behind."""
     with pytest.raises(Unsupported, match="no NVENC is available: no device of this fleet has one"):
         await run(Asked(FakeDevice(), kind=None), spec_of(source, tmp_path / "out.mkv", encoder="nvenc"))
     assert not (tmp_path / "out.mkv").exists()
@@ -133,7 +133,7 @@ async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Pat
 async def test_what_no_nvenc_encodes_is_refused(
     source: Path, tmp_path: Path, changes: dict[str, object], reason: str
 ) -> None:
-    """A job that requires NVENC fails before any worker is asked where no GPU could do it."""
+    """A job that requires NVENC fails before any worker is asked if no GPU could encode it."""
     pool = Asked(FakeDevice())
     with pytest.raises(Unsupported, match=f"NVENC cannot encode this: {reason}"):
         await run(pool, spec_of(source, tmp_path / "out.mkv", encoder="nvenc", **changes))
@@ -149,7 +149,7 @@ class Deaf(Asked):
 
 
 class Strange(Asked):
-    """A pool whose NVENC writes one segment with parameter sets of its own."""
+    """A pool whose NVENC writes one segment with other parameter sets."""
 
     async def result_of(self, work: Work[Any], look: Look) -> Any:
         """Change them."""
@@ -160,7 +160,7 @@ class Strange(Asked):
 
 
 def denied() -> LocalPool:
-    """Return a pool whose driver denies the encoder that the tables promise."""
+    """Return a pool whose driver refuses the encoder that the tables promise."""
     device = FakeDevice()
     device.encoder.capabilities = {}
     return Asked(device)
@@ -177,7 +177,7 @@ def denied() -> LocalPool:
 async def test_software_replaces_an_nvenc_that_is_not_required(
     source: Path, tmp_path: Path, pool: Callable[[], LocalPool], message: str, error: type[Exception]
 ) -> None:
-    """With auto a failing NVENC costs a warning, and the work so far; a job that requires NVENC fails."""
+    """With auto, a failing NVENC costs a warning and the work so far; a job that requires NVENC fails."""
     report = await run(pool(), spec_of(source, tmp_path / "auto.mkv"))
     assert report.encoder_kind.startswith("libx264")
     assert [each.message.endswith(message) for each in report.warnings if each.code == "encoder"] == [True]
@@ -188,7 +188,7 @@ async def test_software_replaces_an_nvenc_that_is_not_required(
 async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job says why it waits; with auto software begins, and a job that requires NVENC ends with the reason."""
+    """If a promised NVENC never comes, auto begins in software, and a job that requires NVENC ends with the reason."""
     monkeypatch.setattr(board_loop, "WAITING_S", 0)
     asked = asyncio.Event()
     reason = "no GPU became available for it within 30 s: Ray has given it to others"
@@ -218,7 +218,7 @@ async def test_a_promised_nvenc_that_never_comes_leaves_the_track_to_software(
 
 
 async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path, tmp_path: Path) -> None:
-    """Where the device's own filters cannot be compiled, NVENC still encodes, and the kind says what scaled."""
+    """If the device's filters cannot be compiled, NVENC still encodes, and the kind names what scaled."""
     device = FakeDevice()
     device.gpu = Gpu(lambda: replace(device.opened(), converts=False))
     report = await run(Asked(device), spec_of(source, tmp_path / "scaled.mkv", encoder="nvenc", scale=(160, 96)))
@@ -230,7 +230,7 @@ async def test_a_device_without_kernels_leaves_scaling_to_software(source: Path,
 
 
 async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path: Path) -> None:
-    """Never two kinds in one track: software writes all of it, as if nothing else had been tried."""
+    """After a GPU failure software writes the whole track, as if nothing else had been tried."""
     device = FakeDevice()
     device.encoder.faults = {"nvEncEncodePicture": 8}
     report = await run(Asked(device), spec_of(source, tmp_path / "auto.mkv"))
@@ -242,7 +242,7 @@ async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path
         job = await fleet.transcode(spec_of(source, tmp_path / "told.mkv"))
         told = [event async for event in job.events()]
     assert [event.encoder for event in told if isinstance(event, Planned)] == ["h264_nvenc", "libx264"]
-    # Which segment failed first is another matter in every run.
+    # Another segment may fail first in every run.
     assert [event.code for event in told if isinstance(event, Warned)] == ["encoder"]
     with pytest.raises(SegmentFailed):
         await run(Asked(device), spec_of(source, tmp_path / "required.mkv", encoder="nvenc"))
@@ -250,7 +250,7 @@ async def test_software_restarts_what_a_gpu_cannot_finish(source: Path, tmp_path
 
 
 def test_a_settled_demand_binds_the_workers(source: Path) -> None:
-    """Before its encoder is settled a job leaves it open; after that only workers of the kind may help."""
+    """Once the encoder is settled, only workers of that kind may help."""
     plan = plan_transcode(spec_of(source, Path("out.mkv")))
     assert demand_of(plan).encoder is EncoderChoice.AUTO
     assert settled_demand(plan, "j").encoder is EncoderChoice.SOFTWARE
@@ -259,7 +259,7 @@ def test_a_settled_demand_binds_the_workers(source: Path) -> None:
 
 
 async def test_nvencs_own_settings_reach_it(source: Path, tmp_path: Path) -> None:
-    """With NVENC asked for, encoder options are NVENC's, by name, and a wrong one is refused by name."""
+    """With NVENC requested, encoder options are NVENC's, and a wrong one is refused by name."""
     device = FakeDevice()
     await run(
         Asked(device),
@@ -273,7 +273,7 @@ async def test_nvencs_own_settings_reach_it(source: Path, tmp_path: Path) -> Non
 
 
 async def test_a_leaky_bucket_is_kept_over_the_join(source: Path, tmp_path: Path) -> None:
-    """With a maximal rate, a segment that would run the bucket dry is encoded again with what is really in it."""
+    """A segment that would empty the bucket is encoded again with the bucket's actual fullness."""
     device = FakeDevice()
     rates: dict[str, Any] = {"bitrate_bps": 20_000, "maxrate_bps": 20_000, "bufsize_bits": 20_000}
     report = await run(Asked(device), spec_of(source, tmp_path / "out.mkv", encoder="nvenc", **rates))

@@ -1,7 +1,7 @@
-"""Where a known job runs on each simulated fleet, held against files that people have read: tests/golden/fleets.
+"""Where a known job runs on each simulated fleet, compared with reviewed files in tests/golden/fleets.
 
-``UPDATE_GOLDEN=1 make test PYTEST="tests/unit/jobs/plan/test_golden_fleets.py"`` writes them again;
-read what changed, and configs/fleets/README.md, which defends each.
+``UPDATE_GOLDEN=1 make test PYTEST="tests/unit/jobs/plan/test_golden_fleets.py"`` writes them again. Then read each
+difference, and update configs/fleets/README.md, which gives the reasons.
 """
 
 import os

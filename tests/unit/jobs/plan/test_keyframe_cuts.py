@@ -1,4 +1,4 @@
-"""With a keyframe interval segments are cut at its multiples, and decoded from an access point shortly before."""
+"""With a keyframe interval, cuts are at its multiples, and decoding starts at an access point shortly before."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -40,7 +40,7 @@ def grid_of(index: TrackIndex, interval_s: Fraction, **options: object) -> Keyfr
 
 @st.composite
 def tracks(draw: st.DrawFn) -> TrackIndex:
-    """Draw an index without reordering: any steps between pictures, any access points, some times repeated."""
+    """Draw an index without reordering, with any steps and access points, and some repeated times."""
     times = [draw(st.integers(0, 5000))]
     for step in draw(st.lists(st.sampled_from([17, 33, 40, 41, 40, 40, 700, 9000]), min_size=1, max_size=250)):
         times.append(times[-1] + step)
@@ -53,7 +53,7 @@ def tracks(draw: st.DrawFn) -> TrackIndex:
 def test_every_cut_is_a_multiple_and_soon_after_its_access_point(
     index: TrackIndex, interval_s: Fraction, segment_s: Fraction | None
 ) -> None:
-    """No segment is empty, all begin at multiples, and their entries lie before them, in reach of certain times."""
+    """No segment is empty, all begin at multiples, and each entry is shortly before its cut."""
     grid = grid_of(index, interval_s)
     cuts = choose_cuts(index, segment_s, grid=grid)
     for cut in cuts:
@@ -61,7 +61,7 @@ def test_every_cut_is_a_multiple_and_soon_after_its_access_point(
         assert cut.ticks == grid.begins(grid.multiple(cut.ticks))
         assert cut.reason is CutReason.MULTIPLE
         assert entry_ticks <= cut.ticks
-        # Later multiples up to the cut, if any, have no picture of their own.
+        # Later multiples up to the cut, if any, have no picture.
         assert index.frames_between(grid.following(entry_ticks), cut.ticks) == 0
         assert not index.is_unreliable(cut.entry.packet)
     ends = [index.first_ticks, *(cut.ticks for cut in cuts), index.end_ticks + 1]
@@ -69,7 +69,7 @@ def test_every_cut_is_a_multiple_and_soon_after_its_access_point(
 
 
 def test_segments_begin_at_multiples_near_the_aim() -> None:
-    """Access points every 2.4 s, an interval of 2 s: each cut is decoded from the last access point before it."""
+    """With access points every 2.4 s and an interval of 2 s, each cut is decoded from the access point before it."""
     index = constant(60, [n * 2.4 for n in range(25)])
     grid = grid_of(index, Fraction(2))
     cuts = choose_cuts(index, Fraction(10), grid=grid)
@@ -81,7 +81,7 @@ def test_segments_begin_at_multiples_near_the_aim() -> None:
 
 
 def test_no_cut_where_a_time_is_in_doubt() -> None:
-    """A multiple within reordering of a repeated or missing time is not cut at: its keyframe lies inside a segment."""
+    """Nothing is cut within reordering distance of a repeated or missing time."""
     times = [n * 40 for n in range(1500)]
     times[500] = times[499]
     times[1000] = MISSING
@@ -95,7 +95,7 @@ def test_no_cut_where_a_time_is_in_doubt() -> None:
 def test_segments_hold_what_their_pictures_show_where_ticks_are_long(
     count: int, points: set[int], step_ticks: Fraction, interval_frames: Fraction
 ) -> None:
-    """A source whose ticks are its pictures, as in AVI: the last of a segment's pictures is never one past its end."""
+    """If ticks are as long as pictures, as in AVI, a segment never shows a picture past its end."""
     index = index_of(list(range(count)), {0, *(place for place in points if place < count)})
     rate = FrameRate(1000 / step_ticks, 0, step_ticks, min(step_ticks, Fraction(1)) / 2, count)
     grid = CountedGrid(interval_frames)
@@ -107,7 +107,7 @@ def test_segments_hold_what_their_pictures_show_where_ticks_are_long(
 
 
 def test_a_track_without_times_has_a_grid_and_no_cuts() -> None:
-    """Its pictures are only counted."""
+    """A track without times has a grid but no cuts, because its pictures are counted."""
     index = index_of([MISSING] * 100, {0, 25}, dts=[MISSING] * 100)
     grid = grid_of(index, Fraction(1))
     assert grid == KeyframeGrid(0, Fraction(1000))
@@ -120,7 +120,7 @@ def test_a_track_without_times_has_a_grid_and_no_cuts() -> None:
 def test_multiples_count_from_the_first_picture_of_the_output(
     start_s: Fraction | None, shown_from: int | None, first: int
 ) -> None:
-    """From the first one after --start, or the first that decodes if the recording begins with leading pictures."""
+    """Multiples count from the first picture after --start, or from the first one that decodes."""
     index = index_of([5000 + n * 40 for n in range(100)], {0})
     grid = keyframe_grid(index, spec(keyframe_interval_s=Fraction(1), start_s=start_s), shown_from)
     assert isinstance(grid, KeyframeGrid)
@@ -129,7 +129,7 @@ def test_multiples_count_from_the_first_picture_of_the_output(
 
 
 def test_an_interval_shorter_than_a_picture_is_refused() -> None:
-    """At 25 frames per second 0.04 s makes each a keyframe, and anything less makes no sense."""
+    """An interval shorter than a picture is refused; at 25 frames per second, 0.04 s makes each one a keyframe."""
     index = constant(4, [0])
     assert grid_of(index, Fraction(1, 25)).interval_ticks == 40
     with pytest.raises(UsageError, match="shorter than a picture"):
@@ -150,7 +150,7 @@ def planned(source: Path, **options: object) -> Plan:
 
 
 def test_the_interval_is_part_of_the_encoder_kind(source: Path) -> None:
-    """Another interval is another encoder kind, though the encoder's own settings are the same."""
+    """Another interval is another encoder kind, although the encoder's settings are the same."""
     plan, other = planned(source), planned(source, keyframe_interval_s=Fraction(1))
     assert plan.encoder.options == other.encoder.options
     assert plan.encoder_kind.endswith(" keyframe_interval_s=1/2")
@@ -158,7 +158,7 @@ def test_the_interval_is_part_of_the_encoder_kind(source: Path) -> None:
 
 
 def test_the_plan_shows_it(source: Path) -> None:
-    """For people in words, for programs as seconds; each cut says that it is a multiple."""
+    """The plan shows the interval in words and in seconds, and each cut as a multiple."""
     plan = planned(source)
     assert "keyframes: the first frame at or after each multiple of 0.5 s" in plan.lines()
     found = plan.to_json()
@@ -179,7 +179,7 @@ def test_the_plan_shows_it(source: Path) -> None:
     ],
 )
 def test_options_that_set_keyframes_are_refused_beside_it(source: Path, codec: str, option: str) -> None:
-    """Two answers to one question are one line of refusal."""
+    """Encoder options that set keyframes are refused beside an interval."""
     key, _, value = option.partition("=")
     with pytest.raises(Unsupported, match="cannot be set") as refused:
         planned(source, codec=codec, encoder_options=((key, value),))
@@ -187,14 +187,14 @@ def test_options_that_set_keyframes_are_refused_beside_it(source: Path, codec: s
 
 
 def test_av1_at_an_average_bitrate_is_refused(source: Path) -> None:
-    """SVT-AV1's forced keyframes are not the same in every run there; with a quality they are."""
+    """SVT-AV1 is refused with an interval and a bitrate, because its keyframes then vary between runs."""
     with pytest.raises(Unsupported, match="in every run"):
         planned(source, codec="av1", bitrate_bps=100_000)
     planned(source, codec="av1", maxrate_bps=100_000, bufsize_bits=100_000)
 
 
 def test_warm_up_comes_before_a_cut_between_access_points(source: Path) -> None:
-    """Deinterlacing needs pictures before a segment: they are counted from the cut, not from its access point."""
+    """The pictures that deinterlacing needs before a segment count from the cut, not from its access point."""
     plan = planned(source, deinterlace="on", preset=1)
     ranges = TrackRanges(plan.index, plan.segments)
     for segment in plan.segments[1:]:

@@ -1,4 +1,4 @@
-"""From a plan's values to a demand, and a placement in words."""
+"""The demand of a plan, and a placement in words."""
 
 import json
 from dataclasses import replace
@@ -64,12 +64,12 @@ def _placed(fleet: str, encoder: EncoderChoice = EncoderChoice.AUTO) -> PlacedPl
     ],
 )
 def test_a_track_is_one_case(codec: str | None, pix_fmt: str, expected: CodecCase) -> None:
-    """Codec and pixel format, by FFmpeg's names, become what engines are asked for."""
+    """FFmpeg's names of a codec and pixel format give what an engine must support."""
     assert media_case(codec, Direction.DECODE, pix_fmt) == expected
 
 
 def test_a_placement_as_json_is_plain() -> None:
-    """Everything survives a round trip through JSON, and each segment is on one lane."""
+    """A placement survives JSON, and each segment is on one lane."""
     document = _placed("h200-l40s").to_json()
     assert json.loads(json.dumps(document)) == document
     assert sorted(number for lane in document["lanes"] for number in lane["segments"]) == [0, 1, 2, 3]
@@ -77,7 +77,7 @@ def test_a_placement_as_json_is_plain() -> None:
 
 
 def test_a_summary_is_one_line() -> None:
-    """It names the sessions and their speed; of a job that no device can do, the reason, as its lines and JSON do."""
+    """A summary is one line with sessions and speed, or with the reason if no device can do the job."""
     assert _placed("laptop").summary().startswith("placed on a fleet: cpu with ")
     placed = _placed("laptop", EncoderChoice.NVENC)
     assert "not placed on" in placed.summary()
@@ -104,13 +104,13 @@ def _plan(folder: Path, params: str = "", **changes: object) -> Plan:
 def test_the_requested_device_is_in_the_demand(
     tmp_path: Path, device: str, encoder: EncoderChoice, reason: str, *, needs_gpu: bool
 ) -> None:
-    """CPUs only, a GPU for sure, or whatever is best."""
+    """``device`` decides whether the demand has only CPUs, requires a GPU, or leaves the choice."""
     demand = demand_of(_plan(tmp_path, device=device))
     assert (demand.encoder, demand.software_decode, demand.needs_gpu) == (encoder, reason, needs_gpu)
 
 
 def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
-    """Interlaced pictures, captions, Dolby Vision and unsupported codecs stay in software, each for its reason."""
+    """Interlaced pictures, captions, Dolby Vision and unsupported codecs stay in software, each with its reason."""
     plan = _plan(tmp_path)
     unfit = replace(plan, extras=replace(plan.extras, device_unsupported_reason="NVDEC does not decode ffv1"))
     for refused, word in (
@@ -125,7 +125,7 @@ def test_what_no_gpu_may_decode_says_why(tmp_path: Path) -> None:
 
 
 async def test_a_required_gpu_that_is_not_there_is_refused() -> None:
-    """A job that requires a GPU is refused with the reason; one that does not is never refused for it."""
+    """A job that requires a missing GPU is refused with the reason; other jobs are not."""
     wanted = replace(_demand(), needs_gpu=True, encoder=EncoderChoice.SOFTWARE)
     without, with_gpu = LocalPool(1), LocalPool(1, device=FakeDevice().gpu)
     await check_device(wanted, with_gpu)
@@ -137,7 +137,7 @@ async def test_a_required_gpu_that_is_not_there_is_refused() -> None:
 
 
 def test_lines_fit_a_terminal() -> None:
-    """Lines of the largest fleet are wrapped, and the note is one of them."""
+    """Lines of the largest fleet are wrapped, and the note is among them."""
     lines = _placed("mixed-200").lines()
     assert max(map(len, lines)) <= WIDTH
     assert "note: simulated" in lines
@@ -152,7 +152,7 @@ def test_one_segment_takes_a_whole_gpu_before_a_shared_one() -> None:
 
 
 def test_a_plan_names_the_encoder_that_will_encode() -> None:
-    """Where a placement chooses an NVENC, the plan expects that kind; where software encodes, none."""
+    """If placement chooses an NVENC, the plan expects that kind; if software encodes, none."""
     expected = _placed("h200-l40s").expected
     assert expected is not None
     assert (expected.is_nvenc, expected.place) == (True, "ada, driver branch 580")
@@ -160,7 +160,7 @@ def test_a_plan_names_the_encoder_that_will_encode() -> None:
 
 
 def test_the_plan_names_the_encoder_that_placement_chose(tmp_path: Path) -> None:
-    """In its head and its track, and software nowhere; one segment is singular."""
+    """The plan names the chosen encoder in its head and its track, and never software; one segment is singular."""
     plan = _plan(tmp_path, codec="hevc")
     assert any(line.startswith("encoder: libx265 ") for line in plan.lines())
     lines = replace(plan, expected=EncoderKind("nvenc", "ada", "580")).lines()

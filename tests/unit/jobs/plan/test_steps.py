@@ -1,4 +1,4 @@
-"""What is cropped, turned and padded, as plans settle it: alignment, shapes, display matrices, and what is refused."""
+"""Cropping, turning and padding in plans: alignment, shapes, display matrices, and refusals."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -37,13 +37,13 @@ def framing_of(source: VideoFormat, extras: StreamExtras | None = None, **fields
 def settled(
     source: VideoFormat, codec: Codec = Codec.H264, **fields: object
 ) -> tuple[VideoFormat, PictureSteps | None]:
-    """Return the output's format and the steps of a request."""
+    """Return the output's format and the steps for a request."""
     found = settle_picture(source, spec_of(**fields), codec, framing_of(source, **fields))
     return found.format, found.steps
 
 
 def test_without_steps_there_are_none() -> None:
-    """A job that crops, turns and pads nothing has no steps, so that its bytes are what they were."""
+    """A job that crops, turns and pads nothing has no steps, so its bytes stay as before."""
     for fields in ({}, {"scale": (None, 720)}, {"rotate": "0"}, {"crop": (1920, 1080, 0, 0)}, {"pad": (1920, 1080)}):
         assert settled(HD, **fields)[1] is None
 
@@ -56,7 +56,7 @@ def test_without_steps_there_are_none() -> None:
 def test_a_fitted_region_is_the_largest_within(
     size: tuple[int, int], step: tuple[int, int], data: st.DataObject
 ) -> None:
-    """Its edges are multiples of the step or the picture's, it lies within, and no line more would fit."""
+    """A fitted region has edges at multiples of the step or of the picture, and no larger one fits."""
     (x, width), (y, height) = (
         (begin := data.draw(st.integers(0, side - 1)), data.draw(st.integers(1, side - begin))) for side in size
     )
@@ -89,21 +89,21 @@ def test_a_fitted_region_is_the_largest_within(
 def test_what_does_not_fit_says_what_would(
     source: VideoFormat, fields: dict[str, object], says: str, next_step: str
 ) -> None:
-    """A request that would cut through chroma, fields or the picture's edge is refused with what to ask for."""
+    """A crop that cuts through chroma, fields or the picture's edge is refused with one that fits."""
     with pytest.raises(Unsupported, match=says) as refused:
         settled(source, Codec.VP9, **fields)
     assert next_step in str(refused.value)
 
 
 def test_what_just_fits_is_taken() -> None:
-    """An odd crop may end with the picture; interlaced pictures may be mirrored, and turned once deinterlaced."""
+    """An odd crop may end at the picture's edge; interlaced pictures may be mirrored, and turned if deinterlaced."""
     assert framing_of(replace(HD, width=1919), crop=(1917, 1080, 2, 0)).crop == Region(1917, 1080, 2, 0)
     assert framing_of(FIELDS, flip="h").turn == (-1, 0, 0, 1)
     assert framing_of(FIELDS, rotate="90", deinterlace="on").turn[0] == 0
 
 
 def test_samples_keep_their_shape_through_every_step() -> None:
-    """A crop keeps the shape of samples, a quarter turn turns it over, and a border counts in it."""
+    """A crop keeps the shape of samples, a quarter turn inverts it, and a border keeps it."""
     cropped, _ = settled(SD, crop=(720, 432, 0, 72))
     assert (cropped.width, cropped.height, cropped.sample_aspect_ratio) == (720, 432, Fraction(64, 45))
     turned, _ = settled(SD, rotate="270")
@@ -123,7 +123,7 @@ def test_samples_keep_their_shape_through_every_step() -> None:
     st.fractions(Fraction(1, 3), 3, max_denominator=99),
 )
 def test_a_border_reaches_the_shape(width: int, height: int, shape: Fraction, wanted: Fraction) -> None:
-    """Padding to a display shape adds on one axis alone, and less than two samples too much."""
+    """Padding to a display shape adds to one axis only, and less than two samples too much."""
     across, down = canvas((width, height), shape, wanted)
     assert across == width or down == height
     assert across >= width
@@ -135,7 +135,7 @@ def test_a_border_reaches_the_shape(width: int, height: int, shape: Fraction, wa
 
 
 def test_the_picture_lies_in_the_middle_where_chroma_may_be_cut() -> None:
-    """Half of the border on each side, rounded to the upper left."""
+    """Half of the border is on each side, rounded to the upper left where chroma requires."""
     _, steps = settled(HD, scale=(1280, 718), pad=(1290, 728))
     assert steps is not None
     assert steps.place == (4, 4)
@@ -151,7 +151,7 @@ def test_the_picture_lies_in_the_middle_where_chroma_may_be_cut() -> None:
         (PHONE, {"flip": "h"}, (0, 1, 1, 0), True),
         (PHONE, {"flip": "v"}, (0, -1, -1, 0), True),
         (PHONE, {"crop": (1920, 800, 0, 140)}, UPRIGHT, False),
-        # The sample aspect ratio in a matrix is no turn, and a description of a single view is no stereo.
+        # A matrix that only has the sample aspect ratio is no turn, and a description of one view is no stereo.
         (StreamExtras(display_matrix=(0, 2 * ONE, 0, -ONE, 0, 0, 0, 0, 1 << 30)), {"rotate": "0"}, (0, 1, -1, 0), True),
         (StreamExtras(stereo3d=b"\0" * 44), {"rotate": "90"}, (0, 1, -1, 0), False),
     ],
@@ -159,7 +159,7 @@ def test_the_picture_lies_in_the_middle_where_chroma_may_be_cut() -> None:
 def test_a_turn_is_on_top_of_what_players_show(
     extras: StreamExtras, fields: dict[str, object], turn: tuple[int, ...], *, declares: bool
 ) -> None:
-    """With a turn, the display matrix is applied first, no longer stated, and that is declared; else it is kept."""
+    """A turn starts from the picture that players show; the display matrix is then no longer stated."""
     framing = framing_of(HD, extras, **fields)
     assert framing.turn == turn
     assert framing.extras(extras).display_matrix == (None if declares else extras.display_matrix)
@@ -167,7 +167,7 @@ def test_a_turn_is_on_top_of_what_players_show(
 
 
 def test_a_matrix_does_not_turn_an_overlay() -> None:
-    """What players turn is turned in the pictures first, if another is laid on them."""
+    """Pictures with a display matrix are turned before another picture is laid on them."""
     with pytest.raises(Unsupported, match="turn the overlay") as caught:
         framing_of(HD, PHONE, overlay="logo.png")
     assert "--rotate 0" in caught.value.next_step
@@ -185,6 +185,6 @@ def test_a_matrix_does_not_turn_an_overlay() -> None:
     ],
 )
 def test_what_cannot_be_turned_is_refused(extras: StreamExtras) -> None:
-    """A matrix between quarter turns, and pictures that players project."""
+    """A matrix between quarter turns, and pictures that players project, cannot be turned."""
     with pytest.raises(Unsupported):
         framing_of(HD, extras, rotate="90")

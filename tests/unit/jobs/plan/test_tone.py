@@ -1,4 +1,4 @@
-"""Whether and how a track is tone mapped, as plans settle it."""
+"""Whether plans tone map a track, and how."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -42,16 +42,16 @@ SPEC = TranscodeSpec(source="in.mkv", output="out.mp4", tonemap="bt2390")
     ],
 )
 def test_the_peak_is_the_contents_then_the_displays(source: VideoFormat, transfer: Transfer, peak_cd: int) -> None:
-    """MaxCLL, else the mastering display, else 1000 cd/m²; from SDR's white to PQ's end. HLG is relative to a display.
+    """The peak is MaxCLL, otherwise the mastering display's, otherwise 1000 cd/m², within SDR white and PQ's end.
 
-    Without a request, HDR stays HDR.
+    HLG is relative to a display. Without a request, HDR stays HDR.
     """
     assert settle_tone(source, SPEC) == ToneMap(Operator.BT2390, transfer, Fraction(peak_cd))
     assert settle_tone(source, TranscodeSpec(source="in.mkv", output="out.mp4")) is None
 
 
 def test_the_output_says_that_it_is_sdr() -> None:
-    """BT.709 in all three numbers, the source's range and chroma, no HDR values, and a choice that says so."""
+    """The output states BT.709, the source's range and chroma, no HDR values, and the choice."""
     settled = settle_picture(HDR10, SPEC, Codec.HEVC, settle_framing(HDR10, StreamExtras(), SPEC))
     assert settled.format.colour == Colour(range=1, primaries=1, transfer=1, matrix=1, chroma_location=3)
     assert settled.format.hdr == HdrStatic()
@@ -62,7 +62,7 @@ def test_the_output_says_that_it_is_sdr() -> None:
 
 @pytest.mark.parametrize("transfer", [1, 2, 14])
 def test_sdr_stays_what_it_is(transfer: int) -> None:
-    """Nothing is done to pictures that are not HDR, and a warning says so: one preset fits a whole folder."""
+    """Pictures that are not HDR stay as they are, with a warning, so one preset fits a whole folder."""
     sdr = replace(HDR10, colour=replace(HDR10.colour, transfer=transfer))
     settled = settle_picture(sdr, SPEC, Codec.HEVC, settle_framing(sdr, StreamExtras(), SPEC))
     assert settled.tone is None
@@ -80,6 +80,6 @@ def test_sdr_stays_what_it_is(transfer: int) -> None:
     ids=["P3", "ICtCp", "RGB"],
 )
 def test_other_colours_than_bt_2020_are_refused(source: VideoFormat) -> None:
-    """Their formula would be another."""
+    """HDR in other colours than BT.2020 is refused, because the formula would differ."""
     with pytest.raises(Unsupported, match=r"BT\.2020"):
         settle_tone(source, SPEC)

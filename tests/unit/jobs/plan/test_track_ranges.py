@@ -1,4 +1,4 @@
-"""What is decoded for each segment: enough for its pictures and its seams, and no packet more where that is known."""
+"""What is decoded for each segment: its pictures and seams, and no further packet if that is known."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -51,7 +51,7 @@ def tracks(draw: st.DrawFn) -> TrackIndex:
 
 @given(tracks(), st.fractions(Fraction(1, 10), 2))
 def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -> None:
-    """All pictures of a segment and of its seam are decoded; where packets are pictures, the last is one of them."""
+    """All pictures of a segment and its seam are decoded; if packets are pictures, the last packet is one of them."""
     ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=segment_s)
     for segment in ranges.segments[:-1]:
         last = ranges.decode(segment, 0).last_packet
@@ -67,23 +67,23 @@ def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -
 @pytest.mark.parametrize(
     ("times", "keys", "start_s", "packet"),
     [
-        # The track is there twice: pictures of the part precede the access point that is nearest in time.
+        # The track occurs twice: pictures of the part precede the access point nearest in time.
         ([place * 40 for place in range(24)] * 2, {0, 6, 12, 24, 30, 36}, Fraction(3, 5), 6),
-        # Pictures that share the time before the start are spread past it (rule R4).
+        # Pictures with the same time before the start are spread past it (rule R4).
         ([*[place * 40 for place in range(8)] * 3, *range(320, 800, 40)], {0, 8, 16, 24}, 300 * TICK, 0),
     ],
 )
 def test_a_part_begins_before_all_of_its_pictures(
     times: list[int], keys: set[int], start_s: Fraction, packet: int
 ) -> None:
-    """Also where clocks step back or times repeat."""
+    """Decoding begins before all pictures of a part, even if clocks step back or times repeat."""
     index = index_of(times, keys, dts=times)
     ranges = TrackRanges.cut(index, start_s=start_s, end_s=None, segment_s=None)
     assert ranges.segments[0].cut_packet == packet
 
 
 def test_unreliable_times_near_the_end_take_a_wide_margin() -> None:
-    """Where a time repeats, it is unknown which packet is whose, whatever a packet holds."""
+    """If times repeat near the end, more packets are decoded: it is unknown which packet holds which picture."""
     pts = [n * 40 for n in range(200)]
     pts[104] = pts[103]
     index = replace(index_of(pts, {0}, dts=[n * 40 for n in range(200)]), has_whole_pictures=True)
@@ -92,7 +92,7 @@ def test_unreliable_times_near_the_end_take_a_wide_margin() -> None:
 
 
 def test_a_part_of_a_track_without_times_is_decoded_to_the_end(tmp_path: Path) -> None:
-    """Pictures are counted there, and it is unknown beforehand which packet gives which."""
+    """A part of a track without times is decoded to the end, because its pictures are only counted."""
     index = read_source(str(make_clip(tmp_path / "raw.h264", CLIPS["open.mkv"]))).index
     assert index.untimed
     ranges = TrackRanges.cut(index, start_s=None, end_s=Fraction(1), segment_s=None)
@@ -101,7 +101,7 @@ def test_a_part_of_a_track_without_times_is_decoded_to_the_end(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", CLIPS)
 def test_ranges_give_what_a_whole_decode_gives(tmp_path: Path, name: str) -> None:
-    """Each segment decodes to its own pictures and those of its seam, exactly, and every seam agrees at once."""
+    """Each segment decodes to exactly its own pictures and those of its seam, and every seam agrees."""
     index = read_source(str(make_clip(tmp_path / name, CLIPS[name]))).index
     ranges = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1, 5))
     (everything,) = TrackRanges.cut(index, start_s=None, end_s=None, segment_s=index.duration_s).segments

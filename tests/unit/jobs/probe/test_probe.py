@@ -27,7 +27,7 @@ COMMON |= {"size_bytes": 1000, "audio": None, "video": None, "attachment": None}
 def index_of(
     pts: list[int], kinds: dict[int, RandomAccess], *, dts: list[int] | None = None, discard: set[int] = frozenset()
 ) -> TrackIndex:
-    """Return an index of packets in demux order, with times in milliseconds; ``kinds`` are those flagged as keys."""
+    """Return an index of packets in demux order, with times in milliseconds; ``kinds`` are the flagged keyframes."""
     return replace(plain_index(pts, set(kinds), dts=dts, discard=discard), kinds=kinds)
 
 
@@ -37,7 +37,7 @@ def constant(keys: dict[int, RandomAccess], frames: int = 100) -> TrackIndex:
 
 
 def video_track(timeline: TimelineFacts, index: int = 0) -> TrackFacts:
-    """Return a video track with that timeline."""
+    """Return a video track with this timeline."""
     video = VideoFacts(picture=None, timeline=timeline, cuts=(), segments=1)
     times = {"start_s": timeline.first_s, "duration_s": timeline.duration_s}
     facts = COMMON | times | {"packets": timeline.packets, "video": video}
@@ -45,7 +45,7 @@ def video_track(timeline: TimelineFacts, index: int = 0) -> TrackFacts:
 
 
 def sound_track(start_s: Fraction, *, decodable: bool = True) -> TrackFacts:
-    """Return an audio track that starts then."""
+    """Return an audio track that starts at this time."""
     audio = AudioFacts(sample_rate=48_000, channels=2, layout="stereo", priming_samples=0)
     facts = COMMON | {"decodable": decodable, "codec": "aac" if decodable else None, "audio": audio}
     return TrackFacts(**facts, index=1, kind="audio", start_s=start_s, duration_s=Fraction(4), packets=10)
@@ -62,7 +62,7 @@ def full_tally(*tracks: TrackFacts) -> SourceTally:
 
 
 def timeline_codes(index: TrackIndex) -> set[str]:
-    """Return the codes of a source whose one track has that index."""
+    """Return the oddities of a source whose only track has this index."""
     return codes(video_track(describe_timeline(index)))
 
 
@@ -80,7 +80,7 @@ def test_times_are_relative_to_the_first_picture() -> None:
 
 
 def test_leading_pictures_make_a_gop_open_behind_a_cra_only() -> None:
-    """Pictures shown before a CRA need what came before it; those before an IDR do not."""
+    """Pictures shown before a CRA need earlier pictures; pictures shown before an IDR do not."""
     pts = [0, 40, 80, 200, 120, 160, 240]
     opened = describe_timeline(index_of(pts, {0: RandomAccess.IDR, 3: RandomAccess.CRA}))
     closed = describe_timeline(index_of(pts, {0: RandomAccess.IDR, 3: RandomAccess.IDR}))
@@ -90,7 +90,7 @@ def test_leading_pictures_make_a_gop_open_behind_a_cra_only() -> None:
 
 
 def test_a_flag_alone_is_no_access_point() -> None:
-    """A flagged packet at which decoding cannot begin is counted apart and reported."""
+    """A flagged packet at which decoding cannot begin is counted separately and reported."""
     index = constant({0: RandomAccess.IDR, 50: RandomAccess.NONE})
     timeline = describe_timeline(index)
     assert (timeline.flagged_packets, len(timeline.access_points), timeline.unusable_keyframes) == (2, 1, 1)
@@ -100,8 +100,8 @@ def test_a_flag_alone_is_no_access_point() -> None:
 @pytest.mark.parametrize(
     ("index", "expected"),
     [
-        (constant(IDR_EVERY_SECOND), set()),  # a constant rate with an IDR a second is nothing to speak of
-        (constant({}), {"no-keyframe-flags"}),  # encrypted packets offer no place to begin, which is no error
+        (constant(IDR_EVERY_SECOND), set()),  # a constant rate with an IDR each second is ordinary
+        (constant({}), {"no-keyframe-flags"}),  # encrypted packets have no access points, which is no error
         (index_of([MISSING] * 100, IDR_EVERY_SECOND, dts=[MISSING] * 100), {"no-pts", "dts-missing"}),  # raw bitstream
         (index_of([0, 33, 67, 100, 300, 333], {0: RandomAccess.IDR, 3: RandomAccess.IDR}), VARIABLE),
         # Steps of 33 and 34 ms are a constant rate on a millisecond clock.
@@ -110,7 +110,7 @@ def test_a_flag_alone_is_no_access_point() -> None:
     ],
 )
 def test_oddities_of_an_index(index: TrackIndex, expected: set[str]) -> None:
-    """Each oddity has its code, and what is ordinary has none; discarded packets are not pictures."""
+    """Each oddity has its code, ordinary tracks have none, and discarded packets are not pictures."""
     assert timeline_codes(index) == expected
     timeline = describe_timeline(index)
     assert timeline.packets == timeline.pictures + timeline.discarded_packets == index.packets
@@ -128,7 +128,7 @@ def test_missing_and_repeated_times_are_unreliable_spans() -> None:
 
 @pytest.mark.parametrize(("header_s", "lies"), [(Fraction(100), False), (Fraction(101), False), (Fraction(130), True)])
 def test_a_header_may_round_but_not_lie(header_s: Fraction, lies: bool) -> None:  # noqa: FBT001 - a parameter
-    """A duration within 2 % of the packets' is not held against a header; more packets than there are is."""
+    """A header's duration may differ by 2 % from the packets'; more stated packets than there are is an oddity."""
     track = video_track(describe_timeline(constant(IDR_EVERY_SECOND)))
     tally = full_tally(track)
     tally.header_duration_s, tally.tracks[0].header_frames = header_s, 700

@@ -1,4 +1,4 @@
-"""A job's events, and how long what is left takes."""
+"""A job's events, and the estimate of the remaining time."""
 
 import asyncio
 import re
@@ -34,18 +34,18 @@ async def received(channel: EventChannel) -> list[Event]:
 
 
 async def test_late_listeners_hear_the_whole_story() -> None:
-    """A late listener gets every event, and of the progress only what was not overtaken."""
+    """A late listener gets every event except outdated progress."""
     channel = EventChannel()
     first, second = Warned("job", 0.0, "a", "first"), Warned("job", 0.0, "b", "second")
     for event in (first, *map(progress, range(1000)), second):
         await channel.send(event)
     await channel.close()
     assert await received(channel) == [first, progress(999), second]
-    assert len(channel._events) == 3  # progress does not pile up, however long the job runs
+    assert len(channel._events) == 3  # progress does not accumulate, however long the job runs
 
 
 async def test_a_job_that_is_cancelled_before_it_begins_ends_for_its_listeners() -> None:
-    """Who listens hears that it was cancelled, once, and that nothing follows."""
+    """Listeners of a job cancelled before it begins hear once that it was cancelled."""
 
     async def run(_channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
         raise AssertionError
@@ -67,7 +67,7 @@ async def test_a_job_that_is_cancelled_before_it_begins_ends_for_its_listeners()
     ],
 )
 async def test_the_last_event_says_why_a_job_failed(error: Exception, expected: tuple[object, ...]) -> None:
-    """Awaiting it raises the same."""
+    """The last event has the same error as awaiting the job."""
 
     async def run(channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
         await channel.send(progress(1))
@@ -85,7 +85,7 @@ async def test_the_last_event_says_why_a_job_failed(error: Exception, expected: 
     ("source", "output", "error"), [("gone.mkv", "out.mp4", "InputNotFound"), ("in.mkv", "out.webm", "Unsupported")]
 )
 async def test_a_job_that_cannot_begin_ends_with_failed(tmp_path: Path, source: str, output: str, error: str) -> None:
-    """A missing input, and a codec that its container cannot hold, are said as any failure."""
+    """A missing input, and a codec that the container cannot hold, end with ``failed`` like any failure."""
     make_clip(tmp_path / "in.mkv", Clip(times=constant_times(3)))
     spec = TranscodeSpec(source=tmp_path / source, output=tmp_path / output, codec="h264")
     async with Fleet(pool=LocalPool(1)) as fleet:
@@ -98,7 +98,7 @@ async def test_a_job_that_cannot_begin_ends_with_failed(tmp_path: Path, source: 
 
 
 async def test_a_second_cancel_waits_for_the_first_ones_clean_up() -> None:
-    """Cancelling twice does not break into the clean-up."""
+    """A second cancellation does not interrupt the clean-up of the first."""
     cleaned, proceed = [], asyncio.Event()
 
     async def run(channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
@@ -124,7 +124,7 @@ async def test_a_second_cancel_waits_for_the_first_ones_clean_up() -> None:
 
 
 async def test_a_job_shows_what_it_is() -> None:
-    """The text of a job has its name, its files and whether it runs."""
+    """The text of a job has its name, its files and its state."""
 
     async def run(_channel: EventChannel, _keeps: Callable[[], bool]) -> Report:
         await asyncio.Event().wait()
@@ -137,7 +137,7 @@ async def test_a_job_shows_what_it_is() -> None:
 
 
 async def test_a_stage_is_told_before_its_work_and_timed() -> None:
-    """A stage is an event when it begins, and its seconds are kept under the same name."""
+    """A stage is an event when it begins, and its duration is recorded under the same name."""
     channel = EventChannel()
     events = JobEvents("job", channel)
 
@@ -152,7 +152,7 @@ async def test_a_stage_is_told_before_its_work_and_timed() -> None:
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"jobs_at_once": 0}])
 def test_a_fleet_of_nothing_is_refused(options: dict[str, int]) -> None:
-    """No workers, or no jobs at a time, would wait forever."""
+    """A fleet without workers or without jobs at a time is refused, since it would wait forever."""
     with pytest.raises(UsageError, match="at least one"):
         Fleet(**options)  # type: ignore[arg-type]
 
@@ -170,12 +170,12 @@ def test_a_fleet_of_nothing_is_refused(options: dict[str, int]) -> None:
     ],
 )
 def test_the_time_left_follows_the_pace(elapsed_s: float, done: int, left: int, expected_s: float | None) -> None:
-    """Nothing left: none; too little done to say: unknown."""
+    """If nothing is left, the estimate is 0; if too little is done, it is unknown."""
     assert time_left_s(elapsed_s, done=done, left=left) == expected_s
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e12), st.floats(0, 1e12))
 def test_no_time_left_is_absurd(elapsed_s: float, done: float, left: float) -> None:
-    """It is never more than a thousand times what was seen, in the first minute a hundred times."""
+    """The estimate is at most a thousand times the elapsed time, a hundred times in the first minute."""
     found_s = time_left_s(elapsed_s, done=done, left=left)
     assert found_s is None or 0 <= found_s <= elapsed_s * (100 if elapsed_s < 60 else 1000)

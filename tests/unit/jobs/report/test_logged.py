@@ -35,7 +35,7 @@ PLANNED = events.Planned("j", 0.5, 3, 72, Fraction(3), "hevc", "libx265", 2)
     ],
 )
 def test_an_event_is_an_entry(event: Event, entry: tuple[str, str]) -> None:
-    """With the job's name, and the segment's number where it is about one."""
+    """An entry has the job's name, and the number of the segment that it is about."""
     stream = io.StringIO()
     with logged_to(stream, LogStyle.JSON, "command"):
         log_event(event)
@@ -54,7 +54,7 @@ def test_an_event_is_an_entry(event: Event, entry: tuple[str, str]) -> None:
     ],
 )
 def test_what_only_shows_progress_is_no_entry(event: Event) -> None:
-    """A log of a long job stays short."""
+    """Events that only show progress are no entries, so that the log of a long job stays short."""
     stream = io.StringIO()
     with logged_to(stream, LogStyle.TEXT, "command"):
         log_event(event)
@@ -69,7 +69,7 @@ def test_what_only_shows_progress_is_no_entry(event: Event) -> None:
     ],
 )
 async def test_a_job_that_fails_is_an_entry(error: Exception, said: str) -> None:
-    """Also where its caller does not look; a defect with its traceback."""
+    """A failed job is an entry even if its caller does not look; a defect has its traceback."""
 
     async def run(_channel: EventChannel, _keeps: object) -> Report:
         raise error

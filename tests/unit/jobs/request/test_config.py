@@ -1,4 +1,4 @@
-"""The configuration: file, environment, command line, and where each value came from."""
+"""The configuration from file, environment and command line, with the origin of each value."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -25,7 +25,7 @@ max_pixels_per_byte=400 strict=1 queue=q.sqlite
 
 @pytest.fixture
 def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """Return what writes the user's configuration, and presets beside it."""
+    """Return a function that writes the user's configuration, and presets beside it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "codecfleet" / "presets").mkdir(parents=True)
 
@@ -38,7 +38,7 @@ def configure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
 
 
 def config_of(folder: Path, text: str | None = None, **variables: str) -> Config:
-    """Return the configuration of a file and an environment."""
+    """Return the configuration for a file and an environment."""
     path = folder / "codecfleet" / "config.toml"
     path.parent.mkdir(exist_ok=True)
     if text is not None:
@@ -47,7 +47,7 @@ def config_of(folder: Path, text: str | None = None, **variables: str) -> Config
 
 
 def cli_spec(line: str = "") -> TranscodeSpec:
-    """Return the spec that a command line asks for."""
+    """Return the spec that a command line gives."""
     request = parse(["transcode", "in.mkv", "out.mp4", *line.split()])
     assert isinstance(request, Transcode)
     return request.spec
@@ -62,7 +62,7 @@ def infer_spec(line: str) -> InferSpec:
 
 
 def test_without_a_file_all_are_defaults(tmp_path: Path) -> None:
-    """Nothing is set, and the job's own defaults count."""
+    """Without a file all values are the job's defaults."""
     config = config_of(tmp_path)
     spec = TranscodeSpec(source="a", output="b.mp4")
     assert not config.origins
@@ -75,7 +75,7 @@ def test_without_a_file_all_are_defaults(tmp_path: Path) -> None:
 
 
 def test_the_environment_counts_instead_of_the_file(tmp_path: Path) -> None:
-    """A later place replaces an earlier one, and each value knows where it came from."""
+    """The environment replaces the file, and each value knows its origin."""
     text = "# mine\ndevice = 'cpu'\nwait_seconds = 2.5\nstrict = true\naddress = 'file:1'"
     config = config_of(
         tmp_path, text, CODECFLEET_DEVICE="gpu", CODECFLEET_STRICT="0", CODECFLEET_WORKERS="", RAY_ADDRESS="ray:1"
@@ -120,19 +120,19 @@ def test_the_environment_counts_instead_of_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_named(text: str, variables: dict[str, str], named: str, tmp_path: Path) -> None:
-    """Every mistake is one UsageError with the file, line and key, or the variable, and the nearest one."""
+    """Every mistake is one UsageError with the file, line and key, or the variable, and the nearest name."""
     with pytest.raises(UsageError, match=named):
         config_of(tmp_path, text, **{f"CODECFLEET_{name}": value for name, value in variables.items()})
 
 
 def test_variables_of_other_programs_are_left_alone(tmp_path: Path) -> None:
-    """Kubernetes' variables for a service called codecfleet, and names that begin otherwise, are not ours."""
+    """Kubernetes' variables for a service called codecfleet, and variables with other prefixes, are ignored."""
     names = ("CODECFLEET_SERVICE_HOST", "CODECFLEET_HEAD_PORT", "CODECFLEET_HEAD_PORT_8265_TCP_ADDR", "MYCODECFLEET_A")
     assert not config_of(tmp_path, **dict.fromkeys(names, "tcp://10.0.0.1:1")).origins
 
 
 def test_every_key_has_a_variable(tmp_path: Path) -> None:
-    """Each key can be set in the environment too, and what a cluster's processes read from theirs is handed on."""
+    """Each key has an environment variable, and values for a cluster's processes are passed on."""
     texts = {field: text for pair in EVERY_KEY.split() for field, _, text in [pair.partition("=")]}
     assert set(texts) >= set(OPTIONS), "give the new key a value"
     given = {f"CODECFLEET_{OPTIONS[field].key.upper()}": text for field, text in texts.items()}
@@ -144,7 +144,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
 
 
 def test_the_command_line_counts_instead_of_the_configuration(configure: Configure) -> None:
-    """What the configuration sets is a job's default, and an option replaces it."""
+    """The configuration sets a job's default, and an option replaces it."""
     configure("device = 'cpu'\nworkers = 3\nstrict = true\nwork = '/w'")
     assert cli_spec("--workers 5") == TranscodeSpec(
         source="in.mkv", output="out.mp4", device="cpu", workers=5, strict=True, work="/w"
@@ -152,7 +152,7 @@ def test_the_command_line_counts_instead_of_the_configuration(configure: Configu
 
 
 def test_a_preset_lies_under_a_spec_file_and_options(configure: Configure, tmp_path: Path) -> None:
-    """An option counts instead of the spec file's, then the preset's, then the configuration's."""
+    """An option replaces the spec file's, which replaces the preset's, which replaces the configuration's."""
     configure("segment_seconds = 9")
     (tmp_path / "codecfleet" / "presets" / "mine.toml").write_text(
         "codec = 'hevc'\nquality = 20\npreset = 2\naudio = 'aac'\nsegment_seconds = 4", encoding="utf-8"
@@ -168,7 +168,7 @@ def test_a_preset_lies_under_a_spec_file_and_options(configure: Configure, tmp_p
 
 
 def test_a_configured_preset_counts_where_none_is_given(configure: Configure, tmp_path: Path) -> None:
-    """A configured preset does not count beside ``--preset``, even a speed alone, or ``--spec``."""
+    """A configured preset is ignored with ``--preset``, even if that is only a speed, and with ``--spec``."""
     configure("preset = ['archive-hevc', 2]")
     file = tmp_path / "spec.toml"
     file.write_text("audio = 'aac'", encoding="utf-8")
@@ -181,14 +181,14 @@ def test_a_configured_preset_counts_where_none_is_given(configure: Configure, tm
 
 
 def test_an_option_and_a_key_that_exclude_each_other_are_both_named(configure: Configure) -> None:
-    """The error has each name as the user wrote it."""
+    """If an option and a key exclude each other, the error has both names as the user wrote them."""
     configure("device = 'cpu'")
     with pytest.raises(UsageError, match=r"device \(.*config\.toml:1\).*--encoder"):
         cli_spec("--encoder nvenc")
 
 
 def test_other_jobs_take_what_they_have_an_option_for(configure: Configure) -> None:
-    """``infer`` and ``stills`` have configured workers and deadlines too, and no options of transcoding."""
+    """``infer`` and ``stills`` also use configured workers and deadlines, but no options of transcoding."""
     configure("workers = 3\ndeadline_seconds = 90\nencoder = 'software'\npreset = 'phone'")
     model = InferSpec(source="a", loadable="n.dla", output="o.npz", workers=3, deadline_s=Fraction(90))
     assert infer_spec("") == model
@@ -208,7 +208,7 @@ def test_the_configured_address_is_every_commands(configure: Configure) -> None:
 def test_a_wrong_configuration_is_one_line_and_exit_2(
     line: str, configure: Configure, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the command, a mistake in the configuration is reported at once; help needs none."""
+    """A mistake in the configuration is reported by every command at once, but not by help."""
     configure("devise = 'cpu'")
     assert run(line.split()) == 2
     out, err = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Options from several places, one over the other."""
+"""Options from several layers, of which later ones take precedence."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from codecfleet.jobs.request.layers import Layer, spec_of
 
 
 def spec(*places: Mapping[str, object]) -> TranscodeSpec:
-    """Return the spec of some places' fields, which are spelled with the place's number."""
+    """Return the spec for the fields of several layers; names contain the layer's number."""
     files = {"source": "in.mkv", "output": "out.mp4"}
     layers = [
         Layer({**files, **fields}, lambda field, number=number: f"{field}@{number}")  # type: ignore[misc]
@@ -43,12 +43,12 @@ def spec(*places: Mapping[str, object]) -> TranscodeSpec:
 def test_what_a_later_place_ends(
     earlier: Mapping[str, object], later: Mapping[str, object], left: Mapping[str, object]
 ) -> None:
-    """A bitrate ends a quality and the reverse; another codec, or sound as it is, what was meant for an encoder."""
+    """A bitrate replaces a quality and the reverse; another codec drops encoder options, copied sound its settings."""
     assert spec(earlier, later) == spec(left)
 
 
 def test_a_mistake_is_named_as_it_was_written() -> None:
-    """The error uses the option's name in that place."""
+    """The error uses the option's name in the layer where it was set."""
     with pytest.raises(UsageError, match=r"preset@1"):
         spec({"preset": 2}, {"preset": 9}, {"quality": 20})
     with pytest.raises(UsageError, match=r"quality@0.*bitrate_bps@0"):

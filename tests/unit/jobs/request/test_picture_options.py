@@ -1,4 +1,4 @@
-"""What becomes of pictures, as programs ask for it: values, or text as on the command line."""
+"""The options for pictures in programs: values, or text as on the command line."""
 
 from fractions import Fraction
 
@@ -27,7 +27,7 @@ def spec_of(**fields: object) -> TranscodeSpec:
     ],
 )
 def test_text_means_the_same_as_on_the_command_line(text: dict[str, object], meant: dict[str, object]) -> None:
-    """And a journal, which stores a request as JSON, reads back an equal one."""
+    """Text means the same as on the command line, and survives the JSON of a journal."""
     spec = spec_of(**text)
     assert spec == spec_of(**meant)
     assert TranscodeSpec.model_validate_json(spec.model_dump_json()) == spec
@@ -42,6 +42,6 @@ def test_text_means_the_same_as_on_the_command_line(text: dict[str, object], mea
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
-    """Invalid values are refused as text is."""
+    """Invalid values are refused like invalid text."""
     with pytest.raises(ValidationError):
         spec_of(**fields)

@@ -1,4 +1,4 @@
-"""Presets: what ``--preset`` asks for, where they are found, and ours."""
+"""Presets: the values of ``--preset``, where presets are found, and the built-in ones."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ OURS = find_presets(None)
 
 
 def folder_with(folder: Path, **presets: str) -> Path:
-    """Write presets of a user's."""
+    """Write a user's presets."""
     for name, text in presets.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
     return folder
@@ -31,7 +31,7 @@ def folder_with(folder: Path, **presets: str) -> Path:
     ],
 )
 def test_a_preset_a_speed_or_both(raw: object, name: str | None, speed: int | None) -> None:
-    """The command line's words, TOML's values and a variable's text say the same."""
+    """The command line's words, TOML's values and a variable's text have the same meaning."""
     assert read_choice("--preset", raw) == PresetChoice(name, speed)
 
 
@@ -43,7 +43,7 @@ def test_what_is_neither_is_refused(raw: object) -> None:
 
 
 def test_a_users_preset_counts_instead_of_ours(tmp_path: Path) -> None:
-    """The user's own are found beside ours, and count where the names are the same."""
+    """A user's presets are found beside the built-in ones, and replace those of the same name."""
     folder = folder_with(tmp_path, phone="# Smaller still\ncodec = 'hevc'", mine="preset = 7")
     found = find_presets(folder)
     assert set(found) == {*OURS, "mine"}
@@ -56,13 +56,13 @@ def test_a_users_preset_counts_instead_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["5", "two words"])
 def test_a_file_that_cannot_be_asked_for_is_named(name: str, tmp_path: Path) -> None:
-    """A user's file whose name ``--preset`` would not take for a preset is an error with its path."""
+    """A user's file with a name that ``--preset`` does not accept is an error with its path."""
     with pytest.raises(UsageError, match=re.escape(f"{name}.toml")):
         find_presets(folder_with(tmp_path, **{name: ""}))
 
 
 def test_a_preset_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``load_preset`` takes ours and the user's own by name, and fields given beside it count instead."""
+    """``load_preset`` loads built-in and own presets by name, and given fields override theirs."""
     (tmp_path / "codecfleet" / "presets").mkdir(parents=True)
     folder_with(tmp_path / "codecfleet" / "presets", mine="codec = 'av1'")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -76,7 +76,7 @@ def test_a_preset_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_preset_of_ours_says_what_it_is_for_and_why(name: str) -> None:
-    """Its first line says what it is for; every value, or the pair that it belongs to, has a comment above it."""
+    """The first line of every built-in preset states its purpose, and every value has a comment above it."""
     preset = OURS[name]
     assert preset.codec
     assert 10 < len(preset.summary) <= 100

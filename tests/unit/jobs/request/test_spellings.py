@@ -1,4 +1,4 @@
-"""What others call our options: understood, or answered with ours."""
+"""Other programs' names for options: accepted, or answered with the right name."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,9 +28,8 @@ from codecfleet.jobs.request.spellings import (
 )
 
 FLAGS = {flag for option in options_of(TranscodeSpec).values() for flag in (option.flag, *option.aliases)}
-OTHER_FLAGS = {"--quiet", "--json"}  # of the command alone
+OTHER_FLAGS = {"--quiet", "--json"}  # options that only the command line has
 JOB = partial(transcode, "a.mkv", "b.mp4")
-"""Of the command alone."""
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ JOB = partial(transcode, "a.mkv", "b.mp4")
     ],
 )
 def test_a_codec_has_the_names_of_its_format_and_its_encoder(codec: Codec, names: str) -> None:
-    """Every usual name of a format, and of the encoder that writes it, is its codec, in any case of letters."""
+    """Every usual name of a format or of its encoder is the codec, in upper and lower case."""
     assert {parse_codec("--codec", name) for name in names.split()} == {codec.value}
     assert PROFILES[codec].implementation in names
 
@@ -62,21 +61,21 @@ def test_a_codec_has_the_names_of_its_format_and_its_encoder(codec: Codec, names
 def test_what_is_neither_codec_nor_preset_is_answered_with_the_nearest(
     parse: Callable[[str, str], object], text: str, said: str
 ) -> None:
-    """A codec that is not written here, an encoder's name, or a preset of x264's that is not among the seven."""
+    """An unknown codec, an encoder's name, or another preset of x264 is answered with the nearest name."""
     with pytest.raises(UsageError, match=said):
         parse("--option", text)
 
 
 @pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC])
 def test_a_presets_name_is_what_x264_and_x265_call_it(codec: Codec) -> None:
-    """A preset's name stands for the number at which x264 and x265 run that very preset."""
+    """The names of presets are those for which x264 and x265 run the same preset."""
     assert len(PRESET_NAMES) == len(PROFILES[codec].presets)
     for name in PRESET_NAMES:
         assert PROFILES[codec].presets[parse_preset("--preset", name) - 1] == (("preset", name),)
 
 
 def test_ffmpegs_options_lead_to_options_that_exist() -> None:
-    """Every flag that stands in for one of FFmpeg's is one of the command's."""
+    """Every flag advised instead of one of FFmpeg's exists in the command."""
     named = {word.rstrip(",") for ours in FFMPEG.values() for word in ours.split() if word.startswith("--")}
     assert named <= FLAGS | OTHER_FLAGS
 
@@ -94,19 +93,19 @@ def test_ffmpegs_options_lead_to_options_that_exist() -> None:
     ],
 )
 def test_the_first_of_ffmpegs_options_is_answered(line: str, theirs: str, ours: str) -> None:
-    """The answer is our option, if the command has it; a line without FFmpeg's options gets none."""
+    """The first of FFmpeg's options is answered with the command's option; other lines get no advice."""
     assert ours_for(line.split(), FLAGS) == (theirs, ours)
     assert ours_for(line.split(), {"--json"}) == ("", "")
 
 
 def test_paths_are_taken_wherever_a_place_is_named() -> None:
-    """A ``pathlib.Path`` is as good as text in every field that names a file or a folder."""
+    """A ``pathlib.Path`` is accepted like text in every field that names a file or folder."""
     places = {"source": "a.mkv", "output": "b.mp4", "work": "w", "keep_evidence": "e"}
     assert TranscodeSpec(**{name: Path(place) for name, place in places.items()}) == TranscodeSpec(**places)
 
 
 def test_an_option_s_other_names_are_taken_wherever_it_is() -> None:
-    """``crf`` is ``quality`` in a call as on the command line, in a spec file and in a list."""
+    """``crf`` is accepted for ``quality`` in a call, on the command line, in a spec file and in a list."""
     names = {"source": "a.mkv", "output": "b.mp4"}
     assert TranscodeSpec(**names, crf=20) == TranscodeSpec(**names, quality=20)
     assert SpecFile.read("s.toml", "crf = 20").fields == SpecFile.read("s.toml", "quality = 20").fields
@@ -134,7 +133,7 @@ def test_an_option_s_other_names_are_taken_wherever_it_is() -> None:
     ],
 )
 def test_a_guess_is_answered_with_what_is_meant_or_with_nothing(name: str, said: str) -> None:
-    """The answer is never an option that only shares some letters."""
+    """A guess is never answered with an option that only shares some letters."""
     with pytest.raises(UsageError) as refused:
         parse(["transcode", "a.mkv", "b.mp4", name, "4"])
     assert refused.value.message == f"no such option: {name}"
@@ -143,7 +142,7 @@ def test_a_guess_is_answered_with_what_is_meant_or_with_nothing(name: str, said:
 
 @pytest.mark.parametrize("name", sorted({*GUESSED, *MISSING}))
 def test_no_guess_is_an_option(name: str) -> None:
-    """What is answered for is none of the command's own, and what is advised exists."""
+    """Names with advice are no options of the command, and the advised options exist."""
     assert name not in FLAGS | OTHER_FLAGS
     advised = {word.rstrip(",;:.") for word in (GUESSED.get(name) or MISSING[name]).split() if word.startswith("--")}
     assert advised <= FLAGS
@@ -168,14 +167,14 @@ def test_no_guess_is_an_option(name: str) -> None:
 def test_a_call_that_is_wrong_says_what_to_write(
     call: Callable[..., object], given: dict[str, object], said: str
 ) -> None:
-    """Another name of an option, or a value that is none, is answered with what to write."""
+    """A wrong name or value of an option in a call is answered with the right one."""
     with pytest.raises(UsageError) as caught:
         call(**given)
     assert str(caught.value).startswith(said)
 
 
 def test_a_spec_file_takes_the_same_spellings(tmp_path: Path) -> None:
-    """A spec file may say h265 and slow; of a field's name it says what the key is."""
+    """A spec file may say h265 and slow; a field's name is answered with the key."""
     file = tmp_path / "job.toml"
     file.write_text('codec = "h265"\npreset = "slow"\n')
     spec = load_spec(file, source=Path("a.mkv"), output=Path("b.mp4"))

@@ -52,7 +52,7 @@ def _choice(name: str, text: str) -> object:
     ],
 )
 def test_what_users_write_is_read_exactly(parse: Parser, text: str, value: object) -> None:
-    """A rate's suffix is a power of ten; seconds, clock times and sizes mean exactly what they say."""
+    """A suffix is a power of ten; seconds, clock times and sizes are read exactly."""
     assert parse("--option", text) == value
 
 
@@ -71,7 +71,7 @@ def test_what_users_write_is_read_exactly(parse: Parser, text: str, value: objec
     ],
 )
 def test_anything_else_is_refused(parse: Parser, texts: str, how: str) -> None:
-    """In one line that names the option and says what to write; so is empty text."""
+    """Anything else, even empty text, is refused in one line with the option and how to write a value."""
     for text in ("", *texts.split("|")):
         with pytest.raises(UsageError, match=how if text and how else None) as caught:
             parse("--option", text)
@@ -98,7 +98,7 @@ def test_clock_times_add_up(hours: int, minutes: int, seconds: int, billionths: 
 def test_no_text_gets_past_as_anything_but_a_value_or_a_usage_error(
     parser: Callable[[str, str], object], text: str
 ) -> None:
-    """For any text a parser returns a value or one short line that names the option."""
+    """For any text, a parser returns a value or raises a UsageError with one short line that names the option."""
     try:
         parser("--option", text)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""What a report says of who decoded: per segment, as a warning, and for a person."""
+"""What a report says about decoders: for each segment, as a warning, and in the summary."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -42,7 +42,7 @@ def encoded(plan: Plan) -> EncodedSegment:
 
 
 def spooled(facts: EncodedSegment, *told: tuple[str, str]) -> list[SpooledSegment]:
-    """Return segments that differ in who decoded them and why."""
+    """Return segments that differ in their decoder and the reason for it."""
     changed = [replace(facts, tally=replace(facts.tally, decoded_by=by, fallback=why)) for by, why in told]
     return [SpooledSegment(each, Path("nowhere"), each.payload.size, "00") for each in changed]
 
@@ -69,7 +69,7 @@ SOFTWARE = ("software", "")
 
 
 def test_each_segment_names_its_decoder(plan: Plan, encoded: EncodedSegment) -> None:
-    """The report has who decoded each segment, and why it was not the device."""
+    """The report has the decoder of each segment, and why it was not the device."""
     assert len(plan.segments) >= 3
     told = [NVDEC, ("software", "it broke off"), ("software", SESSIONS_OPENING)]
     report = report_of(plan, spooled(encoded, *told))
@@ -95,21 +95,21 @@ BROKEN = ("software", "it broke off")
 def test_what_software_did_instead_is_a_warning(
     plan: Plan, encoded: EncodedSegment, told: list[tuple[str, str]], messages: list[str]
 ) -> None:
-    """Each reason is one warning with its count; neither software as planned nor the opening of sessions is one."""
+    """Each reason for software is one warning with a count; planned software and opening sessions need none."""
     found = [each for each in damage_warnings(plan, spooled(encoded, *told)) if each.code == "fallback"]
     assert [each.message for each in found] == messages
 
 
 @pytest.mark.parametrize(("on_device", "row"), [(3, "NVDEC decoded 3 of 3"), (1, "NVDEC decoded 1 of 3"), (0, "")])
 def test_people_read_which_engines_worked(plan: Plan, encoded: EncodedSegment, on_device: int, row: str) -> None:
-    """The summary has a line of engines where a device took part, and none where software did it all."""
+    """The summary has a line about engines if a device took part, and none otherwise."""
     segments = spooled(encoded, *[NVDEC] * on_device, *[SOFTWARE] * (3 - on_device))
     lines = [line for line in proof_lines(report_of(plan, segments), None) if line.startswith("engines")]
     assert [row in line for line in lines] == [True] * bool(row)
 
 
 def test_the_report_reads_back(plan: Plan, encoded: EncodedSegment) -> None:
-    """A report survives being written and read, and one from before there were devices means software."""
+    """A report can be written and read back, and one from before devices existed means software."""
     report = report_of(plan, spooled(encoded, NVDEC, ("software", "why"), SOFTWARE))
     again = Report.model_validate_json(report.model_dump_json())
     assert again == report
@@ -137,7 +137,7 @@ STEPS |= {"scaled": [24, 32], "padded": [40, 40], "place": [8, 4]}
     ],
 )
 def test_a_report_that_makes_no_sense_is_none(plan: Plan, encoded: EncodedSegment, changed: dict[str, object]) -> None:
-    """What follows a report, verify, need not expect figures that no job writes."""
+    """A report with impossible figures is refused, so that ``verify`` need not expect them."""
     document = report_of(plan, spooled(encoded, SOFTWARE)).model_dump(mode="json")
     assert Report.model_validate(document | {"steps": STEPS, "frame_rate": "30000/1001"})
     with pytest.raises(ValidationError):
@@ -145,7 +145,7 @@ def test_a_report_that_makes_no_sense_is_none(plan: Plan, encoded: EncodedSegmen
 
 
 def test_a_job_of_one_segment_speaks_of_no_seams(plan: Plan, encoded: EncodedSegment) -> None:
-    """Where nothing was joined, the proof has no line about seams; where something was, it counts them."""
+    """If nothing was joined, the proof has no line about seams."""
     report = report_of(plan, spooled(encoded, NVDEC))
     alone = report.model_copy(update={"proof": report.proof.model_copy(update={"seams": 0, "seams_equal": 0})})
     lines = [[line for line in proof_lines(each, None) if line.startswith("seams")] for each in (report, alone)]

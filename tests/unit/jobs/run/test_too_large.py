@@ -1,4 +1,4 @@
-"""A job that this machine alone would have to hold or do, and never can."""
+"""A job that this machine can never hold or do."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 
 
 class NeverReady(LocalPool):
-    """A pool whose start takes for ever."""
+    """A pool that never starts."""
 
     async def start(self) -> None:
         """Wait."""
@@ -35,7 +35,7 @@ def run_on(machine: Inventory, spec: TranscodeSpec, monkeypatch: pytest.MonkeyPa
 
 
 def test_it_is_refused_without_waiting_for_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words and the exit code are those of a fleet; the pool need not have started, and nothing is left."""
+    """The job is refused with a fleet's words and exit code, without waiting for the pool, and leaves nothing."""
     clip = Clip(times=constant_times(2), options=(("preset", "ultrafast"),), width=1280, height=720)
     source = make_clip(tmp_path / "in.mp4", clip)
     small = Inventory((processor_of("this machine", "this machine", 2, 100_000_000),))
@@ -51,7 +51,7 @@ def test_it_is_refused_without_waiting_for_ray(tmp_path: Path, monkeypatch: pyte
 def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], option: str
 ) -> None:
-    """The refusal says that there is no driver, and the workers need not have started."""
+    """Without a driver, a job that needs a GPU is refused before the workers have started."""
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(3)))
     machine = Inventory((processor_of("this machine", "this machine", 2, 8_000_000_000),))
     with pytest.raises(Unsupported, match=f"{option} is not possible: this machine has no NVIDIA driver") as caught:
@@ -60,9 +60,9 @@ def test_a_gpu_on_a_machine_without_a_driver_is_refused_at_once(
 
 
 def test_on_a_cluster_others_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a fleet that starts a Ray of its own knows its machine; ``RAY_ADDRESS`` counts as an address."""
+    """Only a fleet with a private Ray knows its machine; ``RAY_ADDRESS`` counts as an address."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    # This process may hold Ray, for other tests.
+    # This process may have Ray loaded, because of other tests.
     monkeypatch.setattr("codecfleet.cluster.fleet.default.holds_ray", lambda: False)
     for address in (None, "local"):
         assert default_pool(address, None).state.is_here

@@ -1,4 +1,4 @@
-"""What a job does with workers' results that are wrong or doubtful, and why no GPU worked for it."""
+"""How a job handles wrong or doubtful results of workers, and explains why no GPU worked."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +21,18 @@ LAST = 2
 
 
 def spec_of(folder: Path, clip: Clip, **options: Any) -> TranscodeSpec:
-    """Return a job on a clip in a folder."""
+    """Return the request for a job on a clip in a folder."""
     return TranscodeSpec(source=make_clip(folder / "in.mkv", clip), output=folder / "out.mkv", **options)
 
 
 async def run(pool: Pool, spec: TranscodeSpec) -> Report:
-    """Run one job on a pool, which is closed."""
+    """Run one job on a pool, and close the pool."""
     async with Fleet(pool=pool) as fleet:
         return await (await fleet.transcode(spec))
 
 
 async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
-    """The job ends well, with that segment redone."""
+    """A segment with a wrong count is encoded again, and the job succeeds."""
     spec = spec_of(tmp_path, Clip(times=constant_times(50)))
     lies = [1]
 
@@ -49,7 +49,7 @@ async def test_a_miscounted_segment_is_encoded_again(tmp_path: Path) -> None:
 
 
 async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -> None:
-    """As a warning that names the work; the report counts all of it. A job that lost none says nothing."""
+    """A lost worker is a warning that names the work, and the report counts all lost work."""
     clip = Clip(times=constant_times(50), keyframes=frozenset({0, 25}))
     spec = spec_of(tmp_path, clip, segment_s=1, overwrite=True)
 
@@ -69,7 +69,7 @@ async def test_a_lost_worker_is_said_at_once_and_in_the_report(tmp_path: Path) -
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, is_damaged: bool) -> None:
-    """Unless the source is damaged there: then it is to blame."""
+    """A device whose work software did is doubtful, unless the source is damaged there."""
     spec = spec_of(tmp_path, Clip(times=constant_times(50)))
     first = 3 if is_damaged else None
     pool = AlteringPool(
@@ -87,7 +87,7 @@ async def test_a_device_whose_work_software_did_is_in_doubt(tmp_path: Path, *, i
 async def test_a_device_whose_pictures_go_on_differing_at_a_cut_is_in_doubt(
     tmp_path: Path, lies: int, told: int
 ) -> None:
-    """A first difference is an open GOP's; one that stays when decoding began further back may be the device's."""
+    """A device is doubtful if its pictures at a cut still differ when decoding begins further back."""
     clip = Clip(times=constant_times(75), keyframes=frozenset(range(0, 75, 5)))
     spec, left = spec_of(tmp_path, clip, segment_s=1), [True] * lies
 
@@ -108,7 +108,7 @@ LATE = "the processors finished before a GPU was ready"
 
 
 class Beside(AlteringPool):
-    """Runs work on processors, beside a GPU of which ``said`` tells; ``fallback`` is why its decoder was given up."""
+    """Runs work on processors, beside a GPU with the state ``said``; ``fallback`` is why its decoder was given up."""
 
     def __init__(self, said: PlacementPreview, fallback: str) -> None:
         super().__init__(lambda result: replace(result, tally=replace(result.tally, fallback=fallback)))
@@ -123,7 +123,7 @@ class Beside(AlteringPool):
 @pytest.mark.parametrize(
     ("said", "fallback", "refusal"),
     [
-        (PlacementPreview(takes_gpu=True), "", LATE),  # Ray was still starting, or it was not worth its start
+        (PlacementPreview(takes_gpu=True), "", LATE),  # Ray was still starting, or not worth its start
         (PlacementPreview(takes_gpu=True), "NVDEC failed", ""),  # a warning says so
         (PlacementPreview(gpu_refusal="the captions"), "", "the captions"),
         (PlacementPreview(), "", ""),
@@ -132,6 +132,6 @@ class Beside(AlteringPool):
 async def test_a_gpu_that_did_not_work_is_explained(
     said: PlacementPreview, fallback: str, refusal: str, tmp_path: Path
 ) -> None:
-    """By what the workers did, and by what the fleet says it would do."""
+    """The explanation comes from what the workers did, and from what the fleet says it would do."""
     report = await run(Beside(said, fallback), spec_of(tmp_path, Clip(times=constant_times(10))))
     assert report.gpu_refusal == refusal

@@ -1,4 +1,4 @@
-"""Text that is burnt in: which cues are on screen when."""
+"""Burnt-in text: which cues are on screen at which time."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +19,7 @@ TIMES = st.fractions(min_value=-5, max_value=50, max_denominator=1000)
 
 @given(st.lists(st.tuples(TIMES, TIMES), max_size=9), TIMES)
 def test_all_that_are_on_screen_are_shown(spans: list[tuple[Fraction, Fraction]], at: Fraction) -> None:
-    """At any time those that have begun and not ended, the earliest below."""
+    """All cues that have begun and not ended are shown, the earliest at the bottom."""
     cues = sorted((Cue(start, end, (str(n),)) for n, (start, end) in enumerate(spans)), key=lambda cue: cue.start_s)
     due = [cue for cue in cues if cue.end_s is not None and cue.start_s <= at < cue.end_s]
     changes = list(on_screen(cues))
@@ -30,7 +30,7 @@ def test_all_that_are_on_screen_are_shown(spans: list[tuple[Fraction, Fraction]]
 
 
 def test_without_an_end_it_ends_with_the_next() -> None:
-    """The next cue may be blank; the last one stays."""
+    """A cue without an end ends with the next one, which may be blank; the last one stays."""
     cues = [Cue(Fraction(1), None, ("a",)), Cue(Fraction(2), None, ()), Cue(Fraction(3), None, ("b",))]
     assert list(on_screen(cues)) == [(1, ("a",)), (2, ()), (3, ("b",))]
 
@@ -52,7 +52,7 @@ def read(folder: Path, cues: list[Packed]) -> list[Cue]:
 
 
 def test_markup_is_left_out(tmp_path: Path) -> None:
-    """Styles and positions are left out; a cue's own end counts."""
+    """Styles and positions are left out, and a cue's own end counts."""
     packets = [
         Packed(Fraction(1), b"{\\an8}<i>One</i>\r\n<b>two</b> <font color=red>three</font>", Fraction(3, 2)),
         Packed(Fraction(4), b"1 < 2 > {note} <MUSIC> &amp;"),
@@ -64,6 +64,6 @@ def test_markup_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_cue_without_bounds_is_refused(tmp_path: Path) -> None:
-    """Such a cue is refused before any text is drawn."""
+    """A cue with too many letters is refused before any text is drawn."""
     with pytest.raises(InputTooLarge, match="letters"):
         read(tmp_path, [Packed(Fraction(1), b"a" * (MOST_LETTERS + 1), Fraction(1))])

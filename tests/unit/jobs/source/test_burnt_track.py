@@ -1,4 +1,4 @@
-"""The track that is burnt in: which one it is, and what all of it shows when."""
+"""The burnt-in track: its choice, and what it shows at which time."""
 
 import itertools
 import zlib
@@ -30,7 +30,7 @@ def source_of(*tracks: tuple[str, str | None]) -> SourceDescription:
 
 
 def showing(start_s: Fraction, end_s: Fraction | None, number: int | None) -> PackedShowing:
-    """Return what shows subtitle ``number``, or clears."""
+    """Return an event that shows subtitle ``number``, or clears the screen."""
     subtitle = Subtitle(
         start_s=Fraction(0),
         end_s=Fraction(0),
@@ -47,13 +47,13 @@ def showing(start_s: Fraction, end_s: Fraction | None, number: int | None) -> Pa
 
 @pytest.mark.parametrize(("asked", "index"), [(0, 2), (2, 4), ("deu", 3), ("DEU", 3), (None, None)])
 def test_a_track_is_named_by_number_or_language(asked: int | str | None, index: int | None) -> None:
-    """Numbers count from 0 among subtitles; a language means its first track."""
+    """Numbers count from 0 among the subtitles; a language means its first track."""
     found = burnt_track(source_of((PGS, "eng"), (PGS, "deu"), (PGS, "deu")), asked)
     assert (None if found is None else found.index) == index
 
 
 def test_what_cannot_be_burnt_in_is_refused() -> None:
-    """No such track, with those that there are; and text with styles."""
+    """A track that does not exist is refused with the existing ones, and so is styled text."""
     source = source_of((PGS, "eng"), (STYLED, None))
     for asked in (2, "fra"):
         with pytest.raises(Unsupported, match=r"it has 0: hdmv_pgs_subtitle eng, 1: ass"):
@@ -70,7 +70,7 @@ SHOWINGS = st.lists(st.tuples(TIMES, st.none() | TIMES, st.booleans()), max_size
 
 @given(SHOWINGS, TIMES)
 def test_what_is_on_screen(given_: list[tuple[Fraction, Fraction | None, bool]], at: Fraction) -> None:
-    """The last one that has begun, unless it clears or has ended: at any time, in any order, negative times too."""
+    """At any time the last subtitle that has begun is on screen, unless it clears or has ended."""
     showings = [showing(start, end, n if shows else None) for n, (start, end, shows) in enumerate(given_)]
     begun = [(start, n) for n, (start, _, _) in enumerate(given_) if start <= at]
     due = None
@@ -85,7 +85,7 @@ def test_what_is_on_screen(given_: list[tuple[Fraction, Fraction | None, bool]],
 
 
 def test_the_same_again_is_one() -> None:
-    """DVB sends a page again while it is on screen: it is held once, until it is over."""
+    """A page that DVB repeats while it is on screen is held once, until it ends."""
     second = Fraction(1)
     pages = [showing(n * second, n * second + 2, 7) for n in range(5)]
     found = in_order([*pages, showing(9 * second, None, 7), showing(10 * second, None, 8)])
@@ -99,7 +99,7 @@ def film_with(folder: Path, cues: list[Cue]) -> SourceDescription:
 
 
 def test_a_track_is_read_whole(tmp_path: Path) -> None:
-    """Each until the next; what cannot be decoded is counted; the digest is of what is shown."""
+    """Each subtitle lasts until the next; undecodable ones are counted; the digest covers what is shown."""
     cues = [
         Cue(Fraction(1, 5), pgs_packet((128, 96), [(10, 60, bars(80, 20))])),
         Cue(Fraction(1), b"\x16\x00\x01"),
@@ -122,7 +122,7 @@ def test_a_track_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_track_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are: too much is refused while it is read, before it is held."""
+    """Too large a track is refused while it is read, before it is in memory."""
     source = film_with(
         tmp_path, [Cue(Fraction(n, 100), pgs_packet((128, 96), [(n % 9, 0, bars(80, 20))])) for n in range(90)]
     )

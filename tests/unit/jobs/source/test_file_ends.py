@@ -1,4 +1,4 @@
-"""Files that end before they say."""
+"""Files that are shorter than they state."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -31,17 +31,17 @@ KINDS: dict[str, tuple[str, str, dict[str, str]]] = {
 
 
 def is_whole(source: str) -> bool:
-    """Return whether reading a source finds that it ends where it says."""
+    """Return whether a source ends where it states."""
     return not read_source(source).is_cut_short
 
 
 def bytes_of(film: Path) -> Read:
-    """Return what reads a film's bytes."""
+    """Return a function that reads a film's bytes."""
     return reader_of(BytesIO(film.read_bytes()))
 
 
 def make_film(path: Path) -> Path:
-    """Write two seconds of pictures and, where the container takes it, sound."""
+    """Write two seconds of pictures and, if the container holds it, sound."""
     video, audio, options = KINDS[path.name]
     form = "mpegts" if path.suffix == ".m2ts" else None
     with av.open(str(path), "w", format=form, container_options=options) as container:
@@ -66,18 +66,18 @@ def make_film(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_that_was_cut_short_is_told_from_a_whole_one(name: str, tmp_path: Path) -> None:
-    """Wherever a file is cut, but between two of its parts, what its structure says shows it."""
+    """A file that was cut anywhere but between two of its parts is recognized by its structure."""
     film = make_film(tmp_path / name)
     assert is_whole(str(film))
     data = film.read_bytes()
     for share in (Fraction(1, 2), Fraction(62, 100), Fraction(9, 10)):
-        # A prime beside the lengths of packets, so that the cut lies inside one.
+        # A prime instead of a multiple of packet lengths, so that the cut is inside a packet.
         film.write_bytes(data[: int(len(data) * share) // 188 * 188 + 37])
         assert not is_whole(str(film)), f"cut at {float(share)}"
 
 
 def test_a_table_that_breaks_off_is_no_whole_film(tmp_path: Path) -> None:
-    """FFmpeg reads no sample behind an impossible size; its edit list says how long all of them are shown."""
+    """If a sample table breaks off, FFmpeg reads no further sample, but the edit list states the full length."""
     film = make_film(tmp_path / "front.mp4")
     data = film.read_bytes()
     sizes = data.index(b"stsz") + 4 + 12
@@ -88,7 +88,7 @@ def test_a_table_that_breaks_off_is_no_whole_film(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("into", ["head", "table", "data"])
 def test_a_fragment_of_which_a_part_is_there(into: str, tmp_path: Path) -> None:
-    """A fragmented file is cut short inside a fragment's table, behind it, and in its data."""
+    """A fragmented file is recognized as cut inside a fragment's table, after it, and in its data."""
     film = make_film(tmp_path / "fragmented.mp4")
     data = film.read_bytes()
     with film.open("rb") as file:
@@ -106,14 +106,14 @@ GROWN: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("junk", GROWN)
 @pytest.mark.parametrize("name", ["front.mp4", "fragmented.mp4", "film.mkv", "film.avi"])
 def test_more_than_a_file_is_whole(name: str, junk: str, tmp_path: Path) -> None:
-    """Data appended by some program does not make a file truncated."""
+    """Data appended by another program does not make a file truncated."""
     film = make_film(tmp_path / name)
     film.write_bytes(GROWN[junk](film.read_bytes()))
     assert is_whole(str(film))
 
 
 def test_the_end_of_an_edit_list(tmp_path: Path) -> None:
-    """A track of mp4 ends where its edits do; in fragments, and in a track that is not there, nothing says when."""
+    """A track of mp4 ends with its edits; in fragments, or for a missing track, the end is unknown."""
     film = make_film(tmp_path / "front.mp4")
     assert track_end(bytes_of(film), 1) == TrackEnd(Fraction(2), Fraction(1, 1000))
     assert track_end(bytes_of(film), 3) is None

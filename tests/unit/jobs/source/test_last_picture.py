@@ -1,4 +1,4 @@
-"""How long the last picture is shown, by what its container says."""
+"""How long the last picture is shown, according to the container."""
 
 from fractions import Fraction
 
@@ -22,7 +22,7 @@ def stated(
     hides_packets: bool = False,
     lacks_packets: bool = False,
 ) -> Fraction | None:
-    """Return what is stated of the last picture, in milliseconds."""
+    """Return the stated duration of the last picture, in milliseconds."""
     pts, dts, durations = np.array(packets, np.int64).reshape(-1, 3).T
     return stated_duration(
         muxer,
@@ -64,18 +64,18 @@ def ends(end_ms: int) -> TrackEnd:
 def test_what_a_container_states(
     packets: tuple[tuple[int, int, int], ...], muxer: str, end: TrackEnd | None, expected: int | None
 ) -> None:
-    """Edit lists end a picture; of reordered ones they count first; half a picture's length at least is believed."""
+    """Edit lists end a picture, and decide if pictures are reordered; less than half a picture is not believed."""
     assert stated(packets, muxer, end) == expected
 
 
 @pytest.mark.parametrize(("end_ms", "hides_packets", "expected"), [(180, True, 40), (180, False, 60), (240, True, 120)])
 def test_an_edit_list_that_begins_within_a_picture(end_ms: int, *, hides_packets: bool, expected: int) -> None:
-    """FFmpeg moves what is shown to the beginning of the edit list, so its end is late by a part of a picture."""
+    """An edit list that begins within a picture ends late by a part of it, because FFmpeg moves what is shown."""
     packets = ((0, -40, 40), (120, 0, 40), (40, 40, 40), (80, 80, 40))
     assert stated(packets, end=ends(end_ms), hides_packets=hides_packets) == expected
 
 
 @pytest.mark.parametrize(("end_ms", "expected"), [(7000, 500), (2300, 300)])
 def test_an_edit_list_that_ends_behind_missing_packets_says_nothing(end_ms: int, expected: int) -> None:
-    """The last picture that is there does not stay for all that is missing; an edit list may still end within it."""
+    """An edit list that ends after missing packets proves nothing, but may end within the last picture."""
     assert stated(REORDERED, end=ends(end_ms), lacks_packets=True) == expected

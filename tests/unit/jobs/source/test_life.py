@@ -1,4 +1,4 @@
-"""What the runs of a track are, and the one format that stands for them."""
+"""The runs of a track, and the one format chosen for them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,18 +31,18 @@ def life_of(*pictures: StatedPicture, orders: Sequence[tuple[int, FieldOrder]] =
 
 
 def with_matrix(matrix: int) -> StatedPicture:
-    """Return a picture that states this matrix, 2 for none."""
+    """Return a picture that states this matrix, or none (2)."""
     return replace(PLAIN, colour=Colour(matrix=matrix))
 
 
 def matrices(first: int, *stated: int) -> list[int]:
-    """Return what the matrices of runs are, where the container, or the first picture, states ``first``."""
+    """Return the matrices of runs for a container, or a first picture, that states ``first``."""
     given = replace(FIRST, colour=Colour(matrix=first))
     return [run.colour.matrix for run in with_colours(life_of(*map(with_matrix, stated)), given).runs]
 
 
 def test_a_track_that_never_changes_has_no_runs() -> None:
-    """One header, several equal ones, or a change hidden by an edit list make no runs."""
+    """One header, several equal ones, or a change hidden by an edit list give no runs."""
     assert life_of(PLAIN).runs == ()
     assert life_of(PLAIN, PLAIN, PLAIN).runs == ()
     hidden = index_of([40 * number for number in range(40)], {0, 10}, discard=set(range(10, 40)))
@@ -50,7 +50,7 @@ def test_a_track_that_never_changes_has_no_runs() -> None:
 
 
 def test_runs_begin_where_something_changes() -> None:
-    """A change and the way back are two changes, with the time of the first picture shown."""
+    """A change and its return are two changes, with the time of the first picture shown."""
     wide = replace(PLAIN, sample_aspect_ratio=Fraction(4, 3))
     changes = life_of(PLAIN, wide, PLAIN).changes
     assert [(change.ticks, change.what, change.before, change.after) for change in changes] == [
@@ -60,7 +60,7 @@ def test_runs_begin_where_something_changes() -> None:
 
 
 def test_fields_change_within_a_run() -> None:
-    """The change begins at the packet that states it, without new headers."""
+    """A change of fields begins at the packet that states it, without new headers."""
     orders = [(0, FieldOrder.PROGRESSIVE), (15, FieldOrder.TOP_FIRST)]
     (change,) = life_of(PLAIN, orders=orders).changes
     assert (change.ticks, change.after) == (600, "interlaced, top field first")
@@ -77,19 +77,19 @@ def test_fields_change_within_a_run() -> None:
     ],
 )
 def test_what_pictures_leave_out_others_state(first: int, stated: tuple[int, ...], meant: list[int]) -> None:
-    """The container's word replaces that of the pictures it was written for, unless some state just that."""
+    """The container's value replaces that of the pictures for which it was written, unless pictures state it."""
     found = matrices(first, *stated)
     assert found == (meant or [1] * len(stated))
 
 
 def test_full_range_must_be_stated() -> None:
-    """Pictures that state no range beside others of full range are limited."""
+    """Pictures without a range beside pictures of full range are limited."""
     full = replace(PLAIN, colour=Colour(range=2))
     assert [run.colour.range for run in with_colours(life_of(PLAIN, full), FIRST).runs] == [1, 2]
 
 
 def test_the_one_format_loses_least() -> None:
-    """The deepest samples, the finest chroma, the largest pictures and their colours; interlaced if any is."""
+    """The format has the deepest samples, finest chroma, largest size and its colours; interlaced if any picture is."""
     large = replace(PLAIN, width=128, height=96, pix_fmt="yuv420p10le", colour=Colour(range=1, matrix=1))
     small = replace(PLAIN, pix_fmt="yuv422p", colour=Colour(range=1, matrix=6), interlaced=True)
     life = with_colours(life_of(small, large), replace(FIRST, colour=small.colour))
@@ -99,7 +99,7 @@ def test_the_one_format_loses_least() -> None:
 
 
 def test_the_index_has_colours_only_where_they_change() -> None:
-    """It states from which packet on which colours apply."""
+    """The index states from which packet on colours apply."""
     same = with_colours(life_of(PLAIN, replace(PLAIN, interlaced=True)), FIRST)
     assert with_life(index(), same).colours == ()
     life = with_colours(life_of(with_matrix(6), with_matrix(1)), FIRST)
@@ -118,7 +118,7 @@ def test_the_index_has_colours_only_where_they_change() -> None:
 def test_a_part_has_the_format_of_its_own_pictures(
     start: int | None, end: int | None, matrices: list[int], pix_fmt: str, *, interlaced: bool
 ) -> None:
-    """Changes outside the part convert and lose nothing in it."""
+    """Changes outside the part have no effect in it."""
     later = replace(with_matrix(1), pix_fmt="yuv420p10le", interlaced=True)
     life = with_colours(life_of(with_matrix(6), later), replace(FIRST, colour=Colour(matrix=6)))
     whole = one_format(replace(FIRST, colour=Colour(matrix=6)), life, with_life(index(), life))

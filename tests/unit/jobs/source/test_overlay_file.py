@@ -1,4 +1,4 @@
-"""The file of an overlay picture: every kind of PNG with 8 bits, unchanged, and nothing else."""
+"""The file of an overlay picture: every PNG with 8 bits is read unchanged, anything else is refused."""
 
 import os
 import struct
@@ -26,14 +26,14 @@ def with_first(name: bytes, body: bytes) -> bytes:
 
 
 def read(path: Path, content: bytes) -> OverlayFile:
-    """Write a file and read it back."""
+    """Write a file, and read it as an overlay."""
     path.write_bytes(content)
     return OverlayFile.read(str(path))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_samples_are_the_files(tmp_path: Path, channels: int) -> None:
-    """Grey, grey with alpha, colours, colours with alpha: no sample is converted; a palette is looked up."""
+    """Grey and colour samples, with or without alpha, are not converted; a palette is looked up."""
     given = logo()[..., :channels]
     found = read(tmp_path / "a.png", png(given))
     colours: NDArray[np.uint8] = given[..., [0, 0, 0]] if channels < 3 else given[..., :3]
@@ -53,7 +53,7 @@ def test_samples_are_the_files(tmp_path: Path, channels: int) -> None:
         (png(logo().astype(np.uint16) * 257), "rgba64"),
         (b"\x89PNG\r\n\x1a\n" + bytes(MOST_BYTES), "larger than 1 MiB"),
         (b"", "not a PNG"),
-        # Of another size, where the header's would be.
+        # a chunk of another size in place of the header
         (with_first(b"tEXt", struct.pack(">II", 16, 16)), "not a PNG"),
         (with_first(b"CgBI", b"\x50\0\x20\x02"), "not a PNG"),
         (with_first(b"IHDR", struct.pack(">IIBBBBB", 23, 12, 8, 6, 0, 0, 0)), "decoded"),
@@ -61,7 +61,7 @@ def test_samples_are_the_files(tmp_path: Path, channels: int) -> None:
     ids=["gif", "cut-off-header", "cut-off", "16-bits", "large", "empty", "text-first", "apples", "two-headers"],
 )
 def test_anything_else_is_one_line(tmp_path: Path, content: bytes, words: str) -> None:
-    """What it is, and what to do."""
+    """Anything but an 8-bit PNG is refused in one line with advice."""
     with pytest.raises(InputUnreadable, match=words) as caught:
         read(tmp_path / "a.png", content).samples()
     assert caught.value.next_step
@@ -69,7 +69,7 @@ def test_anything_else_is_one_line(tmp_path: Path, content: bytes, words: str) -
 
 @pytest.mark.parametrize("name", [b"IHDR", b"PLTE", b"tRNS", b"IDAT"])
 def test_a_wrong_checksum_is_damage(tmp_path: Path, name: bytes) -> None:
-    """Of whichever chunk: its content is not used."""
+    """A chunk with a wrong checksum is damage, and is not used."""
     content = bytearray(png(PLACES, PALETTE))
     at = content.index(name)
     (size,) = struct.unpack(">I", content[at - 4 : at])
@@ -79,7 +79,7 @@ def test_a_wrong_checksum_is_damage(tmp_path: Path, name: bytes) -> None:
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
-    """A missing one, a folder, and a pipe, at once: one that is never written would be waited for without end."""
+    """A missing file, a folder and a pipe are refused at once."""
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(InputNotFound, match=r"no\.png"):
         OverlayFile.read(str(tmp_path / "no.png"))
@@ -90,7 +90,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 
 
 def test_large_pictures_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what the header states: the limit is that of a source's pictures."""
+    """A picture larger than a source's pictures may be is refused from its header."""
     path = write_png(tmp_path / "a.png")
     monkeypatch.setenv("CODECFLEET_MAX_PIXELS", str(23 * 13 - 1))
     with pytest.raises(InputTooLarge, match=r"a\.png states pictures of 23x13; max_pixels allows 298"):

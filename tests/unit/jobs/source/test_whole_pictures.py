@@ -38,7 +38,7 @@ VP9_HIDDEN, VP9_SHOWN, VP9_AGAIN = b"\x84" + bytes(9), b"\x86" + bytes(9), b"\x8
 
 @pytest.mark.parametrize("name", [*WHOLE, *OPEN])
 def test_the_index_knows_which_tracks_have_whole_pictures(tmp_path: Path, name: str) -> None:
-    """Codecs without fields, and those whose parameter sets rule them out; anything else stays open."""
+    """The index knows it for codecs without fields, and if parameter sets rule fields out."""
     path = make_clip(tmp_path / name, (WHOLE | OPEN)[name])
     assert read_source(str(path)).index.has_whole_pictures is (name in WHOLE)
 
@@ -55,7 +55,7 @@ def test_the_index_knows_which_tracks_have_whole_pictures(tmp_path: Path, name: 
     ],
 )
 def test_a_packet_that_shows_nothing_is_no_picture(codec: str, packets: list[bytes], *, expected: bool) -> None:
-    """One hidden frame in a packet of its own, and packets are not pictures; unread parameter sets prove nothing."""
+    """A packet with only a hidden frame disproves it; unread parameter sets prove nothing."""
     pictures = WholePictures(codec, b"")
     for packet in packets:
         pictures.see(Packet(packet))
@@ -63,7 +63,7 @@ def test_a_packet_that_shows_nothing_is_no_picture(codec: str, packets: list[byt
 
 
 def test_a_keyframe_may_change_everything(tmp_path: Path) -> None:
-    """A track that continues with fields is one with fields, whatever its beginning promised."""
+    """A track that continues with fields has fields, whatever its beginning states."""
     whole, fields = (make_clip(tmp_path / name, (WHOLE | OPEN)[name]) for name in ("h264.ts", "fields.ts"))
     pictures, packets = seen(whole)
     for packet in packets:
@@ -75,7 +75,7 @@ def test_a_keyframe_may_change_everything(tmp_path: Path) -> None:
 
 
 def test_a_damaged_set_at_a_keyframe_proves_nothing(tmp_path: Path) -> None:
-    """A parameter set that cannot be read here may well be read by a decoder, and its meaning is unknown."""
+    """A parameter set that is damaged here proves nothing, since a decoder may read it."""
     pictures, (first, *_) = seen(make_clip(tmp_path / "h264.mp4", WHOLE["h264.mp4"]))
     damaged = Packet(b"\x00\x00\x00\x02\x67\x64" + bytes(first))
     damaged.is_keyframe = True
@@ -84,7 +84,7 @@ def test_a_damaged_set_at_a_keyframe_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_new_configuration_beside_a_packet_proves_nothing(tmp_path: Path) -> None:
-    """What a container announces in mid-track is not read, and so nothing is known any more."""
+    """A new configuration in mid-track is not read, so nothing is known after it."""
     path = make_clip(tmp_path / "h264.ts", WHOLE["h264.ts"])
     pictures, (first, *_) = seen(path)
     with av.open(str(path)) as container:
@@ -97,7 +97,7 @@ def test_a_new_configuration_beside_a_packet_proves_nothing(tmp_path: Path) -> N
 
 
 def seen(path: Path) -> tuple[WholePictures, list[Packet]]:
-    """Return what is known of a clip before its packets, and those."""
+    """Return what is known of a clip before its packets, and after them."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         pictures = WholePictures(stream.codec_context.codec.canonical_name, extradata(stream))

@@ -1,4 +1,4 @@
-"""Clips to take stills of, and a bench that does it."""
+"""Clips for stills, and a bench that takes them."""
 
 from contextlib import suppress
 from fractions import Fraction
@@ -26,7 +26,7 @@ CLIPS = GOP_CLIPS | {
 
 
 class StillsBench:
-    """A folder with clips, and jobs on them."""
+    """A folder with clips, and stills jobs on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class StillsBench:
         self.told: list[int] = []
 
     def clip(self, name: str = "closed.mp4") -> Path:
-        """Return a clip, made when it is first asked for."""
+        """Return a clip, which is made at the first request."""
         path = self.folder / name
         return path if path.exists() else make_clip(path, CLIPS[name])
 
@@ -50,22 +50,22 @@ class StillsBench:
             return await make_stills(self.spec(source, **changes), running, progress=self.told.append)
 
     def files(self) -> dict[str, bytes]:
-        """Return what the folder of stills holds."""
+        """Return the content of the folder of stills."""
         return {path.name: path.read_bytes() for path in self.output.iterdir()}
 
     def left_over(self) -> set[str]:
-        """Return what a job left beside its source."""
+        """Return the files that a job left beside its source."""
         return {path.name for path in self.folder.iterdir()} - set(CLIPS)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> StillsBench:
-    """A folder of its own."""
+    """A bench with a new folder."""
     return StillsBench(tmp_path)
 
 
 def decoded(path: Path) -> list[tuple[Fraction, VideoFrame]]:
-    """Return every picture of a sequential decode that gives one, with its time in seconds after the first packet's."""
+    """Return the pictures of a sequential decode, with their times in seconds after the first packet's."""
     frames: list[VideoFrame] = []
     times = []
     with av.open(str(path)) as container:
@@ -78,5 +78,5 @@ def decoded(path: Path) -> list[tuple[Fraction, VideoFrame]]:
 
 
 def on_screen(pictures: list[tuple[Fraction, VideoFrame]], at_s: Fraction) -> VideoFrame:
-    """Return the last picture that is shown at or before a time."""
+    """Return the last picture shown at or before a time."""
     return next(frame for time_s, frame in reversed(pictures) if time_s <= at_s)

@@ -18,7 +18,7 @@ SECONDS = st.fractions(Fraction(1, 1000), 100, max_denominator=90_000)
 
 
 def _covers(moments: tuple[Moment, ...], begin_s: Fraction, end_s: Fraction) -> bool:
-    """Return whether the spans lead from the beginning to the end, and each holds its moment."""
+    """Return whether the spans reach from beginning to end, and each contains its moment."""
     adjoin = all(left.end_s == right.begin_s for left, right in pairwise(moments))
     inside = all(each.begin_s <= each.at_s < each.end_s for each in moments)
     return adjoin and inside and (moments[0].begin_s, moments[-1].end_s) == (begin_s, end_s)
@@ -26,7 +26,7 @@ def _covers(moments: tuple[Moment, ...], begin_s: Fraction, end_s: Fraction) -> 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_multiples_are_exact(every_s: Fraction, begin_s: Fraction, length_s: Fraction) -> None:
-    """Exactly the multiples before the end."""
+    """Stills are taken at exactly the multiples before the end."""
     end_s = begin_s + min(length_s, every_s * 50)
     moments = at_multiples(every_s, begin_s, end_s)
     assert [each.at_s for each in moments] == [begin_s + n * every_s for n in range(len(moments))]
@@ -36,7 +36,7 @@ def test_multiples_are_exact(every_s: Fraction, begin_s: Fraction, length_s: Fra
 
 @given(st.integers(1, 60), SECONDS, SECONDS)
 def test_middles_are_evenly_spaced(count: int, begin_s: Fraction, length_s: Fraction) -> None:
-    """The middles of equal parts, as many as asked for."""
+    """The moments are the middles of equal parts, as many as requested."""
     moments = at_middles(count, begin_s, begin_s + length_s)
     assert len(moments) == count
     assert all(each.at_s - each.begin_s == each.end_s - each.at_s == length_s / count / 2 for each in moments)
@@ -60,7 +60,7 @@ def test_a_moment_is_the_latest_tick_not_after_it(first: int, time_base: Fractio
 
 
 def test_too_many_are_refused() -> None:
-    """A far too short step is refused in one line before any work."""
+    """Too short a step is refused in one line before any work."""
     with pytest.raises(UsageError, match="more than 100,000"):
         at_multiples(Fraction(1, 1000), Fraction(0), Fraction(STILLS_MOST + 1, 1000))
     with pytest.raises(UsageError, match="more than 100,000"):
@@ -68,7 +68,7 @@ def test_too_many_are_refused() -> None:
 
 
 def _starts(percents: list[int], *, threshold: int = 10, shortest: int = 0) -> tuple[int, ...]:
-    """Return where scenes begin, one picture a tick, given how much each differs from the one before."""
+    """Return where scenes begin, at one picture a tick, given each one's difference from the previous picture."""
     differences = [percent * DIFFERENCE_MOST // 100 for percent in percents]
     return scene_starts(
         range(len(percents)), differences, threshold_percent=threshold, shortest_ticks=Fraction(shortest)
@@ -76,18 +76,18 @@ def _starts(percents: list[int], *, threshold: int = 10, shortest: int = 0) -> t
 
 
 def test_a_cut_begins_a_scene_and_movement_does_not() -> None:
-    """What differs suddenly is a cut; what differs all the time is a pan, of which only the first step counts."""
+    """A sudden difference is a cut; constant difference is a pan, of which only the first step counts."""
     assert _starts([0, 1, 1, 30, 1, 1]) == (0, 3)
     assert _starts([0, 30, 30, 30, 30]) == (0, 1)
     assert _starts([0, 1, 1, 9, 1]) == (0,)
     assert _starts([0, 1, 1, 9, 1], threshold=7) == (0, 3)
-    # A cut that comes too soon after a scene's beginning is passed over.
+    # A cut too soon after a scene's beginning is skipped.
     assert _starts([0, 1, 30, 1, 1, 30, 1], shortest=3) == (0, 5)
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=80), st.integers(1, 100), st.integers(0, 20))
 def test_scenes_are_pictures_far_enough_apart(percents: list[int], threshold: int, shortest: int) -> None:
-    """The first picture begins a scene, and no scene is shorter than was asked for."""
+    """The first picture begins a scene, and no scene is shorter than requested."""
     starts = _starts([0, *percents[1:]], threshold=threshold, shortest=shortest)
     assert starts[0] == 0
     assert all(right - left >= max(shortest, 1) for left, right in pairwise(starts))
@@ -108,7 +108,7 @@ def _segment(number: int, first: int, grey: list[np.ndarray[tuple[int], np.dtype
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=30), st.lists(st.integers(0, 30), max_size=8))
 def test_the_measure_does_not_know_of_cuts(levels: list[int], cuts: list[int]) -> None:
-    """However the pictures are divided, each is compared with the one before it; empty segments change nothing."""
+    """However the pictures are divided into segments, each is compared with the previous one."""
     grey = [np.full(8, level, dtype=np.uint8) for level in levels]
     places = sorted(min(cut, len(grey)) for cut in cuts)
     measured = MeasuredPictures()

@@ -20,7 +20,7 @@ STEP = 40
 
 
 def _index(kind: RandomAccess = RandomAccess.IDR, first: RandomAccess = RandomAccess.IDR) -> TrackIndex:
-    """Return ten seconds with a keyframe every two, all of one kind but the first."""
+    """Return ten seconds with a keyframe every two seconds, all of one kind except the first."""
     index = constant(10, [float(second) for second in KEYS_S])
     return replace(index, kinds=dict.fromkeys(index.kinds, kind) | {0: first})
 
@@ -30,13 +30,13 @@ def _plan(index: TrackIndex, moments: list[int], most_pictures: int = 100) -> Sh
 
 
 def _entry_ms(shots: ShotList, number: int) -> int:
-    """Return when the picture is shown that a range is decoded from."""
+    """Return the time of the picture from which a range is decoded."""
     entry = shots.decode(Run(number, number, 0, 1)).entry
     return 0 if entry is None else entry.packet * STEP
 
 
 def test_an_idr_is_where_decoding_begins_and_it_ends_with_what_is_wanted() -> None:
-    """Only the groups of wanted pictures are read, from their own IDR picture to a few packets past the picture."""
+    """Only groups of wanted pictures are read, from their IDR picture to a few packets past the picture."""
     shots = _plan(_index(), [2500, 8100])
     assert [shot.segment.start_ticks for shot in shots.shots] == [2000, 8000]
     assert [shot.segment.end_ticks for shot in shots.shots] == [2481, 8081]
@@ -48,17 +48,17 @@ def test_an_idr_is_where_decoding_begins_and_it_ends_with_what_is_wanted() -> No
 
 
 def test_other_access_points_are_entered_one_before() -> None:
-    """Where a keyframe does not clear the decoder, the one before it is the entry; with damage, one further back."""
+    """If a keyframe does not reset the decoder, decoding starts at the previous one; with damage, one further back."""
     shots = _plan(_index(RandomAccess.CRA), [6500])
     assert _entry_ms(shots, 0) == 4000
     assert shots.decode(Run(0, 0, 1, 2)).entry is None
-    # An IDR picture before keyframes that promise nothing is the entry, if it is near.
+    # An IDR picture before keyframes that guarantee nothing is the entry, if it is near.
     shots = _plan(_index(RandomAccess.INTRA_ONLY), [2500])
     assert (shots.adjoin, _entry_ms(shots, 0)) == (False, 0)
 
 
 def test_without_any_promise_everything_is_decoded() -> None:
-    """H.264 whose keyframes promise nothing is decoded whole, in ranges whose seams are compared."""
+    """H.264 whose keyframes guarantee nothing is decoded as a whole, and seams are compared."""
     index = constant(20, [float(second) for second in range(20)])
     index = replace(index, kinds=dict.fromkeys(index.kinds, RandomAccess.INTRA_ONLY))
     shots = _plan(index, [500, 18_100])
@@ -77,7 +77,7 @@ def test_without_any_promise_everything_is_decoded() -> None:
     ],
 )
 def test_neighbours_are_decoded_together(moments: list[int], most: int, expected: list[tuple[int, ...]]) -> None:
-    """A gap ends a range, and so do too many pictures; one that stays on screen counts once."""
+    """A gap or too many pictures end a range; a picture that stays on screen counts once."""
     shots = _plan(_index(), moments, most_pictures=most)
     assert [shot.moments for shot in shots.shots] == expected
     starts = [shot.segment.start_ticks for shot in shots.shots]
@@ -90,7 +90,7 @@ def test_neighbours_are_decoded_together(moments: list[int], most: int, expected
     st.sampled_from([RandomAccess.IDR, RandomAccess.CRA, RandomAccess.INTRA_ONLY]),
 )
 def test_every_moment_is_in_the_range_that_shows_it(moments: list[int], most: int, kind: RandomAccess) -> None:
-    """Each moment once, in order; the picture on screen then lies in its range, and after its entry."""
+    """Each moment is in one range, in order, and the picture on screen then is in that range."""
     moments.sort()
     index = _index(kind, first=kind)
     shots = _plan(index, moments, most)
@@ -108,7 +108,7 @@ def test_every_moment_is_in_the_range_that_shows_it(moments: list[int], most: in
 
 
 def test_a_part_begins_with_its_own_pictures() -> None:
-    """With a start in the middle of a group, ranges begin there, decoded from a safe entry before."""
+    """With a start in the middle of a group, ranges begin there, decoded from an earlier safe entry."""
     index = _index()
     shots = plan_shots(index, [5000, 9000], start_s=Fraction(5), end_s=Fraction(10), segment_s=None, most_pictures=100)
     assert shots.shots[0].segment.start_ticks == 5000

@@ -1,4 +1,4 @@
-"""Jobs for stills: the right pictures, whatever is decoded and by any worker; nothing is left behind."""
+"""Stills jobs: the right pictures with any workers and ranges, and nothing left behind."""
 
 import asyncio
 import hashlib
@@ -49,7 +49,7 @@ def _painted(source: Path, frame: VideoFrame) -> NDArray[np.uint8]:
 
 @pytest.mark.parametrize("name", CLIPS)
 async def test_each_still_is_the_picture_on_screen(bench: StillsBench, name: str) -> None:
-    """Only some groups are decoded, and every still is bit for bit that of a sequential decode."""
+    """Only some groups are decoded, and every still equals a sequential decode bit for bit."""
     source = bench.clip(name)
     pictures = decoded(source)
     every_s = Fraction(3, 5)
@@ -66,7 +66,7 @@ async def test_each_still_is_the_picture_on_screen(bench: StillsBench, name: str
 
 
 async def test_the_same_bytes_for_any_workers(bench: StillsBench) -> None:
-    """One worker or many, lost ones, any order: every file is the same, on sheets too."""
+    """One worker or many, lost workers, any order: every file is the same, on sheets too."""
     for options in ({}, {"sheet": (2, 2), "format": "jpg"}, {"scene": True, "format": "webp"}):
         await bench.stills(pool=LocalPool(1), overwrite=True, **options)
         first = bench.files()
@@ -81,7 +81,7 @@ async def test_the_same_bytes_for_any_workers(bench: StillsBench) -> None:
 
 
 async def test_sheets_hold_the_stills(bench: StillsBench) -> None:
-    """Cut out at the place that the index names, a tile is the still that a file of its own would hold."""
+    """A tile, cut out at the place in the index, is the still that a separate file would hold."""
     await bench.stills(width=40)
     single = bench.files()
     report = await bench.stills(width=40, sheet=(2, 2), overwrite=True)
@@ -97,7 +97,7 @@ async def test_sheets_hold_the_stills(bench: StillsBench) -> None:
 
 
 async def test_many_stills_of_one_group(bench: StillsBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the stills of a group are too many for one range, it is split, and they stay the same."""
+    """A group with too many stills for one range is split, and the stills stay the same."""
     await bench.stills(every_s=Fraction(1, 25))
     together = bench.files()
     monkeypatch.setattr("codecfleet.jobs.stills.plan.TAKEN_BYTES_MOST", 64 * 48 * 3 * 5)
@@ -108,7 +108,7 @@ async def test_many_stills_of_one_group(bench: StillsBench, monkeypatch: pytest.
 
 
 async def test_where_a_picture_is_damaged_the_one_before_stays_on_screen(bench: StillsBench) -> None:
-    """A group that does not decode shows what a sequential decode shows then: the last picture before it."""
+    """If a group does not decode, its stills show the last picture before it, as in a sequential decode."""
     vp9 = {"encoder": "libvpx-vp9", "options": (("lag-in-frames", "0"),)}
     clip = Clip(times=tuple(range(0, 480, 40)), keyframes=frozenset({0, 4, 8}), **vp9)  # type: ignore[arg-type]
     source = make_clip(bench.folder / "damaged.mkv", clip)
@@ -121,7 +121,7 @@ async def test_where_a_picture_is_damaged_the_one_before_stays_on_screen(bench: 
 
 
 async def test_what_never_decodes_is_left_out_and_said(bench: StillsBench) -> None:
-    """With nothing to show at the beginning, that still is missing, the report names it, and WebVTT has no gap."""
+    """A still with no picture at the beginning is missing and reported, and WebVTT has no gap."""
     source = make_clip(bench.folder / "damaged.mkv", Clip(times=tuple(range(0, 480, 40)), keyframes=frozenset({0, 6})))
     damage_packet(source, 0)
     assert decoded(source)[0][0] == Fraction(6, 25)
@@ -133,7 +133,7 @@ async def test_what_never_decodes_is_left_out_and_said(bench: StillsBench) -> No
 
 
 async def test_scenes_are_found_wherever_segments_are_cut(bench: StillsBench) -> None:
-    """Cuts of segments move; scenes and their pictures do not."""
+    """Scenes and their pictures do not depend on the cuts of segments."""
     options: dict[str, Any] = {"scene": True, "scene_threshold": 3, "scene_shortest_s": Fraction(0)}
     await bench.stills(**options, segment_s=Fraction(100))
     first = bench.files()
@@ -145,24 +145,24 @@ async def test_scenes_are_found_wherever_segments_are_cut(bench: StillsBench) ->
 def test_a_folder_that_may_not_be_looked_into_is_refused_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it holds an earlier run's stills cannot be known; with or without ``overwrite``."""
+    """A folder that cannot be read is refused in one line, with or without ``overwrite``."""
 
     def closed(_path: Path) -> Iterator[Path]:
         raise PermissionError(EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", closed)  # who runs the tests may be allowed to look into any
+    monkeypatch.setattr(Path, "iterdir", closed)  # the tests may run as a user who can read every folder
     for overwrite in (False, True):
         with pytest.raises(errors.OutputUnwritable, match="cannot be read: Permission denied"):
             check_folder(str(tmp_path), overwrite=overwrite)
 
 
 async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: StillsBench) -> None:
-    """A taken name, others' files, a missing source or part: each its own error, and nothing is touched."""
+    """A taken name, foreign files, and a missing source or part have different errors, and nothing is touched."""
     taken = bench.folder / "taken"
     taken.mkdir()
     (taken / "letter.txt").touch()
     unused = LocalPool(1)
-    await unused.aclose()  # starting it now would be an error of its own
+    await unused.aclose()  # starting the pool now would be a separate error
     wrong: list[tuple[type[errors.CodecfleetError], dict[str, Any]]] = [
         (errors.OutputExists, {"output": taken}),
         (errors.OutputExists, {"output": taken, "overwrite": True}),
@@ -182,7 +182,7 @@ async def test_what_cannot_be_is_refused_before_a_worker_starts(bench: StillsBen
 
 
 async def test_cancelling_leaves_nothing_new(bench: StillsBench) -> None:
-    """A cancelled job removes its files; what an earlier one has published stays."""
+    """A cancelled job removes its files, and keeps what an earlier job published."""
     await bench.stills()
     before = bench.files()
     pool = WatchedPool(1)
@@ -196,11 +196,11 @@ async def test_cancelling_leaves_nothing_new(bench: StillsBench) -> None:
 
 
 async def test_a_folder_that_took_the_name_meanwhile_stays(bench: StillsBench) -> None:
-    """What appears under the name while a job runs is not replaced."""
+    """A folder that takes the name while a job runs is not replaced."""
 
     class Late(LocalPool):
         async def result_of(self, work: Work[ResultT], look: Look) -> ResultT:
-            """Let somebody take the name, and run it."""
+            """Let another folder take the name, and run the work."""
             bench.output.mkdir(exist_ok=True)
             (bench.output / "letter.txt").touch()
             return await super().result_of(work, look)
@@ -212,7 +212,7 @@ async def test_a_folder_that_took_the_name_meanwhile_stays(bench: StillsBench) -
 
 
 async def test_a_fleet_takes_stills_and_its_end_cancels_them(bench: StillsBench) -> None:
-    """``Fleet.stills`` gives the report; a fleet that is closed meanwhile ends it as cancelled."""
+    """``Fleet.stills`` returns the report; closing the fleet cancels the job."""
     async with Fleet(pool=LocalPool(2)) as fleet:
         report = await fleet.stills(bench.spec())
     assert report.stills == len(list(bench.output.glob("*.png"))) == 5
@@ -227,7 +227,7 @@ async def test_a_fleet_takes_stills_and_its_end_cancels_them(bench: StillsBench)
 
 
 async def test_the_report_tells_people_and_programs_the_same(bench: StillsBench) -> None:
-    """Lines and JSON say how many stills there are, where, and what was decoded."""
+    """Text and JSON state the number of stills, their place, and what was decoded."""
     report = await bench.stills()
     document = json.loads(json.dumps(report.to_json()))
     assert (document["schema"], document["stills"], document["frames"]) == (1, 5, FRAMES)

@@ -1,4 +1,4 @@
-"""Stills of what a GPU decodes: the same as software's, which also goes on where the GPU fails."""
+"""Stills from a GPU equal those of software, which also takes over if the GPU fails."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def _measured(result: MeasuredSegment) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("fails_after", [None, 0, 9])
 def test_results_do_not_depend_on_who_decoded(bench: StillsBench, fails_after: int | None) -> None:
-    """A GPU that decodes, or gives up before or amid a range: the same stills and the same measure, and frames once."""
+    """A GPU that decodes, or fails before or within a range, gives the same stills and measures."""
     fault = EngineFailed("it gave up") if fails_after is not None else None
     plan = plan_stills(bench.spec())
     shots = plan.shots(plan.moments())

@@ -1,4 +1,4 @@
-"""What stills look like, and what is asked for."""
+"""What stills look like, and how they are requested."""
 
 from fractions import Fraction
 from typing import Any
@@ -48,14 +48,14 @@ def _format(width: int = 1920, height: int = 1080, **changes: Any) -> VideoForma
         ({"width": 1}, {}, {}, (1, 1)),
         # Edges that the container hides are not on a still, but chroma is not cut.
         ({}, {}, {"crop": Crop(top=131, bottom=131, left=0, right=8)}, (1912, 816)),
-        # A width is that of the picture as it is shown: upright, with square pixels.
+        # The width is that of the picture on screen: upright, with square pixels.
         ({"width": 288}, SD, {"display_matrix": QUARTER_TURN}, (288, 512)),
     ],
 )
 def test_the_size_is_what_was_asked_for(
     changes: dict[str, Any], source: dict[str, Any], extras: dict[str, Any], size: tuple[int, int]
 ) -> None:
-    """One side gives the other by the shape on screen; sheets have small stills; the look has turn and crop."""
+    """One side gives the other by the shape on screen; stills on sheets are small; turn and crop apply."""
     look = look_of(_spec(**changes), _format(**source), StreamExtras(**extras))
     assert (look.width, look.height) == size
     assert (look.format is None) == ("sheet" in changes)
@@ -64,7 +64,7 @@ def test_the_size_is_what_was_asked_for(
 
 
 def test_an_unspecified_matrix_is_chosen_as_players_do() -> None:
-    """BT.709 from HD on, BT.601 below; what is stated stays."""
+    """An unspecified matrix is BT.709 from HD on and BT.601 below; a stated one is kept."""
     stated = (_format(720, 576, colour=Colour(matrix=9)), _format(720, 576, pix_fmt="gbrp", colour=Colour(matrix=0)))
     formats = (_format(), _format(720, 576), _format(720, 577), *stated)
     assert [settled_colour(each).matrix for each in formats] == [1, 6, 1, 9, 0]
@@ -72,7 +72,7 @@ def test_an_unspecified_matrix_is_chosen_as_players_do() -> None:
 
 
 def test_colours_that_would_be_wrong_are_refused() -> None:
-    """A matrix that FFmpeg does not convert, and Dolby Vision without a base layer, end in one line."""
+    """A matrix that FFmpeg cannot convert, and Dolby Vision without a base layer, are refused in one line."""
     with pytest.raises(Unsupported, match="matrix is number 8"):
         settled_colour(_format(colour=Colour(matrix=8)))
     configuration = bytes([1, 0, 5, 6, 1, 0, 1, 0])
@@ -96,7 +96,7 @@ def test_colours_that_would_be_wrong_are_refused() -> None:
     ],
 )
 def test_senseless_requests_are_refused(fields: dict[str, Any], problem: str) -> None:
-    """Each mistake is named before anything is read."""
+    """Each senseless request is refused before anything is read."""
     with pytest.raises(ValidationError, match=problem):
         StillsSpec(source="film.mkv", output="stills", **fields)
 
@@ -119,7 +119,7 @@ def test_hdr_is_mapped_and_said(colour: Colour, said: str) -> None:
 
 @pytest.mark.parametrize("fleet", ["laptop", "h200-l40s", "mixed-200"])
 def test_decoding_alone_has_a_place(bench: StillsBench, fleet: str) -> None:
-    """A job that encodes no video is placed on every fleet, on processors too."""
+    """A job that encodes no video is placed on every fleet, even on processors."""
     demand = plan_stills(bench.spec()).demand("job", [60, 60])
     placed = place([demand], inventory_of_fleet(load_fleet(fleet)), start_rates(), Policy())
     assert sum(lane.sessions for lane in placed.lanes) > 0

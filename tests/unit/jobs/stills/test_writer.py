@@ -1,4 +1,4 @@
-"""WebVTT and the index, read back; sprite sheets."""
+"""WebVTT and the index, read back, and sprite sheets."""
 
 import re
 from fractions import Fraction
@@ -38,7 +38,7 @@ def cues(text: str) -> list[tuple[int, int, str]]:
 def stills(
     every_s: Fraction, begin_s: Fraction, end_s: Fraction, *, without: frozenset[int] = frozenset()
 ) -> list[Still]:
-    """Return a still for each moment, but for some."""
+    """Return a still for each moment, except some."""
     moments = at_multiples(every_s, begin_s, end_s)
     return [
         Still(number, moment, 0, f"{number:05}.jpg", None)
@@ -56,7 +56,7 @@ def stills(
 def test_cues_cover_the_part_without_a_gap(
     every_s: Fraction, begin_s: Fraction, count: int, without: frozenset[int]
 ) -> None:
-    """The first cue begins with the part, each next one where the last ends, and the last one ends with the part."""
+    """The first cue begins with the part, each next one where the previous ends, and the last ends with the part."""
     end_s = begin_s + every_s * count
     found = cues(webvtt(stills(every_s, begin_s, end_s, without=without), begin_s, end_s, SIZE))
     assert (found[0][0], found[-1][1]) == (int(begin_s * 1000), int(end_s * 1000))
@@ -65,7 +65,7 @@ def test_cues_cover_the_part_without_a_gap(
 
 
 def test_a_still_that_is_missing_is_covered_by_the_one_before() -> None:
-    """A player that has no picture for a time shows the last one. A clock of more than a day has three digits."""
+    """The still before a missing one covers its time; a clock of more than a day has three digits."""
     shown = stills(Fraction(1), Fraction(0), Fraction(4), without=frozenset({1, 3}))
     assert cues(webvtt(shown, Fraction(0), Fraction(4), SIZE)) == [(0, 3000, "00002.jpg"), (3000, 4000, "00004.jpg")]
     end_s = Fraction(360_001)
@@ -89,7 +89,7 @@ WIDTH, HEIGHT = 3, 2
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 40))
 def test_each_still_is_where_its_place_says(columns: int, rows: int, count: int) -> None:
-    """Every still lies on its sheet, row by row, once; the last sheet has no row too many."""
+    """Every still is on its sheet once, row by row, and the last sheet has no row too many."""
     written: dict[int, NDArray[np.uint8]] = {}
     sheets = Sheets(columns, rows, lambda number, rgb: written.update({number: rgb}))
     tiles = [np.full((HEIGHT, WIDTH, 3), number + 1, dtype=np.uint8) for number in range(count)]

@@ -19,7 +19,7 @@ stamps = st.lists(st.one_of(st.none(), st.integers(-(10**6), 10**6)), max_size=6
 
 @given(stamps, nominals)
 def test_times_strictly_increase_and_no_frame_is_lost(pts: list[int | None], nominal: Fraction) -> None:
-    """Whatever the decoder says, every frame gets a time of its own."""
+    """Whatever the decoder states, every frame gets a distinct time."""
     timeline = repair(pts, nominal)
     assert sorted(timeline.order) == list(range(len(pts)))
     assert all(earlier < later for earlier, later in pairwise(timeline.times))
@@ -43,7 +43,7 @@ def test_repairing_twice_changes_nothing(pts: list[int | None], nominal: Fractio
 
 @given(stamps, nominals, st.integers(-(10**9), 10**9))
 def test_a_later_start_moves_every_time_alike(pts: list[int | None], nominal: Fraction, shift: int) -> None:
-    """Times depend on differences only; a track without any PTS starts at 0 wherever it lies."""
+    """Repaired times depend only on differences; a track without any PTS starts at 0."""
     if all(p is None for p in pts):
         return
     there = repair([None if p is None else p + shift for p in pts], nominal).times
@@ -62,10 +62,12 @@ def test_frames_of_one_time_keep_the_decoders_order(pts: list[int | None], nomin
     ("pts", "nominal", "times"),
     [
         ((0, None, None, 200), FORTY_MS, [0, 40, 80, 200]),  # R2: a missing time follows the frame before it
-        ((None, None, 200), FORTY_MS, [120, 160, 200]),  # R2: leading ones lead up to the first known one
-        ((None,) * 4, Fraction(100, 3), [0, 33, 67, 100]),  # R2: exact multiples, rounded one by one: nothing drifts
-        ((0, 0, 0, 100), FORTY_MS, [0, 33, 66, 100]),  # R4: spread evenly up to the next one, rounded down
-        ((0, 0, 0, 2, 90), FORTY_MS, [0, 40, 80, 81, 90]),  # R4: nominal steps without room, and the next stays behind
+        ((None, None, 200), FORTY_MS, [120, 160, 200]),  # R2: frames before the first known time count back from it
+        # R2: exact multiples, rounded one by one, so that nothing drifts
+        ((None,) * 4, Fraction(100, 3), [0, 33, 67, 100]),
+        ((0, 0, 0, 100), FORTY_MS, [0, 33, 66, 100]),  # R4: spread evenly up to the next time, rounded down
+        # R4: nominal steps if there is no room, and the next time moves back
+        ((0, 0, 0, 2, 90), FORTY_MS, [0, 40, 80, 81, 90]),
         ((0, 100, 100, 100), Fraction(100, 3), [0, 100, 133, 166]),  # R4: nominal steps at the end, in whole ticks
     ],
 )
@@ -77,7 +79,7 @@ def test_missing_and_repeated_times_are_repaired(
 
 
 def test_ticks_are_divided_where_repeated_times_find_no_room() -> None:
-    """R4: by as much as the most crowded time needs, but never into less than a nanosecond."""
+    """R4: ticks are divided as finely as the most crowded time needs, but not below a nanosecond."""
     assert divisor_of([0, 0, 0, 100], MILLISECOND) == 1
     assert divisor_of([0, 1, 1, 1, 2, 2, 3, 3], MILLISECOND) == 3
     assert divisor_of([0, 1, 1, 1, 2], Fraction(1, 500_000_000)) == 2
@@ -100,13 +102,13 @@ def clock_offsets(dts: Sequence[int | None], nominal: Fraction = FORTY_MS) -> li
     ],
 )
 def test_a_clock_reset_goes_on_where_the_clock_stood(dts: Sequence[int | None], offsets: list[int]) -> None:
-    """R1: one frame after the packet before the reset; a step back of a second at most is disorder, and no reset."""
+    """R1: after a reset time continues one frame after the packet before; a step back by up to a second is no reset."""
     assert clock_offsets(dts) == offsets
 
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=60), nominals)
 def test_a_repaired_clock_never_steps_back_by_more_than_a_second(dts: list[int], nominal: Fraction) -> None:
-    """After R1 no reset is left."""
+    """R1: no reset is left after the repair."""
     offsets = clock_offsets(dts, nominal)
     repaired = [d + offset for d, offset in zip(dts, offsets, strict=True)]
     assert all(earlier - later <= 1000 for earlier, later in pairwise(repaired))

@@ -1,4 +1,4 @@
-"""What boxes and elements say, read from bytes made by hand, and the checks of it."""
+"""What boxes and elements state, read from handmade bytes, and the checks on it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ def movie(
     sizes: Sequence[int] = (),
     at: int = 0,
 ) -> bytes:
-    """Return an mp4 file of one video track of 320x240, in ticks of a millisecond."""
+    """Return an mp4 file with one video track of 320x240, in ticks of a millisecond."""
     runs = b"".join(pack(">II", *run) for run in durations)
     shifts = b"".join(pack(">Ii", *run) for run in offsets)
     visual = bytes(24) + pack(">2H", 320, 240) + bytes(50)
@@ -64,7 +64,7 @@ def movie(
 
 
 def matroska(*, blocks: bytes = b"", entry: bytes = b"", video: bytes = b"", duration_ms: float = 80.0) -> bytes:
-    """Return a Matroska file of one video track with these blocks, of 40 ms each."""
+    """Return a Matroska file with one video track of these blocks, 40 ms each."""
     track = element(0xD7, 1) + element(0x83, 1) + element(0x23E383, 40_000_000) + element(0xE0, video) + entry
     info = element(0x2AD7B1, 1_000_000) + element(0x4489, pack(">d", duration_ms))
     cluster = element(0x1F43B675, element(0xE7, 0) + (blocks or simple(0) + simple(40)))
@@ -93,12 +93,12 @@ def read_mkv(data: bytes) -> StatedFile:
 
 
 def spread_of(file: StatedFile) -> Spread:
-    """Return how the samples of the only track lie."""
+    """Return the times of the samples of the only track."""
     return cast("Spread", file.tracks[0].spread)
 
 
 def failed(source: StatedFile | None, output: StatedFile | None, showing: ExpectedTimes | None = None) -> list[str]:
-    """Return the checks of containers that fail."""
+    """Return the container checks that fail."""
     times_s = [Fraction(n, 25) for n in range(50)]
     shown = showing or ExpectedTimes(times_s=times_s, last_s=None, nominal_s=Fraction(1, 25))
     files = Containers(source=source, output=output, video_track=0)
@@ -109,14 +109,15 @@ def failed(source: StatedFile | None, output: StatedFile | None, showing: Expect
     ("output", "checks"),
     [
         (read_mp4(movie()), []),
-        (read_mp4(movie(durations=((2, 1), (48, 40)))), ["stream.durations", "times.rate"]),  # two samples of a tick
-        (read_mp4(movie(media_ticks=2500, edit=(2000, 0))), ["stream.durations"]),  # PCM after a gap that was left out
-        (read_mkv(matroska(duration_ms=700)), ["stream.durations"]),  # sound that is hidden must not lengthen the file
+        # two samples with one tick
+        (read_mp4(movie(durations=((2, 1), (48, 40)))), ["stream.durations", "times.rate"]),
+        (read_mp4(movie(media_ticks=2500, edit=(2000, 0))), ["stream.durations"]),  # PCM after a gap that is left out
+        (read_mkv(matroska(duration_ms=700)), ["stream.durations"]),  # hidden sound must not lengthen the file
         (StatedFile(tracks=(StatedTrack(kind=StatedKind.VIDEO, alpha=True),)), []),
     ],
 )
 def test_headers_and_samples_that_contradict_each_other_are_found(output: StatedFile, checks: list[str]) -> None:
-    """A header's duration that samples do not fill, and decoding times that are pushed together, fail.
+    """A header whose duration the samples do not fill, and decoding times pushed together, fail.
 
     So does alpha that only the source's side blocks have.
     """
@@ -127,14 +128,14 @@ def test_headers_and_samples_that_contradict_each_other_are_found(output: Stated
 
 @pytest.mark.parametrize(("end_ms", "last_ms"), [(2000, 40), (990, 30), (1000, 40), (1001, 1)])
 def test_the_last_picture_is_the_last_one_before_the_edit_list_ends(end_ms: int, last_ms: int) -> None:
-    """Samples behind it are never shown, and one that begins before it may be shown for less than it lasts."""
+    """Samples after the end of the edit list are not shown, and one that begins before it may be cut short."""
     spread = spread_of(read_mp4(movie(edit=(end_ms, 0))))
     assert spread.last_s == Fraction(last_ms, 1000)
 
 
 @pytest.mark.parametrize("count", [49, 0x9FAA1BA6])
 def test_tables_that_contradict_each_other_say_nothing_of_time(count: int) -> None:
-    """Samples whose times are not all stated are not guessed; an output that has such tables fails."""
+    """Samples whose times are not all stated are not guessed, and an output with such tables fails."""
     damaged = read_mp4(movie(offsets=((count, 40),)))
     assert damaged.tracks[0].spread is None
     assert failed(read_mp4(movie()), damaged) == ["stream.durations"]
@@ -142,7 +143,7 @@ def test_tables_that_contradict_each_other_say_nothing_of_time(count: int) -> No
 
 
 def test_the_last_picture_ends_with_its_edit_where_pictures_are_reordered() -> None:
-    """The last sample decoded is another than the last one shown, whose end the edit list says."""
+    """If pictures are reordered, the last one shown ends with the edit list, not with the last sample decoded."""
     shifts = ((1, 40), (1, 120), (1, 0), (1, 0))
     reordered = movie(durations=((4, 40),), offsets=shifts, edit=(1040, 40), media_ticks=160)
     assert spread_of(read_mp4(reordered)).last_s == Fraction(1080 - 160, 1000)
@@ -151,7 +152,7 @@ def test_the_last_picture_ends_with_its_edit_where_pictures_are_reordered() -> N
 
 
 def test_a_last_picture_that_is_too_short_is_found() -> None:
-    """The last slide is shown for 5 s, not for a frame."""
+    """A last picture that is shown for a frame instead of 5 s fails its check."""
     slides = read_mp4(movie(durations=((3, 1000), (1, 5000)), edit=(8000, 0), media_ticks=8000))
     cut = read_mp4(movie(durations=((3, 1000), (1, 33)), edit=(3033, 0), media_ticks=3033))
     showing = ExpectedTimes(times_s=[Fraction(n) for n in range(4)], last_s=5 * SECOND, nominal_s=Fraction(1, 30))
@@ -160,7 +161,7 @@ def test_a_last_picture_that_is_too_short_is_found() -> None:
 
 
 def test_missing_bytes_are_counted() -> None:
-    """A file that was cut short says so, and the check of that file fails."""
+    """In a file that was cut short the missing bytes are counted, and its check fails."""
     whole = movie() + box(b"mdat", bytes(1000))
     assert read_mp4(whole).missing_bytes == 0
     assert read_mp4(whole[:-300]).missing_bytes == 300
@@ -170,7 +171,7 @@ def test_missing_bytes_are_counted() -> None:
 
 
 def test_only_what_the_film_needs_is_missing() -> None:
-    """A box that claims too much, but holds every sample, and damage behind the last one are not a lost end."""
+    """A box that states too much but holds every sample, and damage after the last one, do not count as missing."""
     begin = len(movie(sizes=[300, 400])) + 8
     whole = movie(sizes=[300, 400], at=begin) + box(b"mdat", bytes(1000))
     assert [read_mp4(whole[:-cut]).missing_bytes for cut in (300, 301)] == [0, 301]
@@ -184,7 +185,7 @@ def test_only_what_the_film_needs_is_missing() -> None:
 
 
 def test_fragments_are_samples_too() -> None:
-    """Durations are those of ``trun``, else of ``tfhd``, else of ``trex``; ``tfdt`` says when they begin.
+    """Durations come from ``trun``, otherwise ``tfhd``, otherwise ``trex``; ``tfdt`` states the start.
 
     Without fragments, 50 samples of 40 ms are 2 s.
     """
@@ -207,7 +208,7 @@ def test_fragments_are_samples_too() -> None:
 
 
 def test_crop_and_field_order_of_an_mp4_are_read() -> None:
-    """``clap`` leaves 320x180 of the middle; ``fiel`` names the field that is shown first."""
+    """``clap`` leaves 320x180 of the middle, and ``fiel`` names the field shown first."""
     aperture = box(b"clap", pack(">8i", 320, 1, 180, 1, 0, 1, 0, 1))
     assert read_mp4(movie(entry=aperture)).tracks[0].crop == StatedCrop(0, 30, 0, 30)
     for fields, top_first in (
@@ -221,7 +222,7 @@ def test_crop_and_field_order_of_an_mp4_are_read() -> None:
 
 
 def test_crop_alpha_and_durations_of_a_matroska_are_read() -> None:
-    """PixelCrop, alpha planes beside blocks, and how long the last block is shown."""
+    """PixelCrop, alpha planes beside blocks, and the last block's duration are read."""
     cropped = matroska(video=element(0x54AA, 30) + element(0x54BB, 20))
     assert read_mkv(cropped).tracks[0].crop == StatedCrop(0, 20, 0, 30)
     addition = element(0x75A1, element(0xA6, element(0xEE, 1) + element(0xA5, b"alpha")))
@@ -234,7 +235,7 @@ def test_crop_alpha_and_durations_of_a_matroska_are_read() -> None:
 
 @pytest.mark.parametrize(("header_ms", "agrees"), [(40.0, True), (65.0, False)])
 def test_what_is_not_heard_does_not_count(header_ms: float, *, agrees: bool) -> None:
-    """Neither an encoder's delay before the first sample nor the padding after the last one lasts."""
+    """An encoder's delay before the first sample and the padding after the last one do not count."""
     delay = element(0x56AA, 21_333_333)
     padding = element(0x75A2, (3_000_000).to_bytes(4))
     blocks = simple(0) + simple(21) + group(43, element(0x9B, 21), padding)
@@ -243,7 +244,7 @@ def test_what_is_not_heard_does_not_count(header_ms: float, *, agrees: bool) -> 
 
 
 def test_clusters_and_segments_of_unknown_size_are_read() -> None:
-    """Live Matroska states no sizes: what belongs to a cluster ends where another one begins."""
+    """In live Matroska, which states no sizes, a cluster ends where another begins."""
     whole = matroska()
     unknown = (1 << 56) - 1 | 1 << 56
     for number in (b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75"):
@@ -256,7 +257,7 @@ def test_clusters_and_segments_of_unknown_size_are_read() -> None:
 
 
 def test_languages_are_named_by_bcp_47() -> None:
-    """LanguageBCP47 of Matroska, and ``elng`` of mp4."""
+    """Languages are read by BCP 47, from Matroska's LanguageBCP47 and mp4's ``elng``."""
     spoken = read_mkv(matroska(entry=element(0x22B59D, "pt-BR")))
     assert spoken.tracks[0].language_tag == "pt-BR"
     assert read_mp4(movie(language=box(b"elng", bytes(4), b"zh-Hans\0"))).tracks[0].language_tag == "zh-Hans"
@@ -279,7 +280,7 @@ def test_languages_are_named_by_bcp_47() -> None:
 def test_what_a_container_crops_stays_hidden(
     *, wanted: StatedCrop, found: StatedCrop, kept: tuple[int, ...] | None, shapes: tuple[Fraction, ...], is_good: bool
 ) -> None:
-    """It is cropped, or stated again; and nothing else is cropped."""
+    """The part that a container crops is cropped in the output or hidden again, and nothing else is."""
     assert [one.passed for one in check_crop(wanted, found, kept, shapes)] == [is_good]  # type: ignore[arg-type]
 
 
@@ -298,12 +299,12 @@ def test_what_a_container_crops_stays_hidden(
 def test_a_timecode_moves_on_with_the_pictures(
     timecode: str, by_s: Fraction, rate: Fraction, counted: Fraction | None, moved: str
 ) -> None:
-    """Drop-frame counting leaves out 2 numbers in each minute that 10 does not divide, 4 at 59.94."""
+    """Drop-frame counting skips 2 numbers in each minute that 10 does not divide, 4 at 59.94."""
     assert moved_timecode(timecode, by_s, rate, counted) == moved
 
 
 def test_damaged_headers_end_the_reading() -> None:
-    """Damaged headers give nothing, or what came before the damage; nothing is guessed."""
+    """Damaged headers give nothing, or what came before the damage."""
     assert read_boxes(FileBytes(BytesIO(b"\0\0\0\x04ftyp"))) is None
     assert read_elements(FileBytes(BytesIO(b"RIFF" + bytes(100)))) is None
     for cut in range(0, len(movie()), 7):

@@ -1,4 +1,4 @@
-"""The parts of the proof that need no file: times, verdicts, declared losses, likeness of subtitles, formats."""
+"""The parts of the proof that need no file: times, verdicts, declared losses, subtitles, formats."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -41,9 +41,9 @@ def failed(checks: list[Check]) -> list[str]:
 @pytest.mark.parametrize(
     ("expected", "tick_s", "found", "output", "failing"),
     [
-        # Milliseconds hold the times of 30000/1001 frames per second within a tick.
+        # Milliseconds express the times of 30000/1001 frames per second within a tick.
         (NTSC, Fraction(1, 30000), [round(Fraction(ticks, 30)) for ticks in NTSC], {}, []),
-        # Where every tick of the source is a whole number of the output's, nothing may be rounded.
+        # If every tick of the source is a whole number of the output's ticks, nothing may be rounded.
         ([0, 40, 80], MILLISECOND, [640, 1280, 1920], FINE, []),
         ([0, 40, 80], MILLISECOND, [640, 1281, 1920], FINE, ["times.equal"]),
         ([0, 40, 80], MILLISECOND, [0, 40, 40], {}, ["times.equal", "times.increasing"]),
@@ -55,14 +55,14 @@ def failed(checks: list[Check]) -> list[str]:
 def test_each_time_is_the_sources(
     expected: list[int], tick_s: Fraction, found: list[int | None], output: dict[str, Any], failing: list[str]
 ) -> None:
-    """Rounded only where the output's ticks are coarser; a raw bitstream is not asked for times."""
+    """Times are rounded only if the output's ticks are coarser; raw bitstreams have none."""
     checks = check_times(expected, tick_s, found, scan(**output))
     assert failed(checks) == failing
     assert ("h264" in output.values()) == ([one.passed for one in checks] == [None, None])
 
 
 def test_a_reference_of_ten_bits_is_the_same_each_time() -> None:
-    """Sides of which the scaler's threads share no whole number of blocks: black stays black, again and again."""
+    """With sides that the scaler's threads cannot divide into blocks, black stays black every time."""
     black = VideoFrame(322, 242, "yuv444p10le")
     for plane, level in zip(black.planes, (64, 512, 512), strict=True):
         plane.update(np.full(plane.buffer_size // 2, level, dtype="<u2").tobytes())
@@ -82,7 +82,7 @@ def test_a_reference_of_ten_bits_is_the_same_each_time() -> None:
 def test_a_file_begins_with_what_comes_first(
     frame_ms: int, sample_ms: int | None, packet_ms: int | None, begin_ms: int, unhidden_ms: int
 ) -> None:
-    """A packet that decodes to nothing counts, one that lies before 0 is hidden; edit lists also hide samples there."""
+    """A packet that does not decode counts for the start, one before 0 is hidden, and edit lists hide samples there."""
     sound = tuple(None if each is None else each * MILLISECOND for each in (sample_ms, packet_ms))
     for hides_early, expected_ms in ((True, begin_ms), (False, unhidden_ms)):
         found = begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])], hides_early=hides_early)
@@ -93,13 +93,13 @@ def test_a_file_begins_with_what_comes_first(
 def test_decoding_times_that_only_ffmpeg_infers_are_not_the_files(
     name: str, tmp_path: Path, *, states_dts: bool
 ) -> None:
-    """Matroska has none: FFmpeg's own are wrong where sound begins seconds before the video."""
+    """Matroska has no decoding times: those that FFmpeg infers are wrong if sound begins seconds earlier."""
     packets = scan_output(str(make_clip(tmp_path / name, Clip(times=constant_times(9))))).packets
     assert {packet.dts is not None for packet in packets} == {states_dts}
 
 
 def test_the_stream_must_start_with_a_keyframe_hide_nothing_and_run_forward() -> None:
-    """Each broken rule fails its own check."""
+    """Each broken rule of the stream fails its own check."""
     good = OutputPacket(0, 0, key=True, discarded=False)
     seconds = {(40, 40, False): [], (40, 40, True): ["stream.hidden"], (40, 0, False): ["stream.clock"]}
     for (pts, dts, hidden), expected in (seconds | {(40, 41, False): ["stream.clock"]}).items():
@@ -110,14 +110,14 @@ def test_the_stream_must_start_with_a_keyframe_hide_nothing_and_run_forward() ->
 
 
 def test_access_points_are_named_by_the_frame_they_show() -> None:
-    """The frame number of a keyframe counts the frames shown before it, not the packets."""
+    """The number of a keyframe counts the frames shown before it, not the packets."""
     track = [(0, True), (80, False), (40, False), (120, True), (200, False), (160, False)]
     packets = [OutputPacket(pts, n * 40 - 40, key=key, discarded=False) for n, (pts, key) in enumerate(track)]
     assert scan(*packets).access_points() == {0: 0, 3: 3}
 
 
 def test_a_declared_loss_is_no_failure() -> None:
-    """A warning excuses the checks whose names begin with the words it names, and no other check."""
+    """A warning excuses the checks whose names begin with its words, and no other check."""
     names = ("audio.1.payload", "audio.1", "audio.10.payload", "audio")
     checks = [check(name, 3, 0, held="none is lost") for name in names]
     lost = Warning_(code="audio-damaged", message="packets are missing", checks=("audio.1",))
@@ -135,7 +135,7 @@ def verdict(*checks: Check) -> Verdict:
 
 
 def test_people_read_complete_and_lossless() -> None:
-    """A verdict without failures is complete, else it names them; lossless only where all frames are identical."""
+    """A verdict without failures is complete; it is lossless only if all frames are identical."""
     likeness = dict.fromkeys(("psnr_y_mean_db", "psnr_y_min_db", "psnr_u_mean_db", "psnr_v_mean_db"), 100)
     likeness |= {"ssim_y_mean": 1, "ssim_y_min": 1}
     alike = PictureNumbers(**likeness, worst_frames=((0, 100, 1),), identical=True)
@@ -182,7 +182,7 @@ def test_a_run_of_silence_is_found_at_its_time() -> None:
 
 
 def test_a_part_of_sound_that_steps_back_lacks_nothing_inside() -> None:
-    """Packets outside the part may be missing between those that are kept, and none inside it."""
+    """Packets outside a part may be missing between those inside, but none inside."""
     times = [Fraction(n, 10) for n in (0, 1, 2, 3, 4, 1, 2, 3)]
     whole, part_s = [10, 11, 12, 13, 14, 21, 22, 23], Fraction(3, 10)
     assert find_kept(whole, times, [10, 11, 12, 21, 22], part_s) == [0, 1, 2, 5, 6]
@@ -203,7 +203,7 @@ def test_a_part_of_sound_that_steps_back_lacks_nothing_inside() -> None:
         ("mov_text", b"\x00\x06\xfe\xff\x00H\x00i", "Hi"),
         ("ass", rb"0,0,Default,,0,0,0,,{note}kept \{note\} a < 5", "kept {note} a < 5"),
         ("ass", rb"0,0,Default,,0,0,0,,{\p1}m 0 0 l 9 9{\p0}seen", "seen"),
-        # Styling and framing do not count, lines do.
+        # Styles and framing do not count, lines do.
         ("subrip", b"<i>Hello</i>\r\nworld", "Hello\nworld"),
         ("mov_text", b"\x00\x0bHello\nworld\x00\x00\x00\x0cstyl0000", "Hello\nworld"),
         ("ass", rb"0,0,Default,,0,0,0,,{\b1}Hello{\b0}\Nworld", "Hello\nworld"),
@@ -212,7 +212,7 @@ def test_a_part_of_sound_that_steps_back_lacks_nothing_inside() -> None:
     ],
 )
 def test_words_that_look_like_markup_are_words(codec: str, payload: bytes, words: str) -> None:
-    """Only what a format's own table calls a tag is none of its words; a cue says the same in every format."""
+    """Only what a format's table calls a tag is left out of a cue's words."""
     assert plain_text(codec, payload) == words
 
 
@@ -225,7 +225,7 @@ def test_words_that_look_like_markup_are_words(codec: str, payload: bytes, words
     ],
 )
 def test_pictures_are_compared_as_planar_yuv_of_their_depth(pix_fmt: str, compared: str) -> None:
-    """Sampling and depth stay, packing, alpha and RGB do not."""
+    """Pictures keep sampling and depth for the comparison, but no packing, alpha or RGB."""
     assert comparable_format(pix_fmt) == compared
 
 
@@ -246,7 +246,7 @@ def test_an_invisible_skew_is_ignored(matrix: tuple[int, ...] | None, turn: tupl
 
 @pytest.mark.parametrize(("last_s", "passed"), [(Fraction(41, 1000), True), (Fraction(3, 50), False)])
 def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *, passed: bool) -> None:
-    """How long the last picture is shown may be rounded, but not by half a frame."""
+    """The last picture's duration may be rounded, but not by half a frame."""
     tick_s = Fraction(1, 25)
     spread = Spread(samples=2, shortest_s=tick_s, total_s=tick_s + last_s, end_s=tick_s + last_s, last_s=last_s)
     output = StatedFile(tracks=(StatedTrack(kind=StatedKind.VIDEO, spread=spread),))
@@ -262,7 +262,7 @@ def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *
 def test_fields_that_only_lost_pictures_stated_are_not_missed(
     *, was: bool | None, is_damaged: bool, expected: bool | None
 ) -> None:
-    """Where packets of the source do not decode, pictures without fields do not say that it has none."""
+    """If packets of the source do not decode, pictures without fields do not prove that it has none."""
     life = StatedPictures()
     life.source.fields, life.output.fields = [was, was], [True, True]
     found = {each.name: each.passed for each in life.checks((None, None), is_damaged=is_damaged)}
@@ -283,7 +283,7 @@ def test_fields_that_only_lost_pictures_stated_are_not_missed(
 def test_the_last_picture_of_a_part_stays_for_those_that_are_lost(
     shown: tuple[int, ...], end_s: Fraction | None, stated_s: Fraction | None, expected_s: Fraction | None
 ) -> None:
-    """A part whose last pictures do not decode ends where it was asked to; a whole film with the one that does."""
+    """A part whose last pictures do not decode ends as requested; a whole film with the last one that decodes."""
     promised = (0, 40, 80, 120)
     timeline = Timeline(
         order=promised[: len(shown)], times=shown, packets=promised, nominal=Fraction(40), time_base=MILLISECOND
