@@ -70,12 +70,14 @@ def test_a_process_gets_a_folder_and_descriptors(tmp_path: Path) -> None:
     """Its output may go to one of them; another has the same number in both processes."""
     reading, writing = os.pipe()
     told = os.memfd_create("told")
-    program = f"import os, sys; print(os.getcwd(), flush=True); os.write({told}, b'it'); print(sys.stdin.read(), file=sys.stderr)"
-    process = start_command([sys.executable, "-c", program], prints=writing, folder=str(tmp_path), inherited=[told])
+    program = f"import os, sys; print(os.getcwd()); os.write({told}, b'it'); sys.stderr.write(sys.stdin.read() + '.')"
+    process = start_command(
+        [sys.executable, "-u", "-c", program], prints=writing, folder=str(tmp_path), inherited=[told]
+    )
     process.end.close()
     assert process.code(PATIENCE_S) == 0
     assert process.ended() == "it ended with exit code 0"
-    assert os.read(reading, 1000) == os.fsencode(f"{tmp_path}\n\n")
+    assert os.read(reading, 1000) == os.fsencode(f"{tmp_path}\n.")
     assert os.pread(told, 10, 0) == b"it"
     for each in (reading, writing, told):
         os.close(each)
