@@ -1,6 +1,7 @@
 """A cluster's job server, called through Ray's client."""
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -106,7 +107,8 @@ class JobServer:
         except FleetUnavailable as error:
             if NOT_FOUND not in error.message:
                 raise
-        raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs list --address URL` lists them.")
+        step = f"`codecfleet jobs list --address {shlex.quote(self.address)}` lists them."
+        raise UsageError(f"{self.address} has no job {job_id}", step)
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Ask Ray's client, and turn its errors into ours."""
