@@ -8,9 +8,8 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 END_S: Final = 5.0
 """How long a killed process may take to end; a process that hangs in the kernel never ends."""
@@ -18,8 +17,7 @@ LAST_WORDS_BYTES: Final = 4096
 _PR_SET_PDEATHSIG: Final = 1  #: linux/prctl.h
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits of a process and its children; None is this process's own limit."""
 
     memory_bytes: int | None = None  #: bytes of data (RLIMIT_DATA): with more, Python raises MemoryError
@@ -46,27 +44,11 @@ class Prints(Enum):
 
 
 class Running(subprocess.Popen[bytes]):
-    """A started process, whose standard input is one end of a pair of sockets. Thread-safe, except for ``ended``."""
+    """A process that ``start_command`` has started. Thread-safe, except for ``ended``."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        ends: tuple[socket.socket, socket.socket],
-        said: int,
-        prints: Prints,
-        environment: Mapping[str, str] | None,
-    ) -> None:
-        self.end, theirs = ends  #: ``end`` is this process's
-        self._said = said
-        super().__init__(
-            command,
-            stdin=theirs.fileno(),
-            stdout=said if prints is Prints.KEPT else theirs.fileno(),
-            stderr=theirs.fileno() if prints is Prints.ALL_SENT else said,
-            env=environment,
-            start_new_session=True,
-        )
-        self.death = os.pidfd_open(self.pid)  #: readable once the process is dead (pidfd_open(2))
+    end: socket.socket  #: this process's end of the pair of sockets
+    kept: int  #: the descriptor of a file with the output that is kept
+    death: int  #: a descriptor that is readable once the process is dead (pidfd_open(2))
 
     def kill_group(self) -> None:
         """Kill the process group, even after the process itself has ended."""
@@ -85,8 +67,8 @@ class Running(subprocess.Popen[bytes]):
 
     def last_words(self) -> str:
         """Return the end of the process's output."""
-        size = os.fstat(self._said).st_size
-        said = os.pread(self._said, LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
+        size = os.fstat(self.kept).st_size
+        said = os.pread(self.kept, LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
         return said.decode(errors="replace")
 
     def ended(self) -> str:
@@ -98,33 +80,56 @@ class Running(subprocess.Popen[bytes]):
 
     def close(self) -> None:
         """Close everything but ``end``; call no other method afterwards. The process goes on."""
-        os.close(self._said)
+        os.close(self.kept)
         os.close(self.death)
 
 
 def start_command(
     command: Sequence[str],
     *,
-    prints: Prints,
+    prints: Prints | int,
     environment: Mapping[str, str] | None = None,
+    folder: str | None = None,
+    inherited: Sequence[int] = (),
     limits: Limits = UNLIMITED,
 ) -> Running:
-    """Start a program whose standard input is one end of a socket pair; ``environment`` None means this process's.
+    """Start a program whose standard input is one end of a socket pair.
 
     The program gets its own session and process group, so Ctrl-C, Ctrl-Z and a hang-up of the terminal reach only this
-    process. Raises OSError: the program cannot be started.
+    process. Raises OSError: the program cannot be started; ValueError: no program can have such arguments or variables.
+
+    Args:
+        command: the program and its arguments.
+        prints: where its output goes; a number is a descriptor of this process.
+        environment: its variables. None: this process's.
+        folder: the folder in which it starts. None: this process's.
+        inherited: descriptors of this process that it gets, with the same numbers.
+        limits: its limits.
     """
     ours, theirs = socket.socketpair()
-    said = -1
+    kept = -1
     try:
-        said = os.memfd_create("codecfleet")
+        kept = os.memfd_create("codecfleet")
         with theirs:
-            process = Running(command, (ours, theirs), said, prints, environment)
+            sent = theirs.fileno()
+            outputs = {Prints.KEPT: (kept, kept), Prints.SENT: (sent, kept), Prints.ALL_SENT: (sent, sent)}
+            stdout, stderr = (prints, prints) if isinstance(prints, int) else outputs[prints]
+            process = Running(
+                command,
+                stdin=sent,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=folder,
+                env=environment,
+                pass_fds=inherited,
+                start_new_session=True,
+            )
+        process.end, process.kept, process.death = ours, kept, os.pidfd_open(process.pid)
         limits.impose(process.pid)
     except BaseException:
         ours.close()
-        if said >= 0:
-            os.close(said)
+        if kept >= 0:
+            os.close(kept)
         raise
     return process
 

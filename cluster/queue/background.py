@@ -78,16 +78,18 @@ async def hold_driver_lock(queue: Path) -> None:
         await asyncio.sleep(_TAKE_S)
 
 
-def ensure_driver(queue: Path) -> int:
+def ensure_driver(queue: Path, option: str) -> int:
     """Start a driver in the background if no driver runs on this machine; return its process, 0 if one runs.
+
+    ``option`` is the option of commands that names the queue.
 
     Raises QueueUnavailable: it does not start. A job that was submitted stays in the queue.
     """
     with _STARTING:
-        return _ensure_driver(queue)
+        return _ensure_driver(queue, option)
 
 
-def _ensure_driver(queue: Path) -> int:
+def _ensure_driver(queue: Path, option: str) -> int:
     _reap()
     with driver_lock(queue) as is_free:
         pass
@@ -97,12 +99,13 @@ def _ensure_driver(queue: Path) -> int:
         process = run_program(PROGRAM, str(queue), AT_ONCE, LEASE_S, IDLE_S, outlives=True)
     except OSError as error:
         message = f"no driver could be started: {error}"
-        raise QueueUnavailable(message, "Check the limits on processes; then run `codecfleet driver`.") from None
+        step = f"Check the limits on processes; then run `codecfleet driver{option}`."
+        raise QueueUnavailable(message, step) from None
     with process.end:
         said = process.end.recv(_FIRST_WORD_BYTES)
     if not said:
         message = f"its driver ended at once: {process.ended()}"
-        raise QueueUnavailable(message, "`codecfleet driver` runs one, and shows what it does.")
+        raise QueueUnavailable(message, f"`codecfleet driver{option}` runs one, and shows what it does.")
     _STARTED.append(os.dup(process.death))
     process.reaped(0)  # ``_reap`` waits for it
     process.close()

@@ -18,19 +18,21 @@ QUEUED_MAX: Final = 10_000
 _LOST: Final = "its driver's lease ended"
 
 
-def admit(waiting: int, tenant: str, queued_max: int) -> None:
-    """Raise QueueFull if a tenant with ``waiting`` queued and running jobs may submit no more."""
+def admit(waiting: int, tenant: str, queued_max: int, option: str) -> None:
+    """Raise QueueFull if a tenant with ``waiting`` queued and running jobs may submit no more.
+
+    ``option`` is the option of commands that names the queue, as in ``same``.
+    """
     if waiting >= queued_max:
         message = f"the queue is full: {tenant} has {waiting} jobs in it, {queued_max} at most"
-        raise QueueFull(message, "Submit again when some have ended, or cancel some: `codecfleet jobs list`.")
+        raise QueueFull(message, f"Submit again when some have ended, or cancel some: `codecfleet jobs list{option}`.")
 
 
-def same(job: QueuedJob, command: QueuedCommand) -> QueuedJob:
+def same(job: QueuedJob, command: QueuedCommand, option: str) -> QueuedJob:
     """Return a job that was submitted again. Raises UsageError: the id belongs to another command."""
     if _untraced(job.command) != _untraced(command):
-        raise UsageError(
-            f"there is a job {job.job_id} with another command", f"`codecfleet jobs show {job.job_id}` shows it."
-        )
+        step = f"`codecfleet jobs show {job.job_id}{option}` shows it."
+        raise UsageError(f"there is a job {job.job_id} with another command", step)
     return job
 
 
@@ -56,7 +58,7 @@ def expired(job: QueuedJob, now_s: float) -> QueuedJob:
     if losses < LOSSES_MAX:
         return _to(job, QueueState.QUEUED)
     message = f"its driver's lease ended {losses} times"
-    step = f"The job may be what ends drivers: look at their logs. `codecfleet jobs retry {job.job_id}` tries again."
+    step = "The job may be what ends drivers: look at their logs before you retry it."
     return _over(replace(job, message=message, next_step=step), QueueState.PARKED, now_s)
 
 

@@ -8,10 +8,11 @@ its own, so that it works while the driver is stopped. It is small, and imports 
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from typing import Final
+
+from ...actors.process.running import Running, start_command
 
 STOP: Final = b"stop"
 """Asks for the command to be stopped as by SIGTERM; every other line is a deadline, in seconds of ``clock``."""
@@ -34,7 +35,7 @@ def clock() -> float:
 
 
 class Guard:
-    """Waits for the end of a command, and for orders from ``orders``, a pipe that its driver holds open."""
+    """Waits for the end of a command, and for orders from the descriptor ``orders``, which end with its driver."""
 
     def __init__(self, orders: int, ends_s: float) -> None:
         self._orders = orders
@@ -46,24 +47,24 @@ class Guard:
         if clock() >= self._ends_s:
             return FENCED
         try:
-            started = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(failure,))  # noqa: S603
+            process = start_command(command, prints=1, inherited=(failure,))
         except OSError as error:
             os.write(1, f"codecfleet: error: the job could not be started: {error}\n".encode())
             return NOT_STARTED
-        with started as process:
-            death = os.pidfd_open(process.pid)
-            while not select.select([death], [], [], 0)[0]:
+        process.end.close()
+        with process:
+            while not select.select([process.death], [], [], 0)[0]:
                 left_s = self._ends_s - clock()
                 if left_s <= 0:
                     process.kill()
                     return FENCED
-                ready, _, _ = select.select([death, self._orders], [], [], min(left_s, LOOK_S))
+                ready, _, _ = select.select([process.death, self._orders], [], [], min(left_s, LOOK_S))
                 if self._orders in ready:
                     self._take_orders(process)
             code = process.wait()
         return code if code >= 0 else 128 - code
 
-    def _take_orders(self, process: "subprocess.Popen[bytes]") -> None:
+    def _take_orders(self, process: Running) -> None:
         if not (read := os.read(self._orders, 4096)):
             self._ends_s = 0.0  # the driver is dead, or wants it killed
         *lines, self._unread = (self._unread + read).split(b"\n")
@@ -78,10 +79,9 @@ def main() -> None:
     """Guard the command in the arguments after a deadline and the descriptor for its failure."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # the driver decides; the command would inherit an ignored signal
-    orders = os.dup(0)
     ends_s, failure, *arguments = sys.argv[1:]
     command = [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), *arguments]
-    sys.exit(Guard(orders, float(ends_s)).run(command, int(failure)))
+    sys.exit(Guard(0, float(ends_s)).run(command, int(failure)))
 
 
 if __name__ == "__main__":

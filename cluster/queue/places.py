@@ -1,6 +1,7 @@
 """Where queues are: a file of this machine, or a PostgreSQL database."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,9 +35,14 @@ def queue_file(place: str | None) -> Path | None:
     return Path(place).absolute()
 
 
+def queue_option(place: str | None) -> str:
+    """Return the option of commands that names a queue again; "" for this user's."""
+    return "" if place is None else f" --queue {shlex.quote(place)}"
+
+
 def open_store(place: str | None, *, makes: bool) -> JobStore:
     """Return the store at a place; ``makes`` says whether to create a file that was named and is missing."""
     path = queue_file(place)
-    if path is None:
-        return PostgresStore(str(place))
-    return SqliteStore(path, makes=makes or place is None)
+    store = PostgresStore(str(place)) if path is None else SqliteStore(path, makes=makes or place is None)
+    store.option = queue_option(place)
+    return store

@@ -5,7 +5,7 @@ import getpass
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -26,9 +26,9 @@ _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Queue:
     """A durable queue of commands: this user's on this machine, or the one at ``place``, a file or a postgresql:// URL.
 
-    Drivers run its jobs, which outlive the program that submits them. For a queue in a file, ``submit`` and ``retry``
-    start a driver in the background if none runs, unless ``starts_driver`` is False; ``makes`` is False if a missing
-    file is an error. Every call may raise QueueUnavailable, and those with a job's id NoSuchJob.
+    Drivers run its jobs, which outlive the program that submits them. For a queue in a file, ``submit``, ``retry`` and
+    ``wait`` start a driver in the background if none runs, unless ``starts_driver`` is False; ``makes`` is False if a
+    missing file is an error. Every call may raise QueueUnavailable, and those with a job's id NoSuchJob.
     """
 
     def __init__(self, place: str | Path | None = None, *, starts_driver: bool = True, makes: bool = True) -> None:
@@ -88,17 +88,17 @@ class Queue:
             due_in_s=due_in_s,
             queued_max=queued_max,
         )
-        if not job.state.is_over:
-            await self._ensure_driver(job)
+        await self._ensure_driver(job)
         return job
 
     async def _ensure_driver(self, job: QueuedJob) -> None:
-        if self._file is None or not self._starts_driver:
+        if self._file is None or not self._starts_driver or job.state.is_over:
             return
         try:
-            await asyncio.to_thread(ensure_driver, self._file)
+            await asyncio.to_thread(ensure_driver, self._file, self._store.option)
         except QueueUnavailable as error:
-            raise QueueUnavailable(f"job {job.job_id} is queued, but {error.message}", error.next_step) from error
+            message = f"job {job.job_id} is {job.state.value}, but {error.message}"
+            raise QueueUnavailable(message, error.next_step) from error
 
     async def get(self, job_id: str) -> QueuedJob:
         """Return a job."""
@@ -122,11 +122,18 @@ class Queue:
         """Change a job's priority. Raises UsageError: it is out of range."""
         return await asyncio.to_thread(self._store.prioritize, job_id, checked_priority(priority))
 
-    async def wait(self, job_id: str) -> QueuedJob:
-        """Wait until a job has ended, and return it; its state says how."""
-        while not (job := await self.get(job_id)).state.is_over:  # noqa: ASYNC110 - other processes change it
+    async def wait(self, job_id: str, *, on_output: Callable[[str], object] | None = None) -> QueuedJob:
+        """Wait until a job has ended, and return it; its state says how. ``on_output`` gets what the job prints."""
+        job, ends = await self.get(job_id), 0
+        await self._ensure_driver(job)
+        while True:
+            if on_output is not None:
+                text, ends = await self.output(job_id, ends)
+                on_output(text)
+            if job.state.is_over:
+                return job
             await asyncio.sleep(LOOK_S)
-        return job
+            job = await self.get(job_id)
 
     async def list(self, states: Iterable[QueueState] = tuple(QueueState)) -> tuple[QueuedJob, ...]:
         """Return the jobs in these states, oldest first."""

@@ -4,13 +4,14 @@ import asyncio
 import codecs
 import json
 import os
+import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from ...actors.process.running import signal_name
+from ...actors.process.running import Running, signal_name, start_command
 from ...errors import InputNotFound, Retry, UsageError, WorkError
 from ..fleet_variables import FAILURE
 from .guard import FENCED, STOP
@@ -52,8 +53,10 @@ class RunningJob(Protocol):
 class GuardedRun:
     """A command below its guard."""
 
-    process: asyncio.subprocess.Process
+    process: Running  #: the guard, which reads its orders from ``end``
+    output: int  #: the descriptor from which the command's output is read
     failure: int  #: the descriptor of the file for its failure
+    _is_silent: asyncio.Event = field(default_factory=asyncio.Event)  #: set at the end of its output
     _printed: str = ""
     _decode: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -66,8 +69,7 @@ class GuardedRun:
         self._order(STOP)
 
     def kill(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.close()  # as if this driver had died
+        self.process.end.close()  # as if this driver had died
 
     def take_output(self) -> str:
         printed, self._printed = self._printed, ""
@@ -75,18 +77,31 @@ class GuardedRun:
 
     async def end(self) -> RunEnd:
         try:
-            if self.process.stdout is not None:
-                while read := await self.process.stdout.read(_READ_BYTES):
-                    self._printed = (self._printed + self._decode.decode(read))[-OUTPUT_MAX:]
-            return _run_end(await self.process.wait(), os.pread(self.failure, _FAILURE_BYTES, 0))
+            await self._read_output()
+            return _run_end(await asyncio.to_thread(self.process.wait), os.pread(self.failure, _FAILURE_BYTES, 0))
         finally:
             self.kill()
+            os.close(self.output)
             os.close(self.failure)
+            await asyncio.to_thread(self.process.ended)
+
+    async def _read_output(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self.output, self._read)
+        try:
+            await self._is_silent.wait()
+        finally:
+            loop.remove_reader(self.output)
+
+    def _read(self) -> None:
+        read = os.read(self.output, _READ_BYTES)
+        self._printed = (self._printed + self._decode.decode(read))[-OUTPUT_MAX:]
+        if not read:
+            self._is_silent.set()
 
     def _order(self, line: bytes) -> None:
-        with suppress(ConnectionError, RuntimeError):  # it has just ended
-            if self.process.stdin is not None:
-                self.process.stdin.write(line + b"\n")
+        with suppress(OSError):  # it has just ended
+            self.process.end.send(line + b"\n", socket.MSG_DONTWAIT)
 
 
 async def start_run(command: QueuedCommand, ends_s: float) -> "GuardedRun | RunEnd":
@@ -95,29 +110,30 @@ async def start_run(command: QueuedCommand, ends_s: float) -> "GuardedRun | RunE
         message = f"the job's folder {command.folder} is not on this machine"
         return RunEnd(InputNotFound.exit_code, InputNotFound.__name__, message, "Submit it again from another folder.")
     failure = os.memfd_create("codecfleet")
+    output, printed = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", _GUARD, repr(ends_s), str(failure), *command.arguments),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=command.folder,
-            env={**os.environ, **command.variables, FAILURE: str(failure)},
-            pass_fds=(failure,),
-            start_new_session=True,
+        process = start_command(
+            [sys.executable, "-P", "-m", _GUARD, repr(ends_s), str(failure), *command.arguments],
+            prints=printed,
+            environment={**os.environ, **command.variables, FAILURE: str(failure)},
+            folder=command.folder,
+            inherited=(failure,),
         )
-    except ValueError as error:  # a NUL or half a character in it, or a variable's name with "="
+    except (OSError, ValueError) as error:
+        os.close(output)
         os.close(failure)
-        message = f"the job's command cannot be started: {error}"
-        return RunEnd(UsageError.exit_code, UsageError.__name__, message, "Submit it again with a right command.")
-    except OSError as error:
-        os.close(failure)
-        message, step = f"the job could not be started: {error}", "Check the limits on processes and memory."
-        return RunEnd(WorkError.exit_code, WorkError.__name__, message, step)
-    except BaseException:
-        os.close(failure)
-        raise
-    return GuardedRun(process, failure)
+        return _not_started(error)
+    finally:
+        os.close(printed)
+    return GuardedRun(process, output, failure)
+
+
+def _not_started(error: OSError | ValueError) -> RunEnd:
+    if isinstance(error, ValueError):  # a NUL or half a character in it, or a variable's name with "="
+        message, step = f"the job's command cannot be started: {error}", "Submit it again with a right command."
+        return RunEnd(UsageError.exit_code, UsageError.__name__, message, step)
+    message, step = f"the job could not be started: {error}", "Check the limits on processes and memory."
+    return RunEnd(WorkError.exit_code, WorkError.__name__, message, step)
 
 
 def _run_end(code: int, failure: bytes) -> RunEnd:

@@ -101,6 +101,8 @@ class JobStore(ABC):
     Every method may raise QueueUnavailable; those with a job's id raise NoSuchJob if there is no such job.
     """
 
+    option = ""  #: the option of commands that names this queue
+
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction, alone in the store; it takes effect when the block ends without an error."""
@@ -127,12 +129,12 @@ class JobStore(ABC):
         """
         with self._current() as at:
             if found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id)):
-                return same(found[0], command)
+                return same(found[0], command, self.option)
             over = [state.value for state in QueueState if not state.is_over]
             ((waiting,),) = at.rows(
                 "SELECT count(*) FROM codecfleet_jobs WHERE tenant = ? AND state IN (?, ?)", tenant, *over
             )
-            admit(waiting, tenant, queued_max)
+            admit(waiting, tenant, queued_max, self.option)
             job = QueuedJob(
                 job_id=job_id,
                 number=0,
@@ -182,7 +184,7 @@ class JobStore(ABC):
     def output(self, job_id: str, after: int = 0) -> Printed:
         """Return what a job has printed after this many characters, as far as it is kept."""
         with self._current() as at:
-            _named(at, job_id)
+            self._named(at, job_id)
             pieces = at.rows(
                 "SELECT text FROM codecfleet_output WHERE job_id = ? AND starts >= ? ORDER BY starts", job_id, after
             )
@@ -191,7 +193,7 @@ class JobStore(ABC):
     def job(self, job_id: str) -> QueuedJob:
         """Return a job."""
         with self._current() as at:
-            return _named(at, job_id)
+            return self._named(at, job_id)
 
     def jobs(self, states: Iterable[QueueState] = tuple(QueueState)) -> list[QueuedJob]:
         """Return the jobs in these states, as submitted."""
@@ -203,17 +205,22 @@ class JobStore(ABC):
     def cancel(self, job_id: str) -> QueuedJob:
         """Cancel a job; a running one ends once its driver has stopped it."""
         with self._current() as at:
-            return _saved(at, cancelled(_named(at, job_id), at.now_s))
+            return _saved(at, cancelled(self._named(at, job_id), at.now_s))
 
     def retry(self, job_id: str) -> QueuedJob:
         """Queue a job again. Raises UsageError: it is queued, running or done."""
         with self._current() as at:
-            return _saved(at, retried(_named(at, job_id)))
+            return _saved(at, retried(self._named(at, job_id)))
 
     def prioritize(self, job_id: str, priority: int) -> QueuedJob:
         """Change a job's priority, which counts whenever it is queued."""
         with self._current() as at:
-            return _saved(at, replace(_named(at, job_id), priority=priority))
+            return _saved(at, replace(self._named(at, job_id), priority=priority))
+
+    def _named(self, at: Transaction, job_id: str) -> QueuedJob:
+        if not (found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id))):
+            raise NoSuchJob(f"the queue has no job {job_id}", f"`codecfleet jobs list{self.option}` shows its jobs.")
+        return found[0]
 
     @contextmanager
     def _current(self) -> Iterator[Transaction]:
@@ -248,12 +255,6 @@ def _held(at: Transaction, claim: JobClaim) -> QueuedJob | None:
     running = QueueState.RUNNING.value
     found = at.rows(_SELECT + "WHERE job_id = ? AND attempt = ? AND submitted_s = ? AND state = ?", *claim, running)
     return next(iter(_found(found)), None)
-
-
-def _named(at: Transaction, job_id: str) -> QueuedJob:
-    if not (found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id))):
-        raise NoSuchJob(f"the queue has no job {job_id}", "`codecfleet jobs list` shows its jobs.")
-    return found[0]
 
 
 def _end_of_output(at: Transaction, job_id: str) -> int:

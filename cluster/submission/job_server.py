@@ -1,6 +1,7 @@
 """The job server of a cluster, called through Ray's client."""
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -106,7 +107,8 @@ class JobServer:
         except FleetUnavailable as error:
             if NOT_FOUND not in error.message:
                 raise
-        raise UsageError(f"{self.address} has no job {job_id}", "`codecfleet jobs list --address URL` lists them.")
+        step = f"`codecfleet jobs list --address {shlex.quote(self.address)}` lists them."
+        raise UsageError(f"{self.address} has no job {job_id}", step)
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Ask Ray's client, and translate its errors into ours."""

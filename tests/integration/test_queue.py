@@ -192,6 +192,18 @@ def test_jobs_of_a_queue_are_cancelled_retried_and_moved(
     assert command(capsys, "jobs", "retry", "missing")[0] == 0
 
 
+async def test_a_job_without_a_driver_gets_one_from_who_follows_it(
+    own_queue: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a reboot or a killed driver; it is shown to its end."""
+    async with Queue(own_queue, starts_driver=False) as queue:
+        await queue.submit(["verify", "a.mkv", "b.mp4"], job_id="a", folder=own_queue.parent)
+    code, _, err = await asyncio.to_thread(command, capsys, "jobs", "logs", "a", "--follow")
+    assert (code, "there is no file a.mkv" in err) == (3, True)
+    with driver_lock(own_queue) as is_free:
+        assert not is_free
+
+
 def test_a_queue_that_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A missing file, database, server or place for a queue has its own exit code."""
     (tmp_path / "rubbish").write_text("no database " * 100)

@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,11 @@ OWNERS = {
 """Modules that start tasks, and how many."""
 OPENERS = {"open_source", "open_store", "open_regular", "decode_range", "read_source", "read_burnt"}
 """The functions by which jobs open files."""
+STARTS_PROCESSES = re.compile(
+    r"subprocess|multiprocessing(\..*)?|ProcessPoolExecutor|(create_)?subprocess_(exec|shell)"
+    r"|fork(pty)?|posix_spawnp?|(exec|spawn)[lv]p?e?|popen|system"
+)
+"""What starts processes: names that are imported, and functions that are called."""
 RAY_PRIVATE = {"_raylet", "internal_kv", "core", "v2"}
 RAY_VARIABLES = ("RAY_START_HOOK", "RAY_OVERRIDE_")
 """Variables that Ray reads and does not document."""
@@ -84,6 +90,18 @@ def test_tasks_are_started_by_their_owners_alone(modules: dict[str, ast.Module])
         for path, tree in modules.items()
     }
     assert {path: count for path, count in started.items() if count} == OWNERS
+
+
+def test_one_module_starts_processes(modules: dict[str, ast.Module]) -> None:
+    """``start_command`` gives each process a session of its own, and its starter a sign of its end."""
+    starters = {
+        path
+        for path, tree in modules.items()
+        for name in imported(tree) | {called.rpartition(".")[2] for called, _ in calls(tree)}
+        if STARTS_PROCESSES.fullmatch(name)
+    }
+    typed = "cluster/ray/start_watch.py"  # names the type of the processes that Ray starts
+    assert starters == {"actors/process/running.py", typed}
 
 
 def test_one_module_opens_films(modules: dict[str, ast.Module]) -> None:

@@ -47,13 +47,14 @@ def _jobs(
     follow: bool = flag("--follow", "With logs: follow the job to its end, and exit with its exit code."),
 ) -> Question | Following:
     chosen = parse_choice("ACTION", action, choices=_ACTIONS)
-    _check(chosen, name, priority)
+    option = JobsPlace(address, queue).option
+    _check(chosen, name, priority, option)
     if follow and (chosen != "logs" or as_json):
         raise UsageError("--follow needs logs, and excludes --json", "See codecfleet jobs --help.")
     if chosen in _OF_WORK:
         if queue is not None or address is not None:
             message = f"jobs {chosen} takes no --queue or --address: it applies to unfinished work in PLACE"
-            raise UsageError(message, "`codecfleet jobs list` lists the jobs of a queue or a cluster.")
+            raise UsageError(message, f"`codecfleet jobs list{option}` lists the jobs of a queue or a cluster.")
         place = parse_path("PLACE", "." if name is None else name)
         return Question(ask=lambda services, _progress: services.work(chosen, place), as_json=as_json)
     jobs = JobsPlace.of(queue, address)
@@ -71,12 +72,12 @@ def _jobs(
     )
 
 
-def _check(action: str, name: str | None, priority: str | None) -> None:
+def _check(action: str, name: str | None, priority: str | None, option: str) -> None:
     if name is None and action not in (*_OF_WORK, *_OF_ALL_JOBS):
-        raise UsageError(f"jobs {action} needs a job's id", "`codecfleet jobs list` lists them.")
+        raise UsageError(f"jobs {action} needs a job's id", f"`codecfleet jobs list{option}` lists them.")
     if name is not None and action in _OF_ALL_JOBS:
-        step = f"`codecfleet jobs show {name}` shows one job, `codecfleet jobs unfinished {name}` work in a folder."
-        raise UsageError(f"jobs {action} takes no name", step)
+        step = f"`codecfleet jobs show {name}{option}` shows one job, "
+        raise UsageError(f"jobs {action} takes no name", f"{step}`codecfleet jobs unfinished {name}` work in a folder.")
     if (priority is None) == (action == "priority"):
         raise UsageError("jobs priority, and only it, needs a number N", "Write `codecfleet jobs priority JOB N`.")
 

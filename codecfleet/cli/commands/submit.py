@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ...cluster.submission.job_server import JobServer
     from ...jobs.request.places import SentFiles
 
-_LOOK_S: Final = 0.25
 _SUBMITTABLE: Final = ("transcode", "resume", "batch", "infer", "stills", "verify")
 
 JOB_SERVER = named(
@@ -71,9 +70,11 @@ class JobsPlace:
     @property
     def option(self) -> str:
         """The option that names this place in another command; "" for this user's queue."""
+        from ...cluster.queue.places import queue_option
+
         if self.job_server is not None:
             return f" --address {shlex.quote(self.job_server)}"
-        return "" if self.queue is None else f" --queue {shlex.quote(self.queue)}"
+        return queue_option(self.queue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +103,18 @@ async def _follow_in_queue(job_id: str, place: JobsPlace, services: Services, st
     from ...cluster.queue.values import QueueState
 
     answers, remarks = Output(stdout), Output(stderr)
-    line, ends = "", 0
+    line = ""
+
+    def show(text: str) -> None:
+        nonlocal line
+        *lines, line = (line + text).split("\n")
+        for each in lines:
+            (remarks if each.startswith("codecfleet: ") else answers).line(safe_line(each))
+
     async with services.open_queue(place.queue, makes=False) as queue:
-        while True:
-            job = await queue.get(job_id)
-            text, ends = await queue.output(job_id, ends)
-            *lines, line = (line + text).split("\n")
-            for each in lines if not job.state.is_over else [*lines, *filter(None, [line])]:
-                (remarks if each.startswith("codecfleet: ") else answers).line(safe_line(each))
-            if job.state.is_over:
-                break
-            await asyncio.sleep(_LOOK_S)
+        job = await queue.wait(job_id, on_output=show)
+    if line:
+        show("\n")
     if job.state is QueueState.CANCELLED:
         remarks.line(f"codecfleet: error: job {job_id} was cancelled")
         return Cancelled.exit_code

@@ -112,6 +112,8 @@ NOTHING = Services(
         ("driver --queue redis://h", "cannot hold a queue"),
         ("jobs ray", "list, show"),
         ("jobs logs", "needs a job's id"),
+        ("jobs logs --queue q", "`codecfleet jobs list --queue q` lists them"),
+        ("jobs list a --address http://head:8265", "`codecfleet jobs show a --address http://head:8265` shows one job"),
         ("jobs cancel", "needs a job's id"),
         ("jobs list films", "jobs unfinished films"),
         ("jobs show j --follow", "--follow needs logs"),

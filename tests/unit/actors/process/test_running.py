@@ -1,5 +1,6 @@
 """Processes of any program: their limits, how they end, and what they leave to be read."""
 
+import os
 import select
 import sys
 from pathlib import Path
@@ -63,6 +64,34 @@ def test_limits_hold(limits: Limits, program: str, words: str) -> None:
     process.end.close()
     assert process.code(PATIENCE_S) is not None
     assert process.ended() == words
+
+
+def test_a_process_gets_a_folder_and_descriptors(tmp_path: Path) -> None:
+    """Its output may go to one of them; another has the same number in both processes."""
+    reading, writing = os.pipe()
+    told = os.memfd_create("told")
+    program = f"import os, sys; print(os.getcwd()); os.write({told}, b'it'); sys.stderr.write(sys.stdin.read() + '.')"
+    process = start_command(
+        [sys.executable, "-u", "-c", program], prints=writing, folder=str(tmp_path), inherited=[told]
+    )
+    process.end.close()
+    assert process.code(PATIENCE_S) == 0
+    assert process.ended() == "it ended with exit code 0"
+    assert os.read(reading, 1000) == os.fsencode(f"{tmp_path}\n.")
+    assert os.pread(told, 10, 0) == b"it"
+    for each in (reading, writing, told):
+        os.close(each)
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"), [(["a\0b"], None), (["\ud800"], None), (["true"], {"A=": "b"}), (["true"], {"A": "\0"})]
+)
+def test_what_no_program_can_get_leaves_nothing(command: list[str], environment: dict[str, str] | None) -> None:
+    """It is the caller's error."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(ValueError):  # noqa: PT011 - Python's own words
+        start_command(command, prints=Prints.KEPT, environment=environment)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_what_cannot_start_leaves_nothing() -> None:

@@ -386,13 +386,15 @@ async def test_a_job_that_cannot_be_started_says_why_in_its_output(bench: Bench)
 
 
 async def test_a_job_without_a_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job is in the queue, so its user must not submit it again."""
+    """The job is in the queue, so its user must not submit it again; ``wait`` gives the same error."""
 
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("codecfleet.cluster.queue.background.run_program", refuse)
     async with Queue(tmp_path / "queue.sqlite") as queue:
-        with pytest.raises(QueueUnavailable, match="job a is queued, but no driver could be started"):
-            await queue.submit(["verify"], job_id="a")
+        for ask in (queue.submit(["verify"], job_id="a"), queue.wait("a")):
+            with pytest.raises(QueueUnavailable, match="job a is queued, but no driver could be started") as caught:
+                await ask
+            assert f"`codecfleet driver --queue {tmp_path}/queue.sqlite`" in caught.value.next_step
         assert [job.job_id for job in await queue.list()] == ["a"]

@@ -104,18 +104,24 @@ async def test_a_command_that_no_system_can_start_fails_at_once(command: QueuedC
     assert (end.exit_code, end.error) == (2, "UsageError")
 
 
-@pytest.mark.parametrize("how", ["stop", "kill", "SIGKILL to the guard"])
-async def test_nothing_is_left_of_a_run_that_is_ended(how: str, tmp_path: Path) -> None:
-    """When a run has ended, neither the guard nor the command is left."""
-    fifo = tmp_path / "film.mkv"
+async def hung(folder: Path) -> tuple[GuardedRun, list[psutil.Process]]:
+    """Start a command that waits forever, and return it with its processes."""
+    fifo = folder / "film.mkv"
     os.mkfifo(fifo)
-    started = await run("batch", "-", "--output", str(tmp_path / "out"), "--dry-run", str(fifo), folder=str(tmp_path))
+    started = await run("batch", "-", "--output", str(folder / "out"), "--dry-run", str(fifo), folder=str(folder))
     assert isinstance(started, GuardedRun)
     family = [psutil.Process(started.process.pid)]
     async with asyncio.timeout(10):
         while len(family) < 2:
             await asyncio.sleep(0.02)
             family = [family[0], *family[0].children(recursive=True)]
+    return started, family
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "SIGKILL to the guard"])
+async def test_nothing_is_left_of_a_run_that_is_ended(how: str, tmp_path: Path) -> None:
+    """Neither the guard nor the command."""
+    started, family = await hung(tmp_path)
     if how == "stop":
         started.stop()
     elif how == "kill":
@@ -126,6 +132,14 @@ async def test_nothing_is_left_of_a_run_that_is_ended(how: str, tmp_path: Path) 
     assert end.exit_code == {"stop": 143, "kill": None}.get(how, 137)
     _, alive = psutil.wait_procs(family, timeout=5)
     assert alive == []
+
+
+async def test_nothing_is_left_of_a_run_that_is_no_longer_waited_for(tmp_path: Path) -> None:
+    """A cancelled ``end`` leaves neither the command nor its guard."""
+    started, family = await hung(tmp_path)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(started.end(), 0.01)
+    assert [each.is_running() for each in family] == [False, False]
 
 
 def test_the_guard_imports_little() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from codecfleet.cluster.queue.queue import PRIORITY_MAX, Queue
-from codecfleet.errors import UsageError
+from codecfleet.errors import CodecfleetError, UsageError
 
 
 @pytest.mark.parametrize("options", [{"priority": PRIORITY_MAX + 1}, {"priority": -(1 << 70)}, {"job_id": "-a"}])
@@ -18,3 +18,19 @@ async def test_a_job_out_of_range_is_refused(options: dict[str, int | str], tmp_
         with pytest.raises(UsageError):
             await queue.prioritize(job.job_id, PRIORITY_MAX + 1)
         assert [each.priority for each in await queue.list()] == [-PRIORITY_MAX]
+
+
+async def test_commands_that_help_name_the_queue(tmp_path: Path) -> None:
+    """If it was named: they can be pasted."""
+    place = str(tmp_path / "a queue.sqlite")
+    async with Queue(place, starts_driver=False) as queue:
+        await queue.submit(["probe", "film.mkv"], job_id="a")
+        asked = [
+            (queue.get("b"), "list"),
+            (queue.submit(["probe", "other.mkv"], job_id="a"), "show a"),
+            (queue.submit(["probe", "film.mkv"], queued_max=1), "list"),
+        ]
+        for ask, command in asked:
+            with pytest.raises(CodecfleetError) as caught:
+                await ask
+            assert f"`codecfleet jobs {command} --queue '{place}'`" in caught.value.next_step
