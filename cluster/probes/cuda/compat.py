@@ -61,7 +61,7 @@ def has_driver(report: CudaReport) -> bool:
 
 
 def _versions_agree(report: CudaReport, nvml: str) -> Iterator[Diagnosis]:
-    """Judge whether the kernel driver and the user-mode driver have the same version. A compat package need not."""
+    """Judge whether the kernel driver and the user-mode driver have the same version. A compat package may differ."""
     subject, rule = "driver versions", "user-mode and kernel driver have the same version (CUDA Compatibility 3.3.3)"
     module, library = report.kernel_module, report.library
     if isinstance(module, Unavailable):
