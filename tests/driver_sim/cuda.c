@@ -1,9 +1,10 @@
 /*
- * The simulated libcuda.so.1: what cuda.bindings, cuda.core and PyNvVideoCodec need of the CUDA driver.
+ * The simulated libcuda.so.1: the functions of the CUDA driver that cuda.bindings, cuda.core and PyNvVideoCodec need.
  *
- * Device memory is host memory, streams work when they are waited for, and kernels cannot run: what would load or launch one
- * answers CUDA_ERROR_NOT_SUPPORTED. Addresses are checked against the table of allocations, so that a copy from or to
- * a wrong one fails as it would on a GPU. This is a simulator for tests; its devices say so in their names.
+ * Device memory is host memory, streams do their work when somebody waits for them, and kernels cannot run: functions
+ * that load or launch kernels return CUDA_ERROR_NOT_SUPPORTED. Addresses are checked against the table of allocations,
+ * so that a copy from or to a wrong address fails as on a GPU. This is a simulator for tests; its devices say so in
+ * their names.
  */
 #define _GNU_SOURCE
 #include "cuda_driver.h"
@@ -110,7 +111,7 @@ SIM_EXPORT int cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     return SUCCESS;
 }
 
-/* This one tells of a MIG instance its own. */
+/* This version gives a MIG instance's own UUID. */
 SIM_EXPORT int cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     ENTER_DEVICE("cuDeviceGetUuid", device);
     bytes_of_uuid(sim_device_at(device)->uuid, uuid);
@@ -158,7 +159,7 @@ static int pci_number(const sim_device *device, int which) {
     return (int)numbers[which];
 }
 
-/* Attributes that are the same on every simulated device; those that are not listed are 0. */
+/* Attributes that are the same on every simulated device; attributes that are not listed are 0. */
 static const struct {
     int attribute;
     int value;
@@ -242,7 +243,7 @@ SIM_EXPORT int cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
  * Work of other engines in streams: see external_work.h
  */
 
-static _Atomic(sim_external_wait *) external_wait; /* libcudla's, once it is loaded */
+static _Atomic(sim_external_wait *) external_wait; /* the function of libcudla, once libcudla is loaded */
 
 SIM_EXPORT void sim_cuda_set_external_wait(sim_external_wait *wait) {
     external_wait = wait;
@@ -264,7 +265,7 @@ int cuda_query(CUstream stream) {
  * Entry points by name
  */
 
-/* Names whose meaning depends on the version of CUDA that is asked for. The last that is not newer is taken. */
+/* Names whose meaning depends on the requested version of CUDA. The last entry that is not newer is used. */
 static const struct {
     const char *name;
     int version;
@@ -280,7 +281,7 @@ static const struct {
     {"cuStreamGetCtx", 12050, "cuStreamGetCtx_v2"},
 };
 
-/* Versions that came so long ago that everybody means them: 3.2, 4.0 and 6.5. */
+/* Versions so old that every caller means them: 3.2, 4.0 and 6.5. */
 static const char *const OLD_VERSIONS[] = {
     "cuArrayCreate",
     "cuCtxDestroy",         "cuCtxPopCurrent",     "cuCtxPushCurrent", "cuDevicePrimaryCtxRelease",
@@ -308,11 +309,11 @@ static void name_of_symbol(const char *name, int version, char *symbol, size_t b
 }
 
 SIM_EXPORT int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
-    (void)flags; /* per-thread default streams are streams like any other here */
+    (void)flags; /* per-thread default streams are like all other streams here */
     char symbol[128];
     Dl_info self;
     name_of_symbol(name, version, symbol, sizeof symbol);
-    /* Of the functions for EGL's syncs only Tegra's libcuda has one. */
+    /* Of the functions for EGL's syncs, only Tegra's libcuda has any. */
     if (strcmp(name, "cuEventCreateFromEGLSync") == 0 && sim_machine()->tegra[0] == '\0') {
         *function = NULL;
         return NOT_FOUND;
@@ -333,7 +334,7 @@ SIM_EXPORT int cuGetProcAddress_v2(const char *name, void **function, int versio
     return said;
 }
 
-/* The runtime's private tables: there are none, so the CUDA runtime API does not work on the simulator. */
+/* The runtime's private tables do not exist here, so the CUDA runtime API does not work on the simulator. */
 SIM_EXPORT int cuGetExportTable(const void **table, const CUuuid *identity) {
     (void)identity;
     *table = NULL;

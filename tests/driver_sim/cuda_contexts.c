@@ -1,4 +1,4 @@
-/* Contexts of the simulated libcuda: one stack a thread, and each device's primary context. */
+/* Contexts of the simulated libcuda: one stack for each thread, and each device's primary context. */
 #define _GNU_SOURCE
 #include "cuda_deferred.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define CONTEXTS_MOST 64
-#define CONTEXT_BYTES (520u << 20) /* what a process takes on an H200 */
+#define CONTEXT_BYTES (520u << 20) /* the memory that a process takes on an H200 */
 
 static struct {
     pthread_mutex_t lock;
@@ -45,7 +45,7 @@ uint64_t cuda_owner_of(CUcontext context) {
     return (uint64_t)(uintptr_t)context;
 }
 
-/* A context takes memory of its device, as a real one does. NULL where there is not that much. */
+/* Makes a context, which takes memory of its device, as a real one does. NULL if there is not enough memory. */
 static CUcontext new_context(int ordinal, unsigned flags, bool is_primary) {
     const sim_device *device = sim_device_at(ordinal);
     CUcontext context = calloc(1, sizeof *context);
@@ -60,7 +60,7 @@ static CUcontext new_context(int ordinal, unsigned flags, bool is_primary) {
     return context;
 }
 
-/* Adds a context to the table, in the place of a dead one; that one's memory is kept, so that its handle stays dead. */
+/* Adds a context to the table, in the place of a dead one, whose memory is kept so that its handle stays dead. */
 static bool keep_context(CUcontext context) {
     for (int number = 0; number < CONTEXTS_MOST; number++) {
         if (driver.contexts[number] == NULL || !driver.contexts[number]->is_alive) {
@@ -102,7 +102,7 @@ SIM_EXPORT int cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice devic
 }
 
 SIM_EXPORT int cuCtxCreate_v4(CUcontext *context, const void *parameters, unsigned flags, CUdevice device) {
-    (void)parameters; /* execution affinity and graphics interoperation: nothing that could be seen here */
+    (void)parameters; /* execution affinity and graphics interoperation: neither would be visible here */
     return cuCtxCreate_v2(context, flags, device);
 }
 

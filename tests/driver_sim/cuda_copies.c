@@ -1,4 +1,4 @@
-/* Copies and fills of the simulated libcuda. Device addresses have to lie in an allocation, to their last byte. */
+/* Copies and fills of the simulated libcuda. The whole range of device addresses must be within one allocation. */
 #define _GNU_SOURCE
 #include "cuda_deferred.h"
 
@@ -11,10 +11,10 @@ static void *at(CUdeviceptr address) {
     return (void *)(uintptr_t)address;
 }
 
-/* A copy or a fill that waits in a stream. Host memory that is not page-locked was read when it was asked for. */
+/* A copy or fill that waits in a stream. Host memory that is not page-locked was already read at the call. */
 typedef struct transfer {
     char *to;
-    const char *from; /* NULL: a fill with `value` */
+    const char *from; /* NULL: fill with `value` */
     size_t to_pitch;
     size_t from_pitch;
     size_t width;
@@ -45,7 +45,7 @@ static int move(void *argument) {
     }
     free(each->staged);
     free(each);
-    return is_held ? SUCCESS : ILLEGAL_ADDRESS; /* freed meanwhile */
+    return is_held ? SUCCESS : ILLEGAL_ADDRESS; /* the memory was freed meanwhile */
 }
 
 static bool is_pageable(const void *address) {
@@ -63,7 +63,7 @@ static bool stage(transfer *each) {
     return each->staged != NULL;
 }
 
-/* Puts a transfer into a stream. One into pageable memory is done when the call returns, as by the driver. */
+/* Puts a transfer into a stream. A transfer into pageable memory is done when the call returns, as with the driver. */
 static int put(transfer given, CUstream stream) {
     REFUSE(given.width == 0 || given.height == 0, SUCCESS);
     REFUSE(given.checks_to && !holds(&given, given.to, given.to_pitch), INVALID_VALUE);
@@ -77,7 +77,7 @@ static int put(transfer given, CUstream stream) {
     return said == SUCCESS && waits ? sim_cuda_finish(stream) : said;
 }
 
-/* What has no stream is done in the legacy default one, and waited for. */
+/* Transfers without a stream are done in the legacy default stream, and are waited for. */
 static int put_here(transfer given) {
     int said = put(given, NULL);
     return said == SUCCESS ? sim_cuda_finish(NULL) : said;
@@ -117,7 +117,7 @@ SIM_EXPORT int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
 SIM_EXPORT int cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     ENTER_ALL("cuMemcpyDtoD");
     REFUSE(is_nothing(to, from, bytes), INVALID_VALUE);
-    return put(copied(to, true, from, true, bytes), NULL); /* the driver does not wait for this one */
+    return put(copied(to, true, from, true, bytes), NULL); /* the driver does not wait for this transfer */
 }
 
 SIM_EXPORT int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
@@ -236,7 +236,7 @@ static int fill(CUdeviceptr to, size_t pitch, unsigned value, size_t element, si
                stream);
 }
 
-/* Without a stream they are put into the legacy default one, and not waited for: as by the driver. */
+/* Fills without a stream go into the legacy default stream and are not waited for, as with the driver. */
 #define FILLS(bits, type)                                                                                              \
     SIM_EXPORT int cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t count) {                                    \
         ENTER_ALL("cuMemsetD" #bits);                                                                                  \

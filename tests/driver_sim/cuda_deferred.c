@@ -1,11 +1,11 @@
-/* What waits in the streams of the simulated libcuda, and the order in which it is done. See deferred_work.h. */
+/* Work that waits in the streams of the simulated libcuda, and the order in which it is done. See deferred_work.h. */
 #define _GNU_SOURCE
 #include "cuda_deferred.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Each time a piece of work is done, one of another stream is done too with a chance of one in this number. */
+/* One time in this number, a piece of work of another stream is done together with a piece of work. */
 #define OTHERS_ONE_IN 32
 #define PER_THREAD 2
 #define LEGACY 1
@@ -18,7 +18,7 @@ struct ticket {
 
 typedef struct piece {
     struct piece *next;
-    sim_work *work; /* NULL: waits for `before` alone */
+    sim_work *work; /* NULL: only waits for `before` */
     void *argument;
     ticket *before;
     ticket *done;
@@ -35,11 +35,11 @@ struct queue {
     bool is_busy;
 };
 
-static pthread_mutex_t lock; /* recursive: a host function may be among the work */
+static pthread_mutex_t lock; /* recursive, because a host function may be among the work */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static queue *queues;
 static uint64_t seed;
-static int failure; /* the first error of any work: it stays, as a context's does */
+static int failure; /* the first error of any work, which stays, like a context's error */
 static _Thread_local queue *of_thread;
 static _Thread_local CUcontext context_of_thread;
 
@@ -102,7 +102,7 @@ queue *queue_new(CUcontext context, bool is_blocking) {
     return made;
 }
 
-/* Frees queues of streams that are gone and have nothing left. With the lock held. */
+/* Frees the empty queues of streams that no longer exist. The caller holds the lock. */
 static void clear_left(void) {
     for (queue **link = &queues; *link != NULL;) {
         queue *each = *link;
@@ -133,7 +133,7 @@ static queue *legacy_of(CUcontext context) {
     return add_queue(context, false, true);
 }
 
-/* The queue of a default stream, which needs no making. With the lock held. */
+/* The queue of a default stream, which exists without being made. The caller holds the lock. */
 static queue *default_queue(CUstream stream) {
     if ((uintptr_t)stream != PER_THREAD) {
         return legacy_of(cuda_current());
@@ -160,7 +160,7 @@ static ticket *append(queue *each, sim_work *work, void *argument, ticket *befor
     return done;
 }
 
-/* The order with the legacy default stream: it waits for all blocking ones, and they for it. With the lock held. */
+/* The legacy default stream waits for all blocking streams, and they for it. The caller holds the lock. */
 static void order_default(queue *target) {
     for (queue *each = queues; each != NULL; each = each->next) {
         bool is_other = each->context == target->context && each->first != NULL;
@@ -196,7 +196,7 @@ int queue_wait(CUstream stream, ticket *each) {
     return said;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static ticket *end_of(queue *target) {
     order_default(target);
     return target->first == NULL ? NULL : ticket_hold(target->last->done);
@@ -212,7 +212,7 @@ ticket *queue_end(CUstream stream) {
     return found;
 }
 
-/* Does the first piece of a queue. With the lock held. */
+/* Does the first piece of a queue. The caller holds the lock. */
 static void do_first(queue *each) {
     piece *taken = each->first;
     each->is_busy = true;
@@ -230,7 +230,7 @@ static bool is_ready(const queue *each) {
     return each->first != NULL && !each->is_busy && (each->first->before == NULL || each->first->before->is_done);
 }
 
-/* Does a piece of any stream's work, by the seed: streams run beside each other. */
+/* Does a piece of work of a stream that the seed chooses: streams run concurrently. */
 static void do_other(void) {
     if (random_number() % OTHERS_ONE_IN != 0) {
         return;
@@ -247,7 +247,7 @@ static void do_other(void) {
     }
 }
 
-/* Does one piece of what a ticket's work needs; the ticket is not done. */
+/* Does one piece of the work that a ticket needs; the ticket is not done yet. */
 static void advance(const ticket *each) {
     queue *at = each->at;
     const piece *first = at->first;

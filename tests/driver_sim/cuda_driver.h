@@ -1,5 +1,5 @@
 /*
- * What the sources of the simulated libcuda share: error numbers, contexts, and how an entry point begins.
+ * Shared by the sources of the simulated libcuda: error numbers, contexts, and the beginning of an entry point.
  */
 #ifndef CODECFLEET_DRIVER_SIM_CUDA_DRIVER_H
 #define CODECFLEET_DRIVER_SIM_CUDA_DRIVER_H
@@ -10,7 +10,7 @@
 #include "external_work.h"
 #include "scenario.h"
 
-/* CUDA's error numbers, their names without CUDA_ERROR_, and what the driver says of them. */
+/* CUDA's error numbers, their names without CUDA_ERROR_, and the driver's descriptions. */
 #define ERRORS(X)                                                                                                      \
     X(1, INVALID_VALUE, "invalid argument")                                                                            \
     X(2, OUT_OF_MEMORY, "out of memory")                                                                               \
@@ -77,25 +77,25 @@ extern atomic_bool cuda_is_initialised;
 CUcontext cuda_current(void);
 bool cuda_is_live(CUcontext context);
 
-/* The scenario's number of a context's device; SIM_NO_DEVICE of none. */
+/* The scenario's number of a context's device; SIM_NO_DEVICE if there is no context. */
 int cuda_device_of(CUcontext context);
 
-/* By which the memory of a context is known. */
+/* The owner under which a context's memory is listed. */
 uint64_t cuda_owner_of(CUcontext context);
 
-/* Waits for what libcudla has at work in a stream, or in every one (SIM_EVERY_STREAM), and returns its error. */
+/* Waits for libcudla's work in a stream, or in every stream (SIM_EVERY_STREAM), and returns the work's error. */
 int cuda_await(void *stream);
 
-/* Tells whether it has ended: CUDA_SUCCESS, CUDA_ERROR_NOT_READY, or its error. */
+/* Tells whether libcudla's work has ended: CUDA_SUCCESS, CUDA_ERROR_NOT_READY, or the work's error. */
 int cuda_query(CUstream stream);
 
 bool cuda_is_stream(CUstream stream);
 CUcontext cuda_context_of(CUstream stream);
 
-/* How far the rows of an array are apart; 0: it is none. */
+/* The distance between the rows of an array; 0 if it is not an array. */
 size_t cuda_array_pitch(const void *array);
 
-/* Returns from the function where a fault says so. */
+/* Returns from the function if a fault says so. */
 #define ENTER_ON(name, device)                                                                                         \
     do {                                                                                                               \
         int said = SUCCESS;                                                                                            \
@@ -104,7 +104,7 @@ size_t cuda_array_pitch(const void *array);
         }                                                                                                              \
     } while (0)
 
-/* The same for functions that need cuInit, and for those that need a current context too. */
+/* The same for functions that need cuInit, and for functions that also need a current context. */
 #define ENTER_READY(name, device)                                                                                      \
     do {                                                                                                               \
         ENTER_ON(name, device);                                                                                        \
@@ -146,7 +146,7 @@ size_t cuda_array_pitch(const void *array);
         REFUSE(!cuda_is_live(cuda_context_of(stream)), INVALID_CONTEXT);                                               \
     } while (0)
 
-/* The same for what is put into a stream, and for what waits for all of them: another engine's work comes first. */
+/* The same for functions that put work into a stream, or wait for all streams: another engine's work comes first. */
 #define ENTER_WORK(name, stream)                                                                                       \
     do {                                                                                                               \
         ENTER_STREAM(name, stream);                                                                                    \

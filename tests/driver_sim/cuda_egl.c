@@ -1,8 +1,9 @@
 /*
- * EGL interoperability of the simulated libcuda: the twelve entry points, and arrays, in which frames may lie.
+ * EGL interoperability of the simulated libcuda: the twelve entry points, and arrays, which may hold frames.
  *
- * As on an H100 (driver 580.159.04): 999 for a producer before its consumer, for a second end and for the 65th frame; 702
- * after a time-out; 400 for memory that is not cuMemAlloc's; formats of two planes change their name on the way.
+ * As on an H100 (driver 580.159.04), errors are 999 for a producer before its consumer, for a second end and for the
+ * 65th frame; 702 after a time-out; 400 for memory that is not from cuMemAlloc. Formats with two planes change their
+ * names between producer and consumer.
  */
 #define _GNU_SOURCE
 #include "cuda_driver.h"
@@ -29,9 +30,9 @@ typedef struct connection {
     unsigned width, height;
 } connection;
 
-/* A frame that is acquired, or an image that is registered. */
+/* A frame that was acquired, or an image that was registered. */
 typedef struct resource {
-    connection *of; /* NULL: an image's */
+    connection *of; /* NULL: of an image */
     sim_egl_image *image;
     egl_frame frame;
     void *copies[EGL_PLANES_MOST];
@@ -107,7 +108,7 @@ SIM_EXPORT int cuArrayDestroy(void *array) {
  * What frames are
  */
 
-/* The bytes of a pixel's row in a plane, against the first plane's, and the part of the rows that it has. */
+/* The bytes of a pixel's row in a plane, relative to the first plane, and the plane's share of the rows. */
 static void shape_planes(sim_egl_frame *frame) {
     unsigned colour = frame->colour;
     bool halved_down = colour <= 1 || colour == 21 || colour == 23 || colour == 25 || colour == 35 || colour == 38 ||
@@ -168,7 +169,7 @@ static egl_frame written(const sim_egl_frame *from, void *const planes[EGL_PLANE
                        .plane_count = from->plane_count, .channels = from->channels, .type = from->type,
                        .colour = from->colour, .format = from->format};
     for (unsigned plane = 0; plane < EGL_PLANES_MOST; plane++) {
-        /* What follows the planes is not initialised on a GPU either. */
+        /* The memory after the planes is not initialised on a GPU either. */
         frame.planes[plane] = plane < from->plane_count ? planes[plane] : (void *)(uintptr_t)0xdead0000u;
     }
     return frame;
@@ -248,7 +249,7 @@ static int code_of(sim_egl_result result) {
     return codes[result];
 }
 
-/* Work of the caller's stream comes first: what is presented is complete when it is acquired, what is released is read. */
+/* The caller's stream works first: a presented frame is complete when it is acquired, a released frame was read. */
 #define AWAIT(stream)                                                                                                  \
     do {                                                                                                               \
         CUstream behind = (stream) == NULL ? NULL : *(stream);                                                         \
@@ -282,7 +283,7 @@ SIM_EXPORT int cuEGLStreamProducerReturnFrame(connection **conn, egl_frame *fram
     return code_of(result);
 }
 
-/* A consumer's memory is another mapping than the producer's. It is gone with the release. */
+/* The consumer maps the memory at another address than the producer. The release removes the mapping. */
 static bool map_frame(resource *one, const sim_egl_frame *frame, const char *const pixels[EGL_PLANES_MOST]) {
     const sim_device *device = cuda_current()->device;
     sim_egl_frame seen = *frame;

@@ -1,4 +1,4 @@
-/* Memory of the simulated libcuda: allocations, pools, and what is known of a pointer. */
+/* Memory of the simulated libcuda: allocations, pools, and attributes of pointers. */
 #define _GNU_SOURCE
 #include "cuda_deferred.h"
 
@@ -14,7 +14,7 @@
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 
 struct CUmemPoolHandle_st {
-    const sim_device *device; /* NULL: that of the stream's context */
+    const sim_device *device; /* NULL: the memory of the stream's context */
     sim_memory_kind kind;
     uint64_t attributes[POOL_ATTRIBUTES];
     bool is_alive;
@@ -62,7 +62,7 @@ SIM_EXPORT int cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stre
     ENTER_STREAM("cuMemAllocAsync", stream);
     int said = allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
     if (said == OUT_OF_MEMORY) {
-        sim_cuda_finish(SIM_EVERY_STREAM); /* what is being freed counts, for those who wait */
+        sim_cuda_finish(SIM_EVERY_STREAM); /* waiting callers still see memory that is being freed */
         said = allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
     }
     return said;
@@ -79,7 +79,7 @@ static int free_kind(CUdeviceptr address, bool is_host) {
 
 SIM_EXPORT int cuMemFree_v2(CUdeviceptr address) {
     ENTER_ALL("cuMemFree");
-    int said = sim_cuda_finish(SIM_EVERY_STREAM); /* by the driver: it waits for the device */
+    int said = sim_cuda_finish(SIM_EVERY_STREAM); /* the driver itself waits for the device */
     REFUSE(said != SUCCESS, said);
     return free_kind(address, false);
 }
@@ -178,7 +178,7 @@ SIM_EXPORT int cuMemHostUnregister(void *host) {
 }
 
 /*
- * Memory pools: each allocation is one of its own, and is given back when it is freed.
+ * Memory pools: each allocation is separate, and is given back when it is freed.
  */
 
 typedef struct location {
@@ -262,7 +262,7 @@ SIM_EXPORT int cuMemPoolDestroy(CUmemoryPool pool) {
     return SUCCESS;
 }
 
-/* The first three attributes are ints, the others 64 bits. */
+/* The first three attributes are ints, the others have 64 bits. */
 SIM_EXPORT int cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, const void *value) {
     ENTER_READY("cuMemPoolSetAttribute", SIM_NO_DEVICE);
     REFUSE(pool == NULL || attribute < 1 || attribute >= POOL_ATTRIBUTES, INVALID_VALUE);
@@ -318,7 +318,7 @@ static int ordinal_of(int account) {
             return ordinal;
         }
     }
-    return -2; /* what the driver calls an unknown device */
+    return -2; /* the driver's number for an unknown device */
 }
 
 static int put_attribute(void *data, int attribute, CUdeviceptr address, const sim_allocation *found) {
@@ -385,7 +385,7 @@ static size_t bytes_of_attribute(int attribute) {
     }
 }
 
-/* Of an address that is not known it says so by zeros, and succeeds. */
+/* For an unknown address the result is zeros, and the call succeeds. */
 SIM_EXPORT int cuPointerGetAttributes(unsigned count, const int *attributes, void **data, CUdeviceptr address) {
     sim_allocation found;
     ENTER_READY("cuPointerGetAttributes", cuda_device_of(cuda_current()));

@@ -1,4 +1,4 @@
-/* Streams, events and kernels of the simulated libcuda. When the work of a stream is done: deferred_work.h. */
+/* Streams, events and kernels of the simulated libcuda. deferred_work.h says when the work of a stream is done. */
 #define _GNU_SOURCE
 #include "cuda_deferred.h"
 
@@ -10,7 +10,7 @@
 #define PER_THREAD_STREAM ((CUstream)2)
 #define NON_BLOCKING 1u
 
-/* Streams and events are never given back to the allocator: a stale handle is seen as one. */
+/* Streams and events are never given back to the allocator, so that stale handles can be recognised. */
 struct CUstream_st {
     CUstream next;
     CUcontext context;
@@ -18,7 +18,7 @@ struct CUstream_st {
     int priority;
     uint64_t identity;
     bool is_alive;
-    queue *queue; /* NULL where nothing is deferred */
+    queue *queue; /* NULL if nothing is deferred */
 };
 
 struct CUevent_st {
@@ -26,7 +26,7 @@ struct CUevent_st {
     CUcontext context;
     unsigned flags;
     uint64_t recorded_ns;
-    ticket *recorded; /* of the work before it, NULL where there was none */
+    ticket *recorded; /* for the work before the event, NULL if there was none */
     bool is_alive;
 };
 
@@ -298,7 +298,7 @@ SIM_EXPORT int cuEventElapsedTime(float *milliseconds, CUevent start, CUevent en
 }
 
 /*
- * Kernels: there is nothing that could run them
+ * Kernels: nothing here could run them
  */
 
 /* Both calling conventions of Linux let a function leave its arguments unread. */

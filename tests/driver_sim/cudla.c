@@ -13,7 +13,7 @@
 #define HANDLES_PER_DLA_MOST 16
 #define TIMEOUT_DEFAULT_MS 30000
 #define TIMEOUT_MOST_MS 1000000
-#define ADDRESSES_FROM UINT64_C(0x0d1a00000000) /* where no host memory is: a DLA has an address space of its own */
+#define ADDRESSES_FROM UINT64_C(0x0d1a00000000) /* a range without host memory: a DLA has its own address space */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
@@ -143,7 +143,7 @@ SIM_EXPORT int cudlaDeviceGetCount(uint64_t *count) {
     return cudlaSuccess;
 }
 
-/* Hybrid mode couples with the current GPU, which must be a Tegra's. */
+/* Hybrid mode uses the current GPU, which must be a Tegra's. */
 static int couple(int *gpu) {
     *gpu = SIM_NO_DEVICE;
     const sim_device *current = sim_cuda_device(NULL);
@@ -154,7 +154,7 @@ static int couple(int *gpu) {
     return current->integrated ? cudlaSuccess : cudlaErrorUnsupportedOperation;
 }
 
-/* Standalone mode has no context: faults befall the GPU that the accelerators lie beside. */
+/* Standalone mode has no context: faults concern the GPU beside the accelerators. */
 static int lie_beside(int *gpu) {
     *gpu = SIM_NO_DEVICE;
     for (int i = 0; i < sim_machine()->device_count && *gpu == SIM_NO_DEVICE; i++) {
@@ -163,7 +163,7 @@ static int lie_beside(int *gpu) {
     return cudlaSuccess;
 }
 
-/* Called with the lock. */
+/* The caller holds the lock. */
 static int add_device(dla_device *device) {
     if (handle_count(device->number) >= HANDLES_PER_DLA_MOST) {
         return cudlaErrorOutOfResources;
@@ -216,7 +216,7 @@ static void free_regions(dla_region *region) {
     }
 }
 
-/* "Failure to do so can lead to application crashes" (cudlaDestroyDevice): here it always does, so that tests see. */
+/* "Failure to do so can lead to application crashes" (cudlaDestroyDevice): here it always does, so tests notice. */
 static void require_drained(const dla_device *device) {
     if (!device->unfinished) {
         return;
@@ -243,7 +243,7 @@ SIM_EXPORT int cudlaDestroyDevice(cudlaDevHandle handle) {
         *link = device->next;
         free_regions(device->regions);
         free(device->module);
-        device->closing = true; /* its thread frees it */
+        device->closing = true; /* the device's thread frees it */
         tell_change();
     }
     give_lock();

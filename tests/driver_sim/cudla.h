@@ -39,7 +39,7 @@
  * Devices, modules, memory and tasks
  */
 
-/* Memory that a handle may use, by its address on the accelerator. */
+/* Memory that a handle may use, with its address on the accelerator. */
 typedef struct dla_region {
     struct dla_region *next;
     uint64_t address;
@@ -47,7 +47,7 @@ typedef struct dla_region {
     void *memory;
     size_t bytes;
     uint32_t flags;
-    NvSciSyncObj semaphore; /* NULL: it is memory */
+    NvSciSyncObj semaphore; /* NULL: this is memory */
     uint32_t users; /* tasks that have not ended */
 } dla_region;
 
@@ -76,14 +76,14 @@ typedef struct dla_task {
     struct dla_task *next;
     struct dla_device *device;
     void *stream;
-    uint64_t serial; /* of submission, over all handles */
+    uint64_t serial; /* of submission, for all handles together */
     bool is_running; /* on the engine, which takes one task at a time */
     dla_run *run;
     uint32_t region_count;
     dla_region *regions[DLA_TENSORS_MOST];
     uint32_t wait_count;
-    NvSciSyncFence *waits; /* before which it does not begin */
-    dla_region *signals;   /* the semaphore that tells of its end; NULL: none */
+    NvSciSyncFence *waits; /* the task begins after these */
+    dla_region *signals;   /* the semaphore that is signalled at the end; NULL: none */
     NvSciSyncFence *end;   /* the caller's, of that signal */
 } dla_task;
 
@@ -95,7 +95,7 @@ typedef struct dla_device {
     bool loaded_once;
     bool closing;
     uint32_t timeout_ms;
-    int error; /* of the first task that failed: it stays */
+    int error; /* of the first task that failed; it is kept */
     dla_module *module;
     dla_region *regions;
     uint64_t next_address;
@@ -103,7 +103,7 @@ typedef struct dla_device {
 } dla_device;
 
 /*
- * One lock guards all of the library; a change that others wait for is signalled. In cudla.c.
+ * One lock guards the whole library; changes that others wait for are signalled. In cudla.c.
  */
 void take_lock(void);
 void give_lock(void);
@@ -115,33 +115,33 @@ bool is_before(struct timespec when);
 
 /* Guarded by the lock. */
 extern dla_device *devices;
-extern dla_task *tasks; /* all that have not ended, oldest first */
+extern dla_task *tasks; /* all tasks that have not ended, oldest first */
 extern uint64_t serials;
 
-/* Does what the scenario says of a call; true where the function is to return *status. */
+/* Executes the scenario's faults for a call; true if the function must return *status. */
 bool is_refused(const char *function, int gpu, int *status);
 
-/* The device of a handle, with the lock; NULL where it is none. */
+/* The device of a handle; NULL if the handle is unknown. The caller holds the lock. */
 dla_device *device_of(cudlaDevHandle handle);
 
-/* The GPU that a handle is coupled with, for the scenario's faults. */
+/* The GPU that a handle uses, for the scenario's faults. */
 int gpu_of(cudlaDevHandle handle);
 
-/* libcuda's; weak, because a libcuda without it is still of use: submissions wait for their tasks then. */
+/* In libcuda. Weak, because libcudla also works with a libcuda without it: submissions then wait for their tasks. */
 __attribute__((weak)) sim_external_wait_setter sim_cuda_set_external_wait;
 __attribute__((weak)) int sim_cuda_finish(void *stream);
 
 /* In cudla_run.c. */
-void *device_main(void *device); /* a handle's thread; frees the device when it is closing */
+void *device_main(void *device); /* a handle's thread; frees the device when the device is closing */
 int start_thread(void *(*main)(void *), void *argument);
 bool is_stream_busy(void *stream, uint64_t serial); /* with a task that was submitted before `serial` */
-int wait_for_stream(void *stream, bool *finished);  /* what libcuda asks: external_work.h */
+int wait_for_stream(void *stream, bool *finished);  /* libcuda's question: external_work.h */
 
-/* In cudla_memory.c: what a handle knows by an accelerator's address; NULL where there is nothing. */
+/* In cudla_memory.c: the memory that a handle has at an accelerator's address; NULL if there is none. */
 dla_region *region_at(const dla_device *device, const uint64_t *address);
 int add_region(dla_device *device, const dla_region *wanted, uint64_t **address);
 
-/* In cudla_standalone.c. With the lock. */
+/* In cudla_standalone.c. The caller holds the lock. */
 int check_events(const dla_device *device, const cudlaTask *list, uint32_t count);
 int bind_events(dla_task *task, const cudlaTask *source);
 bool are_waits_over(const dla_task *task);

@@ -1,6 +1,6 @@
 /*
- * The binary interface of cuDLA 1.x, restated: what the cuDLA API reference gives as names, numbers and members, in
- * the layout that cuda.bindings.cudla 13.4 uses. NVIDIA's own header comes with the CUDA toolkit alone.
+ * The binary interface of cuDLA 1.x, restated: the names, numbers and members of the cuDLA API reference, in the layout
+ * that cuda.bindings.cudla 13.4 uses. NVIDIA's own header comes only with the CUDA toolkit.
  *
  * This is part of a DRIVER SIMULATOR for tests. Handles are opaque here, as they are to a caller.
  */
@@ -105,7 +105,7 @@ typedef struct cudlaTask {
     uint32_t numOutputTensors;
     uint32_t numInputTensors;
     const uint64_t *const *inputTensor;
-    const cudlaWaitEvents *waitEvents; /* standalone mode's, as the next one */
+    const cudlaWaitEvents *waitEvents; /* for standalone mode, like the next one */
     cudlaSignalEvents *signalEvents;
 } cudlaTask;
 

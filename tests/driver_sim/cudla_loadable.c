@@ -149,7 +149,7 @@ static double dla_mean(const dla_tensor *input, const uint8_t *memory, const dla
     return sum / (double)(height * width);
 }
 
-/* Without fused multiply-add, so that every machine rounds alike. */
+/* Without fused multiply-add, so that all machines round in the same way. */
 __attribute__((optimize("fp-contract=off"))) static double dla_value(const dla_loadable *loadable, void *const *memory,
                                                                      uint32_t number, const uint64_t place[4]) {
     const dla_header *header = &loadable->header;

@@ -33,11 +33,11 @@ typedef cudlaModuleTensorDescriptor dla_tensor;
 typedef enum dla_operation {
     DLA_AFFINE,      /* output i = scale * input i + bias */
     DLA_BOX_MEAN,    /* output i = scale * (the mean of the block of input i that a cell covers) + bias */
-    DLA_DIAGNOSTICS, /* output 0 = bias: the library's own, in no file */
+    DLA_DIAGNOSTICS, /* output 0 = bias: made by the library itself, and in no file */
     DLA_OPERATIONS = DLA_DIAGNOSTICS
 } dla_operation;
 
-/* Data types of NVDLA's loadable schema, and one of the simulator's own for the diagnostics. */
+/* Data types of NVDLA's loadable schema, and one of the simulator's own types for the diagnostics. */
 typedef enum dla_type { DLA_FLOAT = 1, DLA_HALF = 2, DLA_INT32 = 7 } dla_type;
 
 typedef struct dla_header {
@@ -67,10 +67,10 @@ static inline const dla_tensor *dla_output(const dla_loadable *loadable, uint32_
     return &loadable->tensors[loadable->header.input_count + number];
 }
 
-/* False where the bytes are not a loadable, a newer one, cut short, or say what makes no sense. */
+/* False if the bytes are not a loadable of this version, are cut short, or make no sense. */
 bool dla_parse(const uint8_t *bytes, size_t size, dla_loadable *loadable);
 
-/* What CUDLA_MODULE_ENABLE_FAULT_DIAGNOSTICS loads: no input, and one output that says 0, no fault. */
+/* The module of CUDLA_MODULE_ENABLE_FAULT_DIAGNOSTICS: no input, and one output that is 0 (no fault). */
 void dla_make_diagnostics(dla_loadable *loadable);
 
 /* Computes all outputs; `memory` holds the tensors' addresses: inputs, outputs. */

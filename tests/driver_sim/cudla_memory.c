@@ -22,7 +22,7 @@ static bool is_registered(const dla_device *device, const void *origin) {
     return region != NULL;
 }
 
-/* Adds a copy of a region to a handle's, and gives the address by which the accelerator knows it. */
+/* Adds a copy of a region to the handle's regions, and returns the address on the accelerator. */
 int add_region(dla_device *device, const dla_region *wanted, uint64_t **address) {
     if (is_registered(device, wanted->origin)) {
         return cudlaErrorMemoryRegistered;
@@ -36,7 +36,7 @@ int add_region(dla_device *device, const dla_region *wanted, uint64_t **address)
     region->next = device->regions;
     device->regions = region;
     device->next_address += (wanted->bytes / 4096 + 2) * 4096;
-    *address = (uint64_t *)(uintptr_t)region->address; /* an address of the accelerator: not followed here */
+    *address = (uint64_t *)(uintptr_t)region->address; /* an accelerator's address: not dereferenced here */
     return cudlaSuccess;
 }
 

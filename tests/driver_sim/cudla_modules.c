@@ -1,5 +1,5 @@
 /*
- * The simulated cuDLA: loadables, and what they say of their tensors.
+ * The simulated cuDLA: loadables, and the descriptions of their tensors.
  */
 #define _GNU_SOURCE
 #include "cudla.h"
@@ -30,7 +30,7 @@ static int read_module(const uint8_t *bytes, size_t size, uint32_t flags, dla_mo
     return cudlaSuccess;
 }
 
-/* "A loadable can only be loaded once in cuDLA device handle lifecycle." Called with the lock. */
+/* "A loadable can only be loaded once in cuDLA device handle lifecycle." The caller holds the lock. */
 static int add_module(cudlaDevHandle handle, dla_module *module) {
     dla_device *device = device_of(handle);
     if (!device) {
@@ -78,7 +78,7 @@ SIM_EXPORT int cudlaModuleLoadFromMemory(cudlaDevHandle handle, const uint8_t *b
     return status;
 }
 
-/* The tensors and their number that a pair of attributes asks for; false where there are no such attributes. */
+/* The tensors, and their number, for a pair of attributes; false if there are no such attributes. */
 static bool find_tensors(const dla_loadable *loadable, int attribute, const dla_tensor **tensors, uint32_t *count) {
     const dla_header *header = &loadable->header;
     switch (attribute) {

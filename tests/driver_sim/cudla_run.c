@@ -1,5 +1,5 @@
 /*
- * The simulated cuDLA: tasks out of the queue, onto the engine, and what streams learn of them.
+ * The simulated cuDLA: the way of tasks from the queue onto the engine, and the notifications of streams.
  */
 #define _GNU_SOURCE
 #include "cudla.h"
@@ -12,9 +12,9 @@
 #define CUDA_EXTERNAL_DEVICE 911
 #define ISOLATED_ERRORS 2 /* of CUDA_EXTERNAL_ENGINE_EXECUTION_MODE */
 
-static bool stream_failed; /* guarded by the lock: a task beside CUDA has failed, in whatever stream */
+static bool stream_failed; /* guarded by the lock: whether a task in any stream of CUDA has failed */
 
-/* A status of the engine: what the faults of `cudlaTask` say of it. */
+/* A status of the engine, as the faults of `cudlaTask` give it. */
 static int enter_engine(const dla_run *run) {
     char of_this_engine[32];
     snprintf(of_this_engine, sizeof of_this_engine, "cudlaTask.dla%d", run->number);
@@ -50,7 +50,7 @@ static void compute(const dla_run *run) {
     }
 }
 
-/* Reserves the memory for the arithmetic, unless the time is over. */
+/* Reserves the memory for the arithmetic, unless the time has run out. */
 static bool may_compute(dla_run *run, int status) {
     take_lock();
     run->computing = !run->abandoned && !run->skip && status == cudlaSuccess;
@@ -88,7 +88,7 @@ int start_thread(void *(*main)(void *), void *argument) {
     return failed;
 }
 
-/* Waits for the engine as long as a task may take; called with the lock. The time-out cuts no arithmetic short. */
+/* Waits for the engine for at most a task's time limit, which cuts no arithmetic short. The caller holds the lock. */
 static int status_of_run(dla_run *run, uint32_t timeout_ms) {
     struct timespec until = time_after_ms(timeout_ms);
     while (!run->ended && (run->computing || is_before(until))) {
@@ -134,7 +134,7 @@ bool is_stream_busy(void *stream, uint64_t serial) {
     return false;
 }
 
-/* Whether no task, of whatever handle, is on the accelerator with this number. */
+/* Whether no task, of any handle, is on the accelerator with this number. */
 static bool is_engine_free(int number) {
     for (const dla_task *each = tasks; each; each = each->next) {
         if (each->is_running && each->device->number == number) {
@@ -186,7 +186,7 @@ void *device_main(void *argument) {
         task->is_running = true;
         NvSciSyncObj signalled = task->signals ? task->signals->semaphore : NULL;
         end_task(task, run_task(task));
-        if (signalled) { /* of a task that failed, too: fences tell of no error */
+        if (signalled) { /* also for a task that failed, because fences carry no errors */
             give_lock();
             sim_sci_signal(signalled);
             take_lock();
@@ -204,7 +204,7 @@ static bool errors_are_isolated(void) {
 
 int wait_for_stream(void *stream, bool *finished) {
     take_lock();
-    uint64_t serial = serials + 1; /* what is submitted from now on is not waited for */
+    uint64_t serial = serials + 1; /* later submissions are not waited for */
     if (finished) {
         *finished = !is_stream_busy(stream, serial);
     }

@@ -1,9 +1,9 @@
 /*
- * The simulated cuDLA: what standalone mode has instead of CUDA (CUDA for Tegra, 5.1.3 and 5.1.4): memory of NvSciBuf,
- * semaphores of NvSciSync, and the events of tasks.
+ * The simulated cuDLA: the replacements of CUDA in standalone mode (CUDA for Tegra, 5.1.3 and 5.1.4): memory of
+ * NvSciBuf, semaphores of NvSciSync, and the events of tasks.
  *
- * Strict where the guide leaves it to the caller (5.4): memory must be aligned for the DLA, no fence may come twice,
- * and a submission has one signal event.
+ * The simulator is strict about rules that the guide leaves to the caller (5.4): memory must be aligned for the DLA, no
+ * fence may be given twice, and a submission has one signal event.
  */
 #define _GNU_SOURCE
 #include "cudla.h"
@@ -77,7 +77,7 @@ SIM_EXPORT int cudlaImportExternalSemaphore(cudlaDevHandle handle, const cudlaEx
     return status;
 }
 
-/* The attributes' numbers are those of NvSciSync's permissions. */
+/* The attributes' numbers are also those of NvSciSync's permissions. */
 SIM_EXPORT int cudlaGetNvSciSyncAttributes(uint64_t *list, uint32_t flags) {
     int status;
     if (is_refused(__func__, SIM_NO_DEVICE, &status)) {
@@ -100,7 +100,7 @@ static int check_waits(const cudlaWaitEvents *events) {
         }
         for (uint32_t j = 0; j < i; j++) {
             if (!memcmp(each->fence, events->preFences[j].fence, sizeof(NvSciSyncFence))) {
-                return cudlaErrorInvalidParam; /* a duplicate */
+                return cudlaErrorInvalidParam; /* a duplicate fence */
             }
         }
     }

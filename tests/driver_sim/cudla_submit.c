@@ -1,7 +1,8 @@
 /*
- * The simulated cuDLA: tasks into the queue.
+ * The simulated cuDLA: the way of tasks into the queue.
  *
- * A list of tasks is checked as a whole before any of it is put into the queue. All with the lock.
+ * A list of tasks is checked as a whole before any task is put into the queue. The caller holds the lock for all
+ * functions.
  */
 #define _GNU_SOURCE
 #include "cudla.h"
@@ -112,7 +113,7 @@ static dla_task *new_task(const submission *given) {
     return task;
 }
 
-/* Makes the task at a place of the list. */
+/* Makes the task for one place of the list. */
 static int make_task(const submission *given, uint32_t place, dla_task **made) {
     const cudlaTask *source = &given->list[place];
     int status = check_task(given, source);
@@ -162,7 +163,7 @@ static int submit_tasks(const submission *given) {
     return status;
 }
 
-/* Without libcuda's part of external_work.h a stream cannot wait for its tasks later, so the submission does. */
+/* Without libcuda's part of external_work.h, a stream cannot wait for its tasks later, so the submission waits. */
 static void wait_here(const submission *given) {
     while (!sim_cuda_set_external_wait && !given->device->standalone && is_stream_busy(given->stream, serials + 1)) {
         wait_for_change();
@@ -189,7 +190,7 @@ SIM_EXPORT int cudlaSubmitTask(cudlaDevHandle handle, const cudlaTask *list, uin
         return status;
     }
     if (sim_cuda_finish) {
-        sim_cuda_finish(stream); /* a task begins behind what is in its stream */
+        sim_cuda_finish(stream); /* a task begins after all work that is already in its stream */
     }
     take_lock();
     submission given = {device_of(handle), list, count, stream, flags};

@@ -1,9 +1,9 @@
 /*
- * The simulated libEGL.so.1: displays of the machine's devices, streams, images and syncs, and as much of OpenGL ES 2 as
- * makes, fills and reads a texture. There is no rendering: commands are done when they return.
+ * The simulated libEGL.so.1: displays of the machine's devices, streams, images and syncs, and the part of OpenGL ES 2
+ * that makes, fills and reads a texture. Nothing is rendered: commands are done when they return.
  *
- * Faults go by EGL's names. A status is EGL's error number (999, of a lost device, is EGL_CONTEXT_LOST).
- * DRIVER_SIM_EGL_WITHOUT names an extension that the display does not have.
+ * Faults are named by EGL's function names. A status is EGL's error number (999, of a lost device, is
+ * EGL_CONTEXT_LOST). DRIVER_SIM_EGL_WITHOUT names an extension that the display lacks.
  */
 #define _GNU_SOURCE
 #include "eglobjects.h"
@@ -403,7 +403,7 @@ static void tex_image(unsigned target, int level, int inner, int width, int heig
     }
     texture *one = &textures[bound_texture - 1];
     size_t bytes = (size_t)width * (size_t)height * 4;
-    /* Always other memory: an image that was made of the texture keeps what it had. */
+    /* Always use other memory: an image that was made of the texture keeps its old pixels. */
     *one = (texture){width, height, sim_memory_alloc(sim_device_at(0), bytes, SIM_DEVICE_MEMORY, 0)};
     if (one->pixels != NULL && pixels != NULL) {
         memcpy(one->pixels, pixels, bytes);

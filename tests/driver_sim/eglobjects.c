@@ -20,10 +20,10 @@
 
 typedef enum place {
     FREE,    /* not in use */
-    WAITING, /* presented, and not acquired */
+    WAITING, /* presented, but not acquired */
     HELD,    /* acquired */
-    KEPT,    /* released, and the stream's last */
-    BACK     /* released or replaced: the producer may have it back */
+    KEPT,    /* released, and the last frame of the stream */
+    BACK     /* released or replaced: the producer may take it back */
 } place;
 
 typedef struct end {
@@ -148,7 +148,7 @@ static void unlock(shared *stream) {
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* Waits for a change, a little while at most: the death of a process wakes no one. */
+/* Waits a short time for a change: the death of a process wakes nobody. */
 static void rest(shared *stream) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -189,7 +189,7 @@ static bool is_gone(const end *one) {
     return !is_running(one->pid);
 }
 
-/* An end that died, or whose context was destroyed, has disconnected. The caller holds the lock, here and below. */
+/* Disconnects an end whose process died or whose context was destroyed. The caller holds the lock, here and below. */
 static bool is_over(shared *stream) {
     stream->is_over = stream->is_over || is_gone(&stream->consumer) || is_gone(&stream->producer);
     return stream->is_over;
@@ -265,13 +265,13 @@ bool sim_egl_connect(sim_egl_stream *stream, bool is_producer, void *context, in
     end *own = is_producer ? &what->producer : &what->consumer;
     bool is_early = is_producer && !what->consumer.is_connected;
     bool is_allowed = !what->is_spoilt && !is_over(what) && !own->was_connected && !is_early;
-    /* A producer that is too early, and a second end, spoil the stream for those that follow. */
+    /* A producer that connects too early, or a second end, spoils the stream for later ends. */
     what->is_spoilt = what->is_spoilt || is_early || own->was_connected;
     if (is_allowed) {
         *own = (end){.was_connected = true, .is_connected = true, .pid = getpid(), .context = context, .device = device};
     } else if (!is_producer && !own->was_connected && !is_over(what)) {
         *own = (end){.was_connected = true, .is_connected = true, .pid = getpid(), .context = context, .device = device};
-        is_allowed = true; /* a consumer of a spoilt stream gets in, and no producer ever does */
+        is_allowed = true; /* a consumer can connect to a spoilt stream, but a producer never can */
     }
     unlock(what);
     return is_allowed;
@@ -285,7 +285,7 @@ void sim_egl_disconnect(sim_egl_stream *stream, bool is_producer) {
     unlock(stream->shared);
 }
 
-/* Maps the pixels of all frames, and makes room for them where that was not done. */
+/* Maps the pixels of all frames, and first makes room for them if that was not done. */
 static bool reach_pixels(sim_egl_stream *stream) {
     size_t bytes = stream->shared->slot_bytes * EGL_FRAMES_MOST;
     if (stream->pixels != NULL && stream->pixel_bytes == bytes) {
@@ -334,7 +334,7 @@ static void give_back(shared *stream, slot *one) {
     one->back_order = ++stream->returns;
 }
 
-/* The frame that the stream kept goes back when another one comes. */
+/* The frame that the stream kept goes back when another frame comes. */
 static void replace_kept(shared *stream) {
     slot *kept = oldest(stream, KEPT);
     if (kept != NULL) {
@@ -346,7 +346,7 @@ sim_egl_result sim_egl_present(sim_egl_stream *stream, const sim_egl_frame *fram
     shared *what = stream->shared;
     sim_egl_result result = SIM_EGL_FAILED;
     lock(what);
-    /* A full FIFO holds its producer up, unless it has presented all that it may. */
+    /* A full FIFO makes its producer wait, unless the producer has presented the most frames that it may. */
     while (!is_over(what) && oldest(what, FREE) != NULL && what->fifo_frames > 0 && count_of(what, WAITING) >= what->fifo_frames) {
         rest(what);
     }
@@ -394,7 +394,7 @@ sim_egl_result sim_egl_acquire(sim_egl_stream *stream, uint64_t timeout_us, sim_
     if (is_over(what) || (found != NULL && !reach_pixels(stream))) {
         result = SIM_EGL_FAILED;
     } else if (found != NULL && found->frame.type == 0 && found->frame.device != what->consumer.device) {
-        result = SIM_EGL_OTHER_DEVICE; /* an array stays on its GPU */
+        result = SIM_EGL_OTHER_DEVICE; /* an array stays on the same GPU */
     } else if (found != NULL) {
         result = SIM_EGL_DONE;
         found->place = HELD;

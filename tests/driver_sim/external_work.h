@@ -4,8 +4,8 @@
  *
  * This is part of a DRIVER SIMULATOR for tests.
  *
- * Streams of the simulated libcuda have queues of their own work (deferred_work.h); they need to know that something
- * else is still at work in their name. libcudla gives libcuda one function to ask, and libcuda calls it
+ * Streams of the simulated libcuda have queues of their own work (deferred_work.h); they must also know whether another
+ * engine still works for them. libcudla gives libcuda one function for this question, and libcuda calls it
  *   - with the stream's handle before everything that is put into that stream (copies, memsets, kernels, host
  *     functions, an event that is recorded) and in cuStreamSynchronize;
  *   - with SIM_EVERY_STREAM in cuCtxSynchronize, cuMemFree, and before copies without a stream;
@@ -22,14 +22,14 @@
 
 /*
  * Waits until all external work that was submitted to the stream has ended, and returns a CUresult: CUDA_SUCCESS, or
- * CUDA_ERROR_EXTERNAL_DEVICE (911) where work of this process has failed. Libcuda returns what is not 0 as it is; it
- * keeps coming, as the errors of a context do, unless CUDA_EXTERNAL_ENGINE_EXECUTION_MODE isolates them.
- * Where `finished` is not NULL nothing is waited for: *finished tells whether the stream's work has ended (libcuda
- * answers CUDA_ERROR_NOT_READY where it has not).
+ * CUDA_ERROR_EXTERNAL_DEVICE (911) if work of this process has failed. Libcuda returns all other values than 0
+ * unchanged. Like the errors of a context, the error stays, unless CUDA_EXTERNAL_ENGINE_EXECUTION_MODE isolates errors.
+ * If `finished` is not NULL, nothing is waited for: *finished tells whether the stream's work has ended (otherwise
+ * libcuda answers CUDA_ERROR_NOT_READY).
  */
 typedef int sim_external_wait(void *stream, bool *finished);
 
-/* Given by the simulated libcuda: tells it whom to ask. */
+/* A function of the simulated libcuda: tells libcuda which function to ask. */
 typedef void sim_external_wait_setter(sim_external_wait *wait);
 __attribute__((visibility("default"))) sim_external_wait_setter sim_cuda_set_external_wait;
 
