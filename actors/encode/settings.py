@@ -92,12 +92,14 @@ class EncoderSettings:
         return self.nvenc is not None
 
 
-MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
+MOST_THREADS: Final = {Codec.HEVC: 8, Codec.AV1: 2, Codec.VP9: 8}
 """The most threads of an encoder.
 
-With four or more threads, x265's lookahead changes, and thus the bytes. Each thread of SVT-AV1 takes much more memory
-than placement allows for a session. More than eight threads hardly speed up libvpx.
+Each thread of SVT-AV1 takes much more memory than placement allows for a session. More than eight threads hardly speed
+up x265 and libvpx.
 """
+_MOST_LOOKAHEAD_THREADS: Final = 3
+"""With more threads, x265's lookahead works differently, which changes the bytes (encoder/slicetype.cpp)."""
 
 
 def usable_cores() -> int:
@@ -112,13 +114,18 @@ def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
     threads = max(1, min(threads, MOST_THREADS[settings.codec]))
     settings = replace(settings, threads=threads)
     if settings.codec is Codec.HEVC:
-        return _with_parameter(settings, "x265-params", "pools", threads)
+        return _with_parameter(settings, "x265-params", "pools", _x265_pools(threads))
     if settings.codec is Codec.AV1:
-        return _with_parameter(settings, "svtav1-params", "lp", threads)
+        return _with_parameter(settings, "svtav1-params", "lp", str(threads))
     return settings
 
 
-def _with_parameter(settings: EncoderSettings, key: str, name: str, value: int) -> EncoderSettings:
+def _x265_pools(threads: int) -> str:
+    """Return x265's number of threads; if there are many, some of them are only for the lookahead."""
+    return str(threads) if threads <= _MOST_LOOKAHEAD_THREADS else f"{threads}:lookahead-threads={threads // 4}"
+
+
+def _with_parameter(settings: EncoderSettings, key: str, name: str, value: str) -> EncoderSettings:
     options = dict(settings.options)
     options[key] = re.sub(rf"\b{name}=\d+", f"{name}={value}", options[key])
     return replace(settings, options=tuple(options.items()))

@@ -41,7 +41,7 @@ from .segment import BoardSegment, SegmentState
 # Both values count for each concurrent run, and are the fastest pair of those tried (docs/speed.md).
 WINDOW_PER_WORKER: Final = 4  #: How far ahead of the oldest unfinished segment others may start
 END_PER_WORKER: Final = 3  #: With this many waiting segments or fewer, the longest start first
-_IDLE_PART: Final = Fraction(1, 10)  #: The fraction of the cores that may stay idle, unless rounding up uses them
+THREADS_PER_CORE: Final = 2  #: An encoder's threads wait for one another, and some segments end before others
 UNSOUND_MOVES = 3  #: How often a damaged segment's entry moves back before the segment merges into its left neighbour
 
 
@@ -361,8 +361,8 @@ def in_starting_order(waiting: Sequence[BoardSegment], at_once: int) -> list[Boa
 def cores_for(frames: int, frames_left: int, *, at_once: int, cores: int) -> int:
     """Return how many of a job's ``cores`` a segment may use while ``at_once`` segments run.
 
-    That is an equal share, or a share in proportion to the segment's frames, if that is larger; ``frames_left``
-    includes the segment's frames.
+    That is ``THREADS_PER_CORE`` times an equal share, or times a share in proportion to the segment's frames, if that
+    is larger; ``frames_left`` includes the segment's frames.
     """
     share = max(Fraction(cores, max(at_once, 1)), Fraction(cores * frames, max(frames_left, frames, 1)))
-    return max(1, min(cores, ceil(share * (1 - _IDLE_PART))))
+    return max(1, min(cores, ceil(share * THREADS_PER_CORE)))

@@ -41,6 +41,7 @@ class Case:
 
 QUICK = [
     Case(Codec.HEVC, 1, (256, 200), count=12),
+    Case(Codec.HEVC, 4, (128, 720)),
     Case(Codec.AV1, 1, (256, 200), count=12),
     Case(Codec.VP9, 2, (560, 72), count=6),
     Case(Codec.VP9, 2, (560, 72), rate=RATE, count=6),
@@ -189,12 +190,19 @@ def test_what_may_change_with_the_threads_keeps_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "params", "wanted"), [(Codec.HEVC, "x265-params", "pools=1"), (Codec.AV1, "svtav1-params", "lp=1")]
+    ("codec", "threads", "params", "wanted"),
+    [
+        (Codec.HEVC, 1, "x265-params", ["pools=1"]),
+        (Codec.HEVC, 3, "x265-params", ["pools=3"]),
+        (Codec.HEVC, 4, "x265-params", ["pools=4", "lookahead-threads=1"]),
+        (Codec.HEVC, 20, "x265-params", ["pools=8", "lookahead-threads=2"]),
+        (Codec.AV1, 1, "svtav1-params", ["lp=1"]),
+    ],
 )
-def test_the_library_is_told(codec: Codec, params: str, wanted: str) -> None:
-    """Only the library's own option changes."""
-    before, after = settled(Case(codec)), with_threads(settled(Case(codec)), 1)
+def test_the_library_is_told(codec: Codec, threads: int, params: str, wanted: list[str]) -> None:
+    """Only the library's own options for threads change."""
+    before, after = settled(Case(codec)), with_threads(settled(Case(codec)), threads)
     options, was = dict(after.options), dict(before.options)
     told, settled_ = options.pop(params).split(":"), was.pop(params).split(":")
     assert options == was
-    assert [pair for pair in told if pair not in settled_] == [wanted]
+    assert [pair for pair in told if pair not in settled_] == wanted

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.cluster.placement.model import plain_demand
-from codecfleet.jobs.board.board import END_PER_WORKER, Board, cores_for, decide, in_starting_order, start_next
+from codecfleet.jobs.board.board import (
+    END_PER_WORKER,
+    THREADS_PER_CORE,
+    Board,
+    cores_for,
+    decide,
+    in_starting_order,
+    start_next,
+)
 from codecfleet.jobs.board.events import Finished, Run
 from codecfleet.jobs.board.loop import BoardLoop, Capacity
 from codecfleet.jobs.board.segment import BoardSegment
@@ -63,27 +71,25 @@ def test_all_that_waits_starts_in_some_order(lengths: list[int], at_once: int) -
 def test_a_segment_has_one_core_at_least_and_never_more_than_the_job(
     frames: int, others: int, at_once: int, idle: int
 ) -> None:
-    """It gets more where less is left beside it, and one where segments fill the machine."""
+    """It gets more where less is left beside it, and twice its share where segments fill the machine."""
     cores = at_once + idle
     found = cores_for(frames, frames + others, at_once=at_once, cores=cores)
     assert 1 <= found <= cores
     assert found <= cores_for(frames, frames + others // 2, at_once=at_once, cores=cores)
     if not idle and frames + others >= at_once * frames:
-        assert found == 1
+        assert found == min(cores, THREADS_PER_CORE)
 
 
 def test_few_segments_share_all_cores() -> None:
-    """Three segments on 16 cores have five each; the last of a long film, beside others that are nearly done, eight."""
-    assert cores_for(250, 750, at_once=3, cores=16) == 5
-    assert cores_for(250, 250 + 15 * 15, at_once=16, cores=16) == 8
-    # Two more threads are not worth it where all but one core are busy.
-    assert cores_for(250, 15 * 250, at_once=15, cores=16) == 1
+    """Three segments on 16 cores have eleven each; the last of a film, beside others that are nearly done, all."""
+    assert cores_for(250, 750, at_once=3, cores=16) == 11
+    assert cores_for(250, 250 + 15 * 15, at_once=16, cores=16) == 16
     # Slots that memory keeps from more segments leave cores for those that run.
-    assert cores_for(250, 100 * 250, at_once=8, cores=16) == 2
+    assert cores_for(250, 100 * 250, at_once=8, cores=16) == 4
 
 
 class Wide(Capacity):
-    """Two runs at once, on eight cores."""
+    """Runs on eight cores."""
 
     def cores(self) -> int:
         """Return eight."""
@@ -104,6 +110,6 @@ async def test_each_run_is_told_its_cores() -> None:
     async def join(_board: Board, _segment: int) -> None:
         pass
 
-    frames = plain_demand("j", 3).segments
-    await BoardLoop(Board.of(frames), Wide(2), work=work, accept=accept, join=join).run()
-    assert told == {0: 4, 1: 4, 2: 8}
+    frames = plain_demand("j", 5).segments
+    await BoardLoop(Board.of(frames), Wide(4), work=work, accept=accept, join=join).run()
+    assert told == {0: 4, 1: 4, 2: 4, 3: 4, 4: 8}
