@@ -92,12 +92,18 @@ class EncoderSettings:
         return self.nvenc is not None
 
 
-MOST_THREADS: Final = {Codec.HEVC: 3, Codec.AV1: 2, Codec.VP9: 8}
+MOST_THREADS: Final = {Codec.HEVC: 8, Codec.AV1: 2, Codec.VP9: 8}
 """The most threads of an encoder.
 
-With four or more threads, x265's lookahead changes, and thus the bytes. Each thread of SVT-AV1 takes much more memory
-than placement allows for a session. More than eight threads hardly speed up libvpx.
+Each thread of SVT-AV1 takes much more memory than placement allows for a session. More than eight threads hardly speed
+up x265 and libvpx.
 """
+THREADS_PER_CORE: Final = {Codec.HEVC: 2, Codec.AV1: 1, Codec.VP9: 2}
+"""How many threads an encoder has for each core: its threads wait for one another, and a job's last segments leave cores
+idle. A second thread costs x265 and libvpx 1 to 2 % more processor time, and SVT-AV1 5 %.
+"""
+_MOST_LOOKAHEAD_THREADS: Final = 3
+"""With more threads, x265's lookahead works differently, which changes the bytes (encoder/slicetype.cpp)."""
 
 
 def usable_cores() -> int:
@@ -105,20 +111,25 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def with_threads(settings: EncoderSettings, threads: int) -> EncoderSettings:
-    """Return software settings with this number of threads, or the nearest number that gives the same bytes."""
+def with_threads(settings: EncoderSettings, cores: int) -> EncoderSettings:
+    """Return software settings with the threads for this many cores, if their number changes no byte."""
     if not settings.any_threads:
         return settings
-    threads = max(1, min(threads, MOST_THREADS[settings.codec]))
+    threads = max(1, min(cores * THREADS_PER_CORE[settings.codec], MOST_THREADS[settings.codec]))
     settings = replace(settings, threads=threads)
     if settings.codec is Codec.HEVC:
-        return _with_parameter(settings, "x265-params", "pools", threads)
+        return _with_parameter(settings, "x265-params", "pools", _x265_pools(threads))
     if settings.codec is Codec.AV1:
-        return _with_parameter(settings, "svtav1-params", "lp", threads)
+        return _with_parameter(settings, "svtav1-params", "lp", str(threads))
     return settings
 
 
-def _with_parameter(settings: EncoderSettings, key: str, name: str, value: int) -> EncoderSettings:
+def _x265_pools(threads: int) -> str:
+    """Return x265's number of threads; if there are many, some of them are only for the lookahead."""
+    return str(threads) if threads <= _MOST_LOOKAHEAD_THREADS else f"{threads}:lookahead-threads={threads // 4}"
+
+
+def _with_parameter(settings: EncoderSettings, key: str, name: str, value: str) -> EncoderSettings:
     options = dict(settings.options)
     options[key] = re.sub(rf"\b{name}=\d+", f"{name}={value}", options[key])
     return replace(settings, options=tuple(options.items()))

@@ -13,7 +13,14 @@ import av
 import numpy as np
 import pytest
 
-from codecfleet.actors.encode.settings import MOST_THREADS, Codec, EncoderSettings, RateControl, with_threads
+from codecfleet.actors.encode.settings import (
+    MOST_THREADS,
+    THREADS_PER_CORE,
+    Codec,
+    EncoderSettings,
+    RateControl,
+    with_threads,
+)
 from codecfleet.actors.encode.software import SoftwareEncoder
 from codecfleet.actors.media.values import VideoFormat
 from codecfleet.actors.settle.software import THREADS, settle_software, software_request, x264_threads
@@ -41,6 +48,7 @@ class Case:
 
 QUICK = [
     Case(Codec.HEVC, 1, (256, 200), count=12),
+    Case(Codec.HEVC, 4, (128, 720)),
     Case(Codec.AV1, 1, (256, 200), count=12),
     Case(Codec.VP9, 2, (560, 72), count=6),
     Case(Codec.VP9, 2, (560, 72), rate=RATE, count=6),
@@ -104,7 +112,8 @@ def test_the_number_of_threads_changes_no_byte(case: Case, every: int | None) ->
     settings = settled(case, interval_s=every and every * TICK)
     choices = {with_threads(settings, number) for number in NUMBERS}
     assert settings in choices
-    assert {each.threads for each in choices} == set(range(1, MOST_THREADS[case.codec] + 1))
+    per_core, most = THREADS_PER_CORE[case.codec], MOST_THREADS[case.codec]
+    assert {each.threads for each in choices} == set(range(per_core, most + 1, per_core))
     keyframes = range(0, case.count, every) if every else ()
     assert len({digest(each, case.count, keyframes) for each in choices}) == 1
 
@@ -188,12 +197,18 @@ def test_what_may_change_with_the_threads_keeps_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "params", "wanted"), [(Codec.HEVC, "x265-params", "pools=1"), (Codec.AV1, "svtav1-params", "lp=1")]
+    ("codec", "cores", "params", "wanted"),
+    [
+        (Codec.HEVC, 0, "x265-params", ["pools=1"]),
+        (Codec.HEVC, 2, "x265-params", ["pools=4", "lookahead-threads=1"]),
+        (Codec.HEVC, 20, "x265-params", ["pools=8", "lookahead-threads=2"]),
+        (Codec.AV1, 1, "svtav1-params", ["lp=1"]),
+    ],
 )
-def test_the_library_is_told(codec: Codec, params: str, wanted: str) -> None:
-    """Only the thread option of the library changes."""
-    before, after = settled(Case(codec)), with_threads(settled(Case(codec)), 1)
+def test_the_library_is_told(codec: Codec, cores: int, params: str, wanted: list[str]) -> None:
+    """Only the library's own options for threads change."""
+    before, after = settled(Case(codec)), with_threads(settled(Case(codec)), cores)
     options, was = dict(after.options), dict(before.options)
     told, settled_ = options.pop(params).split(":"), was.pop(params).split(":")
     assert options == was
-    assert [pair for pair in told if pair not in settled_] == [wanted]
+    assert [pair for pair in told if pair not in settled_] == wanted
