@@ -99,8 +99,8 @@ Each thread of SVT-AV1 takes much more memory than placement allows for a sessio
 up x265 and libvpx.
 """
 THREADS_PER_CORE: Final = {Codec.HEVC: 2, Codec.AV1: 1, Codec.VP9: 2}
-"""How many threads an encoder has for each core: its threads wait for one another, and a job's last segments leave cores
-idle. A second thread costs x265 and libvpx 1 to 2 % more processor time, and SVT-AV1 5 %.
+"""How many threads an encoder has for each core: its threads wait for one another, and a job's last segments leave
+cores idle. A second thread costs x265 and libvpx 1 to 2 % more processor time, and SVT-AV1 5 %.
 """
 _MOST_LOOKAHEAD_THREADS: Final = 3
 """With more threads, x265's lookahead works differently, which changes the bytes (encoder/slicetype.cpp)."""
