@@ -10,8 +10,8 @@
  * The arithmetic is real (cudla_loadable.h), so results can be checked.
  *
  * Faults (scenario.h): every function is an entry point by its own name. For each task an engine also enters
- * `cudlaTask`, and `cudlaTask.dla0` with the engine's number. There, a status is an error that is found later, a hang is
- * the firmware's, and `corrupt` is a data mismatch.
+ * `cudlaTask`, and `cudlaTask.dla0` with the engine's number.
+ * There, a status is an error that is found later, a hang is the firmware's, and `corrupt` is a data mismatch.
  *
  * cudla.c           the library, devices and their handles
  * cudla_memory.c    memory that a handle may use

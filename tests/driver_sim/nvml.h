@@ -1,10 +1,11 @@
 /*
  * Shared by the sources of the simulated libnvidia-ml.
  *
- * This is a DRIVER SIMULATOR for tests; every device's name says so. It gives the same answers as codecfleet.testing.FakeNvml,
- * according to the NVML API Reference Manual, the vGPU Management SDK guide, and measurements of one H200; the same tests
- * check both. For functions that are not simulated, nvidia-ml-py says FUNCTION_NOT_FOUND. The use of a device (memory,
- * processes, encoder sessions, Xids) is the state of the simulated machine.
+ * This is a DRIVER SIMULATOR for tests; every device's name says so. It gives the same answers as
+ * codecfleet.testing.FakeNvml, according to the NVML API Reference Manual, the vGPU Management SDK guide, and
+ * measurements of one H200; the same tests check both. For functions that are not simulated, nvidia-ml-py says
+ * FUNCTION_NOT_FOUND. The use of a device (memory, processes, encoder sessions, Xids) is the state of the simulated
+ * machine.
  *
  * Faults (scenario.h): a fault may name a function with or without its suffix, such as "_v2".
  *
