@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* One time in this number, a piece of work of another stream is done together with a piece of work. */
+/* After each piece of work, one of another stream is done with a chance of one in this number. */
 #define OTHERS_ONE_IN 32
 #define PER_THREAD 2
 #define LEGACY 1

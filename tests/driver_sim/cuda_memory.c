@@ -62,7 +62,7 @@ SIM_EXPORT int cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stre
     ENTER_STREAM("cuMemAllocAsync", stream);
     int said = allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
     if (said == OUT_OF_MEMORY) {
-        sim_cuda_finish(SIM_EVERY_STREAM); /* waiting callers still see memory that is being freed */
+        sim_cuda_finish(SIM_EVERY_STREAM); /* memory whose release is still queued is released first */
         said = allocate(cuda_context_of(stream), address, bytes, SIM_DEVICE_MEMORY);
     }
     return said;

@@ -1,24 +1,24 @@
 /*
- * What the sources of the simulated libcudla share.
+ * Shared by the sources of the simulated libcudla.
  *
- * This is a DRIVER SIMULATOR for tests: cuDLA 1.x with no accelerator, beside CUDA and standalone. Nothing
- * here says how one behaves. What it promises is written from the cuDLA API reference and CUDA for Tegra, 5, and is
- * strict where they leave it to the caller.
+ * This is a DRIVER SIMULATOR for tests: cuDLA 1.x without an accelerator, beside CUDA and standalone. It shows nothing
+ * about a real accelerator. It follows the cuDLA API reference and CUDA for Tegra, 5, and is strict about rules that
+ * these documents leave to the caller.
  *
- * Tasks run asynchronously. A handle has a thread that takes its tasks in the order of their submission, waits for
- * what each depends on, and lets an engine thread run it: so an engine may hang, and the task's time-out still comes.
- * The arithmetic is real (cudla_loadable.h), so what comes out can be checked.
+ * Tasks run asynchronously. Each handle has a thread that takes its tasks in the order of submission, waits for the
+ * dependencies of each task, and lets an engine thread run it: so an engine may hang, and the task still times out.
+ * The arithmetic is real (cudla_loadable.h), so results can be checked.
  *
- * Faults (scenario.h): every function is an entry point by its own name; an engine enters `cudlaTask` and
- * `cudlaTask.dla0` (of its number) for each task, whose status is an error that is found later, and whose hang is the
- * firmware's; `corrupt` there is a data mismatch.
+ * Faults (scenario.h): every function is an entry point by its own name. For each task an engine also enters
+ * `cudlaTask`, and `cudlaTask.dla0` with the engine's number.
+ * There, a status is an error that is found later, a hang is the firmware's, and `corrupt` is a data mismatch.
  *
  * cudla.c           the library, devices and their handles
  * cudla_memory.c    memory that a handle may use
  * cudla_modules.c   loadables
  * cudla_standalone.c  NvSci memory, semaphores and events of standalone mode
- * cudla_submit.c    tasks into the queue
- * cudla_run.c       tasks out of the queue, onto the engine
+ * cudla_submit.c    puts tasks into the queue
+ * cudla_run.c       takes tasks out of the queue and runs them on the engine
  * cudla_loadable.c  the simulator's own loadables, and their arithmetic
  */
 #ifndef CODECFLEET_DRIVER_SIM_CUDLA_H
@@ -33,7 +33,7 @@
 #include <time.h>
 
 #define ALIGNMENT_BYTES 32
-#define SCI_ALIGNMENT_BYTES 512 /* what NVIDIA's samples ask of NvSciBuf for a DLA */
+#define SCI_ALIGNMENT_BYTES 512 /* what NVIDIA's samples request from NvSciBuf for a DLA */
 
 /*
  * Devices, modules, memory and tasks
@@ -84,7 +84,7 @@ typedef struct dla_task {
     uint32_t wait_count;
     NvSciSyncFence *waits; /* the task begins after these */
     dla_region *signals;   /* the semaphore that is signalled at the end; NULL: none */
-    NvSciSyncFence *end;   /* the caller's, of that signal */
+    NvSciSyncFence *end;   /* the caller's fence of that signal */
 } dla_task;
 
 typedef struct dla_device {
@@ -110,7 +110,7 @@ void give_lock(void);
 void tell_change(void);
 void wait_for_change(void);
 void wait_for_change_until(struct timespec when);
-struct timespec time_after_ms(uint64_t milliseconds); /* of the monotonic clock */
+struct timespec time_after_ms(uint64_t milliseconds); /* by the monotonic clock */
 bool is_before(struct timespec when);
 
 /* Guarded by the lock. */

@@ -1,5 +1,5 @@
 /*
- * The loadable of the simulated DLA: a format of the simulator's own, and its arithmetic.
+ * The loadable of the simulated DLA: the simulator's own format, and the arithmetic.
  *
  * This is part of a DRIVER SIMULATOR for tests. loadable.py writes the format. All numbers are little-endian:
  *
@@ -7,13 +7,13 @@
  *        0  8    "CFSIMDLA"
  *        8  4    version, 1
  *       12  4    operation (dla_operation)
- *       16  12   how many input tensors, output tensors, and statistics buffers
- *       28  4    how long an engine is busy with it, in microseconds, on top of the arithmetic
+ *       16  12   the numbers of input tensors, output tensors, and statistics buffers
+ *       28  4    how long an engine is busy, in microseconds, in addition to the arithmetic
  *       32  16   scale and bias, two doubles
- *       48  168  each tensor's descriptor, as cudlaModuleTensorDescriptor: inputs, outputs, statistics
+ *       48  168  a descriptor of each tensor (cudlaModuleTensorDescriptor): inputs, outputs, statistics
  *
- * Element (n, c, h, w) of a tensor lies at n * stride[3] + c * stride[2] + h * stride[1] + w * stride[0] bytes,
- * whatever its format is called. Arithmetic is in double precision.
+ * Element (n, c, h, w) of a tensor is at n * stride[3] + c * stride[2] + h * stride[1] + w * stride[0] bytes,
+ * whatever the name of the format. Arithmetic is in double precision.
  */
 #ifndef CODECFLEET_DRIVER_SIM_CUDLA_LOADABLE_H
 #define CODECFLEET_DRIVER_SIM_CUDLA_LOADABLE_H

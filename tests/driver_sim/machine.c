@@ -1,9 +1,9 @@
 /*
  * The state of the simulated machine: fault counters, lost devices, Xid events, memory and codec sessions.
  *
- * It lies in memory that several processes map when DRIVER_SIM_STATE names a file, so that a worker's Xid
- * is seen by the process that listens to NVML, and that a process which dies gives back what it had. The table of
- * allocations is each process's own: an address means nothing elsewhere.
+ * If DRIVER_SIM_STATE names a file, several processes map the state: then the process that listens to NVML sees the Xid
+ * of a worker, and a process that dies gives back what it held. Each process has its own table of allocations, because
+ * addresses mean nothing in other processes.
  */
 #define _GNU_SOURCE
 #include "machine.h"
@@ -101,7 +101,7 @@ static void open_state(void) {
     close(file);
 }
 
-/* A process that died inside leaves counters that are whole enough: each change is one store. */
+/* After a process died while it held the lock, the counters are still usable: each change is one store. */
 static void lock_state(void) {
     pthread_once(&state_once, open_state);
     if (pthread_mutex_lock(&state->lock) == EOWNERDEAD) {
@@ -117,7 +117,7 @@ static bool is_dead(int pid) {
     return pid != 0 && pid != getpid() && kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-/* Takes back what dead processes had. With the lock held. */
+/* Takes back what dead processes held. The caller holds the lock. */
 static void bury_dead(void) {
     for (int number = 0; number < SIM_PROCESSES_MOST; number++) {
         if (is_dead(state->processes[number].pid)) {
@@ -131,7 +131,7 @@ static void bury_dead(void) {
     }
 }
 
-/* This process's entry, or NULL where the table is full. With the lock held. */
+/* This process's entry; NULL if the table is full. The caller holds the lock. */
 static process_entry *own_entry(void) {
     int pid = getpid();
     process_entry *vacant = NULL;
@@ -213,7 +213,7 @@ static bool take_xid(uint64_t number, sim_xid *event) {
     return is_there;
 }
 
-/* Looks every few milliseconds: a condition variable would not survive a waiter that is killed. */
+/* Checks every few milliseconds: a condition variable would not survive a waiter that is killed. */
 bool sim_wait_xid(uint64_t number, unsigned timeout_ms, sim_xid *event) {
     sim_machine();
     for (uint64_t waited_us = 0; !take_xid(number, event); waited_us += XID_LOOK_US) {
@@ -229,7 +229,7 @@ bool sim_wait_xid(uint64_t number, unsigned timeout_ms, sim_xid *event) {
  * Memory
  */
 
-/* The first entry that begins past the address. With the lock held. */
+/* The first entry that begins after the address. The caller holds the lock. */
 static size_t entry_after(uintptr_t address) {
     size_t low = 0;
     size_t high = memory.count;
@@ -286,7 +286,7 @@ static uint64_t used_of(int account) {
     return used;
 }
 
-/* Counts bytes against a device; false where it has not that much left. */
+/* Counts bytes against a device; false if the device does not have enough left. */
 static bool charge(const sim_device *device, uint64_t bytes) {
     lock_state();
     bury_dead();
@@ -315,7 +315,7 @@ static size_t mapped_bytes(size_t bytes) {
     return (bytes + page - 1) / page * page + page;
 }
 
-/* Maps pages that cost nothing until they are touched, and one behind them that may not be. */
+/* Maps pages that cost nothing until they are touched, followed by a page that must not be touched. */
 static void *map_guarded(size_t bytes) {
     size_t all = mapped_bytes(bytes);
     char *place = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -357,7 +357,7 @@ bool sim_memory_register(void *address, size_t bytes, uint64_t owner) {
                                                   .owner = owner});
 }
 
-/* Takes an entry out of the table. With the lock held. */
+/* Takes an entry out of the table. The caller holds the lock. */
 static sim_allocation forget(sim_allocation *entry) {
     sim_allocation taken = *entry;
     size_t place = (size_t)(entry - memory.entries);
@@ -455,7 +455,7 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
 
-/* A vacant place, or -1 where the device may have no more sessions of the engine. With the lock held. */
+/* A free place, or -1 if the device may have no more sessions of the engine. The caller holds the lock. */
 static int vacant_session(const sim_device *device, sim_engine engine) {
     int vacant = -1;
     int taken = 0;

@@ -1,4 +1,4 @@
-/* What scenario.c needs of machine.c: the parts of the machine's state that no library touches. */
+/* For scenario.c: the parts of the machine's state that no library uses. */
 #ifndef CODECFLEET_DRIVER_SIM_MACHINE_H
 #define CODECFLEET_DRIVER_SIM_MACHINE_H
 
@@ -6,7 +6,7 @@
 
 #define SIM_FAULTS_MOST 256
 
-/* Counts a call that a fault is about; returns its number, from 1. */
+/* Counts a call that a fault concerns; returns the call's number, from 1. */
 uint64_t machine_count_fault_call(int fault);
 
 /* Adds the scenario's own Xids to the machine, once for all processes that share it. */

@@ -1,6 +1,6 @@
 /*
- * The simulated libnvcuvid.so.1: what an NVDEC of the scenario's device can do, and decoders. The parser is in
- * nvcuvid_parser.c. This is a simulator for tests: libavcodec decodes, and no figure of speed means anything.
+ * The simulated libnvcuvid.so.1: the capabilities of the NVDEC of the scenario's device, and decoders. The parser is in
+ * nvcuvid_parser.c. This is a simulator for tests: libavcodec decodes, and measured speeds mean nothing.
  */
 #define _GNU_SOURCE
 #include "deferred_work.h"
@@ -18,7 +18,7 @@
 #define JPEG_WIDTH_MOST 32768
 #define JPEG_HEIGHT_MOST 16384
 
-/* The simulated libcuda's own. */
+/* Functions of the simulated libcuda. */
 int cuCtxPushCurrent_v2(CUcontext context);
 int cuCtxPopCurrent_v2(CUcontext *context);
 
@@ -33,7 +33,7 @@ typedef struct decoder {
     CUVIDDECODECREATEINFO about;
     surface_layout layout;
     size_t output_bytes; /* of one output surface */
-    void *memory;        /* what the decode surfaces would take */
+    void *memory;        /* the memory that decode surfaces would take */
     picture *surfaces[SURFACES_MOST];
     output_surface outputs[OUTPUTS_MOST];
     int session;
@@ -90,11 +90,11 @@ static int chroma_number(cudaVideoChromaFormat chroma) {
     case cudaVideoChromaFormat_444:
         return 444;
     default:
-        return 420; /* a picture without chroma is decoded as one with grey */
+        return 420; /* pictures without chroma are decoded as pictures with grey chroma */
     }
 }
 
-/* What NVDEC of a device can do with a case; false where it cannot. Tables have no rows for JPEG: every NVDEC can. */
+/* The capability of a device's NVDEC for a case; false if there is none. Every NVDEC has JPEG, which no table lists. */
 static bool find_case(const sim_device *device, cudaVideoCodec codec, int chroma, int depth, sim_capability *found) {
     const char *name = codec_name(codec);
     if (name == NULL || device->engines[SIM_NVDEC] == 0) {
@@ -131,7 +131,7 @@ SIM_EXPORT int cuvidGetDecoderCaps(CUVIDDECODECAPS *caps) {
     }
     int place = codec_place(caps->eCodecType);
     caps->bIsSupported = 1;
-    /* JPEG is for other engines, of which it counts one whatever there is: as on an H200. */
+    /* JPEG has other engines, of which one is reported, whatever the GPU has: as on an H200. */
     caps->nNumNVDECs = caps->eCodecType == cudaVideoCodec_JPEG ? 1 : (unsigned char)device->engines[SIM_NVDEC];
     caps->nOutputFormatMask = output_formats(chroma, depth);
     caps->nMaxWidth = found.width_max;
@@ -151,7 +151,7 @@ static size_t pitch_of(const surface_layout *layout) {
     return (row + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES;
 }
 
-/* The display area is shown, or all where there is none. Callers make sizes even: that is not scaling. */
+/* The display area is shown, or the whole picture if there is none. Callers round sizes to even numbers: no scaling. */
 static surface_layout layout_of(const CUVIDDECODECREATEINFO *about) {
     surface_layout layout = {.format = about->OutputFormat,
                              .shown_width = (unsigned)about->ulWidth,
@@ -176,7 +176,7 @@ static unsigned long larger(unsigned long one, unsigned long other) {
     return one > other ? one : other;
 }
 
-/* Takes the memory that NVDEC would take for the largest size that the decoder may be reconfigured to. */
+/* Takes the memory that NVDEC would take for the largest size to which the decoder may be reconfigured. */
 static int take_memory(decoder *each) {
     const CUVIDDECODECREATEINFO *about = &each->about;
     surface_layout most = each->layout;
@@ -277,7 +277,7 @@ static void put_on_surface(decoder *each, int number, picture *shown) {
     sim_session_count_frame(each->session);
 }
 
-/* Faults of pictures of one size alone: a stream that breaks what decodes it. */
+/* Faults that concern only pictures of one size: a stream that breaks its decoder. */
 static bool meets_size(const decoder *each, int *status) {
     char name[SIM_TEXT_BYTES];
     snprintf(name, sizeof name, "cuvidDecodePicture@%lux%lu", each->about.ulTargetWidth, each->about.ulTargetHeight);
@@ -311,7 +311,7 @@ static picture *surface_at(decoder *each, int number) {
     return number >= 0 && number < SURFACES_MOST ? each->surfaces[number] : NULL;
 }
 
-/* Takes an output surface that is not mapped; NULL where all are. */
+/* Takes an output surface that is not mapped; NULL if all are mapped. */
 static output_surface *take_output(decoder *each) {
     for (unsigned long number = 0; number < each->about.ulNumOutputSurfaces; number++) {
         if (!each->outputs[number].is_mapped) {
@@ -322,7 +322,7 @@ static output_surface *take_output(decoder *each) {
     return NULL;
 }
 
-/* A picture to be written to an output surface, in the stream that was named when it was mapped. */
+/* A picture that is to be written to an output surface, in the stream that the mapping call named. */
 typedef struct writing {
     picture *shown;
     surface_layout layout;
@@ -357,7 +357,7 @@ static int map_picture(decoder *each, picture *shown, void *stream, unsigned lon
 
 SIM_EXPORT int cuvidMapVideoFrame64(CUvideodecoder handle, int number, unsigned long long *address, unsigned *pitch,
                                     CUVIDPROCPARAMS *parameters) {
-    void *stream = parameters == NULL ? NULL : parameters->output_stream; /* fields are woven */
+    void *stream = parameters == NULL ? NULL : parameters->output_stream; /* the fields are interleaved */
     decoder *each = handle;
     ENTER_ON("cuvidMapVideoFrame", each == NULL ? NULL : each->device);
     if (each == NULL || address == NULL || pitch == NULL) {
@@ -384,7 +384,7 @@ SIM_EXPORT int cuvidUnmapVideoFrame64(CUvideodecoder handle, unsigned long long 
     return said;
 }
 
-/* Known of H.264, HEVC and JPEG alone (NVDEC programming guide). */
+/* Known only for H.264, HEVC and JPEG (NVDEC programming guide). */
 SIM_EXPORT int cuvidGetDecodeStatus(CUvideodecoder handle, int number, CUVIDGETDECODESTATUS *status) {
     decoder *each = handle;
     ENTER_ON("cuvidGetDecodeStatus", each == NULL ? NULL : each->device);

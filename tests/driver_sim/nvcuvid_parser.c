@@ -1,9 +1,10 @@
 /*
- * The parser of the simulated libnvcuvid: splits a stream into access units, has each decoded by libavcodec, and calls
- * back in decode order and in display order.
+ * The parser of the simulated libnvcuvid: splits a stream into access units, lets libavcodec decode each, and makes
+ * callbacks in decode order and in display order.
  *
- * libavcodec reorders, so that pictures come in the order and with the delay that the stream's own parameters ask for.
- * What a real parser was seen to do differently from software is done here too: see README.md, "As on an H200".
+ * libavcodec reorders, so pictures come in the order and with the delay that the stream's own parameters state. The
+ * simulated parser also imitates the observed differences between a real parser and software: see README.md, "As on an
+ * H200".
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -19,7 +20,7 @@
 #define CALLBACK_FAILED 1 /* CUDA_ERROR_INVALID_VALUE */
 #define NO_TIMESTAMP AV_NOPTS_VALUE
 
-/* Pictures in an order; the parser's lists are short. */
+/* An ordered list of pictures; the parser's lists are short. */
 typedef struct picture_list {
     picture *entries[PICTURES_MOST];
     int count;
@@ -30,21 +31,21 @@ typedef struct parser {
     const sim_device *device;
     AVCodecContext *codec;
     AVCodecContext *splitter_codec;
-    AVCodecParserContext *splitter; /* NULL where packets are whole pictures */
-    bool has_pending;               /* the splitter waits for the end of an access unit */
+    AVCodecParserContext *splitter; /* NULL if packets are whole pictures */
+    bool has_pending;               /* the splitter has not seen the end of an access unit */
     CUVIDEOFORMAT format;
     bool has_format;
     int surfaces;
-    picture_list known;    /* that libavcodec, the display or a surface still needs, in decode order */
-    picture_list captured; /* that libavcodec began in the access unit at hand */
-    picture_list waiting;  /* for their display, in display order */
-    picture_list leading;  /* made up for RASL pictures after a start at a CRA picture */
+    picture_list known;    /* pictures that libavcodec, the display or a surface still needs, in decode order */
+    picture_list captured; /* pictures that libavcodec began in the current access unit */
+    picture_list waiting;  /* pictures that wait to be displayed, in display order */
+    picture_list leading;  /* pictures made for RASL pictures after a start at a CRA picture */
     int64_t unit_timestamp;
     int64_t last_timestamp; /* of the last access unit */
-    int64_t shown_timestamp; /* of the last one with a picture that is shown */
+    int64_t shown_timestamp; /* of the last access unit with a shown picture */
     bool is_starting; /* nothing was decoded since the start or the last end of stream */
-    picture *begun;   /* the last picture of the access unit at hand */
-    picture *start;   /* the CRA picture that decoding began with */
+    picture *begun;   /* the last picture of the current access unit */
+    picture *start;   /* the CRA picture at which decoding began */
     int status;
 } parser;
 
@@ -68,7 +69,7 @@ static picture *take_first(picture_list *list) {
 }
 
 /*
- * What stands in an access unit
+ * The contents of an access unit
  */
 
 /* Finds the next NAL unit of Annex B; NULL at the end. */
@@ -97,7 +98,7 @@ static bool holds_nal(cudaVideoCodec codec, const uint8_t *data, int bytes, int 
 
 enum { H264_SPS = 7, HEVC_RADL_N = 6, HEVC_RADL_R = 7, HEVC_RASL_N = 8, HEVC_RASL_R = 9, HEVC_CRA = 21, HEVC_LAST_SLICE = 31 };
 
-/* The type of the first slice of an HEVC access unit; -1 where there is none. */
+/* The type of the first slice of an HEVC access unit; -1 if there is no slice. */
 static int hevc_slice_type(const uint8_t *data, int bytes) {
     const uint8_t *end = data + bytes;
     for (const uint8_t *nal = nal_next(data, end); nal != NULL; nal = nal_next(nal, end)) {
@@ -133,22 +134,22 @@ static picture *add_picture(parser *each, AVFrame *frame, int64_t timestamp) {
     return made;
 }
 
-/* libavcodec takes a buffer for each picture that it begins, in decode order; its samples are there when it returns. */
+/* libavcodec takes a buffer for each picture that it begins, in decode order; it is filled when the call returns. */
 static int capture_buffer(AVCodecContext *codec, AVFrame *frame, int flags) {
     parser *each = codec->opaque;
     int said = avcodec_default_get_buffer2(codec, frame, flags);
     if (said >= 0) {
         picture *made = add_picture(each, av_frame_clone(frame), each->unit_timestamp);
         if (made != NULL && append(&each->captured, made)) {
-            made->is_waiting = true; /* for its decode callback: it must not be forgotten before */
+            made->is_waiting = true; /* keeps the picture for its decode callback */
         }
     }
     return said;
 }
 
 /*
- * libavcodec also takes buffers for references that are missing: for H.264 before the picture itself, for HEVC and
- * MPEG-2 after it. VP8 and VP9 have several pictures in a packet, and none made up.
+ * libavcodec also takes buffers for missing references: for H.264 before the picture itself, for HEVC and MPEG-2 after
+ * it. VP8 and VP9 have several pictures in a packet, and no buffers for missing references.
  */
 static void keep_own_pictures(parser *each) {
     picture_list *captured = &each->captured;
@@ -168,7 +169,7 @@ static bool is_needed(const picture *each) {
     return each->is_waiting || av_buffer_get_ref_count(each->frame->buf[0]) > 1;
 }
 
-/* Forgets pictures that are neither a reference nor to be shown any more. */
+/* Forgets pictures that are no longer references and need not be shown. */
 static void forget_unneeded(parser *each) {
     int kept = 0;
     for (int number = 0; number < each->known.count; number++) {
@@ -261,7 +262,8 @@ static bool is_same_sequence(const CUVIDEOFORMAT *one, const CUVIDEOFORMAT *othe
 }
 
 /*
- * Callbacks. A callback may throw a C++ exception through these frames: nothing is locked or half changed then.
+ * Callbacks. A callback may throw a C++ exception through these functions, so nothing is locked or half changed
+ * meanwhile.
  */
 
 static void show_first(parser *each) {
@@ -308,7 +310,7 @@ static void tell_sequence(parser *each, const CUVIDEOFORMAT *format) {
     each->surfaces = surfaces < 1 ? 1 : surfaces > SURFACES_MOST ? SURFACES_MOST : surfaces;
 }
 
-/* A surface that no picture of use lies on; -1 where there is none. */
+/* A surface without a picture that is still needed; -1 if there is none. */
 static int vacant_surface(const parser *each) {
     for (int surface = 0; surface < each->surfaces; surface++) {
         bool is_taken = false;
@@ -322,7 +324,7 @@ static int vacant_surface(const parser *each) {
     return -1;
 }
 
-/* The surface of the oldest picture that needs no display: its samples are libavcodec's and stay. */
+/* The surface of the oldest picture that need not be displayed: the samples stay in libavcodec's memory. */
 static int oldest_surface(const parser *each) {
     for (int number = 0; number < each->known.count; number++) {
         picture *one = each->known.entries[number];
@@ -346,7 +348,7 @@ static int take_surface(parser *each) {
     return surface < 0 ? oldest_surface(each) : surface;
 }
 
-/* Before a picture's decode callback: the messages of its access unit. */
+/* Reports the messages of a picture's access unit, before the picture's decode callback. */
 static void tell_sei(parser *each, int surface, const uint8_t *data, int bytes) {
     sei_callback callback = NULL;
     memcpy(&callback, &each->about.pvReserved2[0], sizeof callback);
@@ -365,7 +367,7 @@ static void tell_sei(parser *each, int surface, const uint8_t *data, int bytes) 
 static void decode_picture(parser *each, picture *shown, const uint8_t *data, int bytes) {
     static const unsigned no_offset = 0;
     CUVIDEOFORMAT format = format_of(each, shown);
-    shown->is_waiting = true; /* so that making room does not take it away */
+    shown->is_waiting = true; /* keeps it while room is made */
     tell_sequence(each, &format);
     shown->surface = each->status == SUCCESS ? take_surface(each) : 0;
     shown->is_waiting = false;
@@ -392,7 +394,7 @@ static void decode_picture(parser *each, picture *shown, const uint8_t *data, in
  * Decoding
  */
 
-/* A picture that libavcodec shows: one that it began before, or (dav1d has buffers of its own) a new one. */
+/* A picture that libavcodec shows: one begun earlier, or a new one (dav1d has its own buffers). */
 static void queue_output(parser *each, AVFrame *frame, const uint8_t *data, int bytes) {
     picture *shown = known_with(each, frame);
     if (shown == NULL) {
@@ -422,7 +424,7 @@ static void tell_captured(parser *each, const uint8_t *data, int bytes) {
     each->captured.count = 0;
 }
 
-/* VP9: an H200 gave each picture the time of the shown picture before it, and the first one its own. */
+/* VP9: an H200 gave each picture the time of the preceding shown picture, and the first picture its own time. */
 static void set_vp9_time(parser *each, const AVFrame *frame) {
     picture *shown = known_with(each, frame);
     if (shown != NULL && each->about.CodecType == cudaVideoCodec_VP9) {
@@ -431,7 +433,7 @@ static void set_vp9_time(parser *each, const AVFrame *frame) {
     }
 }
 
-/* Takes what libavcodec has ready. The frames of one packet are taken before anybody is called back. */
+/* Takes the frames that libavcodec has ready. All frames of a packet are taken before any callback. */
 static void take_outputs(parser *each, const uint8_t *data, int bytes) {
     AVFrame *ready[PICTURES_MOST];
     int count = 0;
@@ -468,7 +470,7 @@ static void send_unit(parser *each, const uint8_t *data, int bytes) {
     take_outputs(each, data, bytes);
 }
 
-/* Lets libavcodec give out all that it holds back, and makes it ready for another sequence. */
+/* Makes libavcodec return all frames that it holds back, and prepares it for another sequence. */
 static void drain(parser *each) {
     avcodec_send_packet(each->codec, NULL);
     take_outputs(each, NULL, 0);
@@ -476,8 +478,8 @@ static void drain(parser *each) {
 }
 
 /*
- * Starts at a CRA picture: an H200 showed its RASL pictures, which have nothing to be decoded from, and left the CRA
- * picture itself out.
+ * Starts at a CRA picture: an H200 showed the RASL pictures, which lack their references, and did not show the CRA
+ * picture.
  */
 
 static void make_leading(parser *each, const uint8_t *data, int bytes) {
@@ -504,7 +506,7 @@ static void make_leading(parser *each, const uint8_t *data, int bytes) {
     }
 }
 
-/* Their order is that of their times: nothing else is known of them. */
+/* They are ordered by their times: nothing else is known of them. */
 static void queue_leading(parser *each) {
     while (each->leading.count > 0) {
         int first = 0;
@@ -530,7 +532,7 @@ static void forget_start(parser *each) {
     each->start = NULL;
 }
 
-/* After the first access unit: remembers a CRA picture that decoding began with. */
+/* After the first access unit: remembers the CRA picture at which decoding began. */
 static void note_start(parser *each, const uint8_t *data, int bytes) {
     bool is_cra = each->about.CodecType == cudaVideoCodec_HEVC && hevc_slice_type(data, bytes) == HEVC_CRA;
     if (each->is_starting && is_cra && each->begun != NULL) {
@@ -549,7 +551,7 @@ static bool lacks_parameters(const parser *each, const uint8_t *data, int bytes)
            !holds_nal(cudaVideoCodec_H264, data, bytes, H264_SPS);
 }
 
-/* A size that the splitter has read ahead of libavcodec ends the sequence before it. */
+/* If the splitter, which reads ahead of libavcodec, sees a new size, the sequence before it ends. */
 static bool begins_other_size(const parser *each) {
     const AVCodecParserContext *splitter = each->splitter;
     return each->has_format && splitter != NULL && splitter->key_frame == 1 && splitter->width > 0 &&
@@ -571,7 +573,7 @@ static void take_unit(parser *each, const uint8_t *data, int bytes, int64_t time
         return;
     }
     if (!is_radl(type)) {
-        forget_start(each); /* its leading pictures are over: those of a later CRA picture have their references */
+        forget_start(each); /* the leading pictures have ended: those of a later CRA picture have their references */
     }
     if (begins_other_size(each)) {
         drain(each);
@@ -626,7 +628,7 @@ static void end_pending(parser *each) {
     open_splitter(each);
 }
 
-/* A copy with the padding that libavcodec's parsers read past the end. */
+/* A copy with padding, because libavcodec's parsers read past the end. */
 static uint8_t *padded(const uint8_t *data, size_t bytes) {
     uint8_t *copy = av_malloc(bytes + AV_INPUT_BUFFER_PADDING_SIZE);
     if (copy != NULL) {
@@ -653,7 +655,7 @@ static void take_payload(parser *each, const CUVIDSOURCEDATAPACKET *packet) {
     av_free(data);
 }
 
-/* Shows all that was begun; what comes next starts afresh, as it does with a new parser. */
+/* Shows all pictures that were begun; later input is handled as by a new parser. */
 static void end_stream(parser *each) {
     end_pending(each);
     forget_start(each);
@@ -731,7 +733,7 @@ static void free_parser(parser *each) {
     free(each);
 }
 
-/* All pictures are shown, damaged ones too; the stream's own parameters say how far pictures are reordered. */
+/* All pictures are shown, including damaged ones; the stream's own parameters give the reordering delay. */
 static bool open_codec(parser *each, const AVCodec *codec) {
     each->codec = avcodec_alloc_context3(codec);
     each->splitter_codec = avcodec_alloc_context3(codec);

@@ -1,4 +1,4 @@
-/* Decoded pictures of the simulated libnvcuvid, and how they are written into surfaces. */
+/* Decoded pictures of the simulated libnvcuvid, and the writing of pictures into surfaces. */
 #include <libavutil/pixdesc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static bool is_planar(int format) {
     return format == cudaVideoSurfaceFormat_YUV444 || format == cudaVideoSurfaceFormat_YUV444_16Bit;
 }
 
-/* The rows from the start of one plane to that of the next: an even number (NVDEC's own rule). */
+/* The number of rows between the starts of two planes, which is even (NVDEC's own rule). */
 static size_t plane_rows(const surface_layout *layout) {
     return (layout->height + 1u) & ~(size_t)1;
 }
@@ -75,7 +75,7 @@ size_t surface_bytes(const surface_layout *layout) {
     return layout->pitch * (plane_rows(layout) + planes);
 }
 
-/* One plane of libavcodec's, and how its samples become those of a surface. */
+/* One plane of libavcodec, and the conversion of its samples to those of a surface. */
 typedef struct source_plane {
     const unsigned char *data; /* NULL: the picture has no such plane, and mid-grey is written */
     ptrdiff_t pitch;
@@ -98,7 +98,7 @@ static source_plane plane_of(const AVFrame *frame, int number) {
     };
 }
 
-/* Past its edge a picture goes on with the samples of the edge, as a coded frame does. */
+/* Beyond the edge of a picture, the samples of the edge repeat, as in a coded frame. */
 static unsigned sample_at(const source_plane *plane, size_t row, size_t column) {
     if (plane->data == NULL) {
         return 1u << (plane->depth - 1);
@@ -111,13 +111,13 @@ static unsigned sample_at(const source_plane *plane, size_t row, size_t column) 
 
 static void put_sample(unsigned char *line, size_t place, size_t bytes, unsigned sample, int depth) {
     if (bytes == 2) {
-        ((uint16_t *)(void *)line)[place] = (uint16_t)(sample << (16 - depth)); /* the bits stand at the top */
+        ((uint16_t *)(void *)line)[place] = (uint16_t)(sample << (16 - depth)); /* significant bits are at the top */
     } else {
         line[place] = (unsigned char)(sample >> (depth - 8));
     }
 }
 
-/* Where in a surface samples of a plane go: `step` apart, beginning with the `first`. */
+/* Where samples of a plane go in a surface: `step` apart, from the `first` on. */
 typedef struct target_plane {
     unsigned char *start;
     size_t pitch;
@@ -125,14 +125,14 @@ typedef struct target_plane {
     size_t columns;
     size_t left;
     size_t top;
-    size_t shown_columns; /* of the source, for all columns */
+    size_t shown_columns; /* in the source, for each column */
     size_t shown_rows;
     size_t step;
     size_t first;
     size_t sample_bytes;
 } target_plane;
 
-/* Where a size differs, the nearest sample is taken: NVDEC has a better filter, which is nowhere described. */
+/* If sizes differ, the nearest sample is taken: NVDEC has a better filter, which is not documented. */
 static void write_plane(const source_plane *from, const target_plane *to) {
     bool is_copy = to->step == 1 && to->sample_bytes == 1 && from->depth == 8 && from->data != NULL &&
                    to->shown_columns == to->columns && to->left + to->columns <= from->columns &&

@@ -1,4 +1,4 @@
-/* The SEI messages of an access unit, as the parser of the simulated libnvcuvid tells of them (H.264 and HEVC). */
+/* The SEI messages of an access unit, as the parser of the simulated libnvcuvid reports them (H.264 and HEVC). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static bool is_sei(cudaVideoCodec codec, int type) {
     return codec == cudaVideoCodec_HEVC && (type == HEVC_PREFIX_SEI || type == HEVC_SUFFIX_SEI);
 }
 
-/* Copies a NAL unit's payload without its emulation prevention bytes; returns how many bytes there are. */
+/* Copies a NAL unit's payload without its emulation prevention bytes; returns the number of bytes. */
 static size_t unescape(const uint8_t *from, size_t bytes, uint8_t *to) {
     size_t count = 0;
     int zeros = 0;
@@ -28,7 +28,7 @@ static size_t unescape(const uint8_t *from, size_t bytes, uint8_t *to) {
     return count;
 }
 
-/* Reads a number that is written as a row of 255s and a rest; false past the end. */
+/* Reads a number that is written as bytes of 255 and a remainder; false if the data end before. */
 static bool read_number(const uint8_t *data, size_t bytes, size_t *place, unsigned *number) {
     *number = 0;
     while (*place < bytes && data[*place] == 255) {
@@ -41,7 +41,7 @@ static bool read_number(const uint8_t *data, size_t bytes, size_t *place, unsign
     return true;
 }
 
-/* Adds the messages of one payload; the last byte of it is only a mark. */
+/* Adds the messages of one payload, whose last byte is only a mark. */
 static void add_messages(sei_messages *all, const uint8_t *data, size_t bytes) {
     size_t place = 0;
     unsigned type = 0;

@@ -1,9 +1,10 @@
 /*
  * The simulated libnvidia-encode.so.1: the entry points of the NVENC interface, versions 11.1 to 13.1.
  *
- * This is a DRIVER SIMULATOR for tests: pictures are encoded by libavcodec's software encoders, so that bitstreams are
- * real, and the scenario says what the hardware has. What is not simulated answers NV_ENC_ERR_UNIMPLEMENTED:
- * asynchronous events, motion vectors, reference invalidation, state restoration, outer look-ahead, statistics.
+ * This is a DRIVER SIMULATOR for tests: libavcodec's software encoders encode pictures, so that bitstreams are real,
+ * and the scenario states the hardware's capabilities. Functions that are not simulated return
+ * NV_ENC_ERR_UNIMPLEMENTED: asynchronous events, motion vectors, reference invalidation, state restoration, outer
+ * look-ahead, statistics.
  *
  * Entry points are counted, traced and disturbed by the scenario under the header's names ("NvEncEncodePicture").
  */
@@ -12,7 +13,7 @@
 #include <string.h>
 
 #define PITCH_ALIGNMENT 256
-#define INITIALIZE_BYTES_121 1808 /* until interface 12.1; layout_initialize_params is that of later ones */
+#define INITIALIZE_BYTES_121 1808 /* until interface 12.1; layout_initialize_params is of later versions */
 #define INITIALIZE_VERSION_121 6
 
 NVENCSTATUS nvenc_enter(const char *function, void *encoder, nvenc_call *out) {
@@ -36,7 +37,7 @@ NVENCSTATUS nvenc_leave(const nvenc_call *made, NVENCSTATUS status) {
     return status;
 }
 
-/* The same for calls that need an initialized encoder and a structure of the caller's. */
+/* The same for calls that need an initialized encoder and a structure of the caller. */
 static NVENCSTATUS enter_initialized(const char *function, void *encoder, const uint32_t *version, nvenc_call *out) {
     NVENCSTATUS status = nvenc_enter(function, encoder, out);
     if (status != NV_ENC_SUCCESS) {
@@ -109,7 +110,7 @@ static NVENCSTATUS open_session_ex(NV_ENC_OPEN_ENCODE_SESSION_EX_PARAMS *params,
     return status;
 }
 
-/* A lost device's session is freed as well, whatever the answer is. */
+/* A session of a lost device is freed as well, whatever the call returns. */
 static NVENCSTATUS destroy_encoder(void *encoder) {
     nvenc_call made;
     NVENCSTATUS status = nvenc_enter("NvEncDestroyEncoder", encoder, &made);
@@ -429,7 +430,7 @@ static NVENCSTATUS unlock_bitstream(void *encoder, NV_ENC_OUTPUT_PTR buffer) {
 }
 
 /*
- * What is not simulated
+ * Functions that are not simulated
  */
 
 static NVENCSTATUS get_stats(void *encoder, NV_ENC_STAT *stats) {
@@ -533,7 +534,7 @@ static void fill_sessions(NV_ENCODE_API_FUNCTION_LIST *list) {
     list->nvEncUnregisterAsyncEvent = unregister_event;
     list->nvEncInvalidateRefFrames = invalidate;
     list->nvEncRunMotionEstimationOnly = estimate_motion;
-    /* Interfaces 12.1 and later: the first two that version 11.1 keeps reserved. */
+    /* Interfaces 12.1 and later: the first two functions that version 11.1 has reserved. */
     NVENCSTATUS (*later[])(void *, void *) = {restore_state, lookahead_picture};
     memcpy(list->reserved2, later, sizeof later);
 }

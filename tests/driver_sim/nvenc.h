@@ -1,15 +1,15 @@
 /*
- * What the parts of the simulated libnvidia-encode.so.1 share.
+ * Shared by the sources of the simulated libnvidia-encode.so.1.
  *
  * nvenc.c          the entry points
- * nvenc_queries.c  those of them that ask what the hardware can do
+ * nvenc_queries.c  the entry points that query the hardware's capabilities
  * nvenc_session.c  sessions, their buffers, and the way of a picture through them
- * nvenc_tables.c   what the simulated hardware can do: GUIDs, formats, capabilities, presets
+ * nvenc_tables.c   the simulated hardware: GUIDs, formats, capabilities, presets
  * nvenc_check.c    turns NV_ENC_INITIALIZE_PARAMS into nvenc_settings, or refuses it
- * nvenc_codec.c    libavcodec's libx264, libx265 and libaom behind it
- * nvenc_frame.c    surfaces of all formats into libavcodec's pictures
- * nvenc_units.c    parameter sets, SEI and metadata units put into the bitstream
- * nvenc_trace.c    every field of a configuration into the trace
+ * nvenc_codec.c    the encoders: libavcodec's libx264, libx265 and libaom
+ * nvenc_frame.c    converts surfaces of all formats to libavcodec's pictures
+ * nvenc_units.c    puts parameter sets, SEI and metadata units into the bitstream
+ * nvenc_trace.c    writes every field of a configuration into the trace
  */
 #ifndef CODECFLEET_DRIVER_SIM_NVENC_H
 #define CODECFLEET_DRIVER_SIM_NVENC_H
@@ -22,7 +22,7 @@
 
 typedef enum nvenc_codec { NVENC_H264, NVENC_HEVC, NVENC_AV1, NVENC_CODECS } nvenc_codec;
 
-/* What an encoder is to do: a configuration that was checked. */
+/* The work of an encoder: a checked configuration. */
 typedef struct nvenc_settings {
     nvenc_codec codec;
     unsigned width;
@@ -36,7 +36,7 @@ typedef struct nvenc_settings {
     layout_config config;
 } nvenc_settings;
 
-/* A picture as the caller gave it, in memory of the simulated device. */
+/* The caller's picture, in memory of the simulated device. */
 typedef struct nvenc_surface {
     uint8_t *data;
     unsigned width;
@@ -45,7 +45,7 @@ typedef struct nvenc_surface {
     uint32_t format; /* NV_ENC_BUFFER_FORMAT */
 } nvenc_surface;
 
-/* Bytes that grow. */
+/* A buffer of bytes that grows. */
 typedef struct nvenc_bytes {
     uint8_t *data;
     size_t size;
@@ -60,39 +60,39 @@ const char *nvenc_codec_name(nvenc_codec codec); /* as in sim_capability */
 const GUID *nvenc_codec_guid(nvenc_codec codec);
 bool nvenc_same_guid(const GUID *left, const GUID *right);
 
-/* The codec of a GUID that the device can encode; NVENC_CODECS where there is none. */
+/* The codec of a GUID that the device can encode; NVENC_CODECS if it can encode none with this GUID. */
 nvenc_codec nvenc_find_codec(const sim_device *device, const GUID *guid);
 
-/* The header's name of a codec, preset or profile GUID; of any other "GUID:" and its first 8 digits. */
+/* The header's name of a codec, preset or profile GUID; for any other GUID, "GUID:" and the first 8 digits. */
 typedef struct nvenc_name {
     char text[64];
 } nvenc_name;
 nvenc_name nvenc_guid_name(const GUID *guid);
 
 const GUID *nvenc_preset_guid(unsigned preset);    /* 1 to 7 */
-unsigned nvenc_find_preset(const GUID *guid);      /* 1 to 7; 0: none of them */
+unsigned nvenc_find_preset(const GUID *guid);      /* 1 to 7; 0: none */
 unsigned nvenc_profiles(nvenc_codec codec, const GUID **first);
 unsigned nvenc_formats(const sim_device *device, nvenc_codec codec, uint32_t *out, unsigned most);
 int nvenc_capability(const sim_device *device, nvenc_codec codec, int capability);
 
-/* What the presets set. `version` is the caller's of NV_ENC_CONFIG: 8 until 12.1, then 9. */
+/* The settings of the presets. `version` is that of the caller's NV_ENC_CONFIG: 8 until 12.1, then 9. */
 void nvenc_fill_preset(nvenc_codec codec, unsigned preset, unsigned tuning, unsigned version, layout_config *out);
 
 /*
  * nvenc_check.c
  */
 
-/* Checks versions, sizes, ranges and what the device can do. `why` is a static text where it is refused. */
+/* Checks versions, sizes, ranges and the device's capabilities. After a refusal, `why` is a static text. */
 NVENCSTATUS nvenc_check(const sim_device *device, const layout_initialize_params *params, nvenc_settings *out,
                         const char **why);
 
-/* The version of a structure, without the interface's: 5 of NVENCAPI_STRUCT_VERSION(5). */
+/* The version of a structure, without the version of the interface: 5 for NVENCAPI_STRUCT_VERSION(5). */
 unsigned nvenc_struct_version(uint32_t version);
 
-/* Whether a version word is one of an interface that this driver has. */
+/* Whether a version word belongs to an interface that this driver has. */
 bool nvenc_knows_version(uint32_t version);
 
-/* NvEncodeAPIGetMaxSupportedVersion's number for the machine's driver: 0xD0 is 13.0. */
+/* The number that NvEncodeAPIGetMaxSupportedVersion gives for the machine's driver: 0xD0 is 13.0. */
 uint32_t nvenc_max_version(void);
 
 /*
@@ -106,7 +106,7 @@ bool nvenc_format_is_rgb(uint32_t format);
 size_t nvenc_surface_bytes(const nvenc_surface *surface);
 unsigned nvenc_row_bytes(uint32_t format, unsigned width);
 
-/* A libavcodec picture with the surface's contents; NULL without memory or with a format that does not fit. */
+/* A libavcodec picture with the surface's contents; NULL without memory, or if the format does not fit. */
 AVFrame *nvenc_frame_of(const nvenc_surface *surface, const nvenc_settings *settings);
 
 /*
@@ -118,13 +118,13 @@ typedef struct nvenc_encoder nvenc_encoder;
 nvenc_encoder *nvenc_encoder_open(const nvenc_settings *settings);
 void nvenc_encoder_close(nvenc_encoder *encoder);
 
-/* Takes a picture (NULL: no more will come). Its pts must rise. */
+/* Takes a picture (NULL: no more will come). The pts must rise. */
 bool nvenc_encoder_send(nvenc_encoder *encoder, const AVFrame *frame);
 
-/* The next packet in coding order; false where there is none yet, or none any more. */
+/* The next packet in coding order; false if there is none yet, or none any more. */
 bool nvenc_encoder_receive(nvenc_encoder *encoder, AVPacket *packet);
 
-/* Changes the rate control of a running encoder; false: a new encoder is needed for these settings. */
+/* Changes the rate control of a running encoder; false if these settings need a new encoder. */
 bool nvenc_encoder_adjust(nvenc_encoder *encoder, const nvenc_settings *settings);
 
 /* Parameter sets: Annex B for H.264 and HEVC, a sequence header OBU for AV1. */
@@ -142,10 +142,10 @@ bool nvenc_append(nvenc_bytes *bytes, const uint8_t *data, size_t size);
 /* Appends the unit that carries a payload: an SEI unit, or a metadata OBU. */
 bool nvenc_append_payload(nvenc_bytes *bytes, nvenc_codec codec, const NV_ENC_SEI_PAYLOAD *payload);
 
-/* Appends an AV1 packet's sequence header OBU; false where it has none. */
+/* Appends an AV1 packet's sequence header OBU; false if the packet has none. */
 bool nvenc_append_sequence_header(nvenc_bytes *bytes, const AVPacket *packet);
 
-/* Puts a packet together: delimiter, then headers, then `extra` units, then the packet's own. */
+/* Puts a packet together: delimiter, headers, `extra` units, and then the packet's own units. */
 bool nvenc_assemble(nvenc_bytes *out, nvenc_codec codec, const AVPacket *packet, bool delimiter,
                     const uint8_t *headers, size_t headers_size, const nvenc_bytes *extra);
 
@@ -154,33 +154,33 @@ bool nvenc_assemble(nvenc_bytes *out, nvenc_codec codec, const AVPacket *packet,
  */
 
 /*
- * A bitstream buffer. IDLE -> PENDING when a picture is given with it, PENDING -> READY when the next packet in coding
- * order goes into it, READY -> LOCKED and LOCKED -> IDLE by the caller's lock and unlock.
+ * A bitstream buffer. IDLE -> PENDING when a picture is submitted with it, PENDING -> READY when it gets the next
+ * packet in coding order, READY -> LOCKED and LOCKED -> IDLE when the caller locks and unlocks it.
  */
 typedef enum nvenc_output_state { NVENC_IDLE, NVENC_PENDING, NVENC_READY, NVENC_LOCKED } nvenc_output_state;
 
 typedef struct nvenc_output {
-    struct nvenc_output *next;          /* of all of the session */
-    struct nvenc_output *next_in_queue; /* of those that are pending */
+    struct nvenc_output *next;          /* in the list of all buffers of the session */
+    struct nvenc_output *next_in_queue; /* in the list of pending buffers */
     nvenc_output_state state;
     nvenc_bytes bytes;
     uint64_t timestamp;
     uint64_t duration;
     uint32_t coded;   /* number in coding order */
-    uint32_t display; /* number in the order in which pictures came */
+    uint32_t display; /* number in the order of submission */
     NV_ENC_PIC_TYPE type;
     uint32_t qp;
 } nvenc_output;
 
-/* An input buffer of the library's own, or a resource of the caller's. */
+/* An input buffer of the library, or a resource of the caller. */
 typedef struct nvenc_input {
     struct nvenc_input *next;
     nvenc_surface surface;
-    bool own;    /* memory of the library */
-    bool usable; /* an own buffer that is not locked, a resource that is mapped */
+    bool own;    /* memory that belongs to the library */
+    bool usable; /* the library's buffer that is not locked, or a mapped resource */
 } nvenc_input;
 
-/* A picture in flight: what its packet must repeat. */
+/* A picture in flight: the values that its packet must repeat. */
 typedef struct nvenc_picture {
     struct nvenc_picture *next;
     int64_t pts;
@@ -200,12 +200,12 @@ typedef struct nvenc_session {
     struct nvenc_session *next;
     pthread_mutex_t lock;
     const sim_device *device;
-    void *context;      /* in whose streams its pictures are written */
-    void *input_stream; /* NULL: the default one */
-    int number; /* sim_session_open's */
+    void *context;      /* pictures are written in the streams of this context */
+    void *input_stream; /* NULL: the default stream */
+    int number; /* the number from sim_session_open */
     bool initialized;
     nvenc_settings settings;
-    unsigned width_max; /* up to which it may be reconfigured */
+    unsigned width_max; /* the largest size to which it may be reconfigured */
     unsigned height_max;
     nvenc_encoder *encoder; /* NULL after the end of a stream: the next picture opens another */
     bool begins;            /* the encoder has given no packet yet */
@@ -215,7 +215,7 @@ typedef struct nvenc_session {
     nvenc_output *queue_last;
     nvenc_input *inputs;
     nvenc_picture *pictures;
-    nvenc_held *held_first; /* pictures that wait for their look-ahead */
+    nvenc_held *held_first; /* pictures held back by the look-ahead */
     nvenc_held *held_last;
     unsigned held_count;
     int64_t next_pts;
@@ -223,17 +223,17 @@ typedef struct nvenc_session {
     const char *error;
 } nvenc_session;
 
-/* A session for the device; NULL with `status` where there is no encoder or no room for one more. */
+/* A session for the device; NULL with `status` if there is no encoder, or no room for another session. */
 nvenc_session *nvenc_session_open(const sim_device *device, NVENCSTATUS *status);
 void nvenc_session_close(nvenc_session *session);
 
-/* The session of a handle, or NULL: it may be closed, or never was one. */
+/* The session of a handle; NULL if it is closed or never existed. */
 nvenc_session *nvenc_session_of(const void *handle);
 
 NVENCSTATUS nvenc_session_initialize(nvenc_session *session, const layout_initialize_params *params);
 NVENCSTATUS nvenc_session_reconfigure(nvenc_session *session, const layout_initialize_params *params, bool force_idr);
 
-/* Opens the encoder where it is not; its parameter sets are then known. */
+/* Opens the encoder if it is not open; then its parameter sets are known. */
 NVENCSTATUS nvenc_session_prepare(nvenc_session *session);
 
 nvenc_output *nvenc_session_add_output(nvenc_session *session);
@@ -247,16 +247,16 @@ NVENCSTATUS nvenc_session_encode(nvenc_session *session, const NV_ENC_PIC_PARAMS
 NVENCSTATUS nvenc_session_finish(nvenc_session *session);
 
 /*
- * nvenc.c: what every entry point begins and ends with
+ * nvenc.c: the beginning and end of every entry point
  */
 
-/* A call in flight: what nvenc_enter found out. */
+/* A call in flight, with the results of nvenc_enter. */
 typedef struct nvenc_call {
     nvenc_session *session;
-    bool cut; /* a fault: the bitstream is to be cut short */
+    bool cut; /* a fault: the bitstream must be cut short */
 } nvenc_call;
 
-/* Counts the call, meets faults, and locks the session. Only where it succeeded must the caller leave. */
+/* Counts the call, executes faults, and locks the session. The caller must leave only if this succeeds. */
 NVENCSTATUS nvenc_enter(const char *function, void *encoder, nvenc_call *out);
 
 /* Unlocks the session; returns `status`. */

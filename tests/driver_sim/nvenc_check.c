@@ -1,4 +1,4 @@
-/* Turns NV_ENC_INITIALIZE_PARAMS into settings, or refuses them as the interface's documentation says. */
+/* Turns NV_ENC_INITIALIZE_PARAMS into settings, or refuses it as the interface's documentation says. */
 #include "nvenc.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #define LOOKAHEAD_MOST 32
 #define CONFIG_VERSION_121 8
 
-/* A driver branch and the interface that it brought, newest first (release notes of the Video Codec SDK). */
+/* A driver branch and its newest interface, newest first (release notes of the Video Codec SDK). */
 static const struct {
     int driver_major;
     uint32_t version;
@@ -32,7 +32,7 @@ bool nvenc_knows_version(uint32_t version) {
     return (version >> 28 & 0x7) == 0x7 && asked >= 0xB0 && asked <= nvenc_max_version();
 }
 
-/* Depth of the bitstream: 12.1 has it in bit fields of HEVC and AV1 and derives it from the input for H.264. */
+/* Depth of the bitstream: in 12.1, bit fields for HEVC and AV1; for H.264 the depth of the input. */
 static int bit_depth_of(const layout_config *config, nvenc_codec codec) {
     bool old = nvenc_struct_version(config->version) <= CONFIG_VERSION_121;
     uint32_t depth = 0;
@@ -124,7 +124,7 @@ static const char *structure_fault(const sim_device *device, const nvenc_setting
     return NULL;
 }
 
-/* The configuration that is meant: the caller's, or that of the preset. */
+/* The configuration to use: the caller's, or that of the preset. */
 static void take_config(const layout_initialize_params *params, nvenc_settings *out) {
     if (params->encodeConfig != NULL) {
         out->config = *params->encodeConfig;

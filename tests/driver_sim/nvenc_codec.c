@@ -1,11 +1,11 @@
 /*
- * The encoders behind the simulated NVENC: libavcodec's libx264, libx265 and libaom, one thread each, so that the same
- * input gives the same bitstream. No encoder looks ahead by itself: pictures that the configuration wants held back
- * are held by nvenc_session.c.
+ * The encoders behind the simulated NVENC: libavcodec's libx264, libx265 and libaom, with one thread each, so that the
+ * same input gives the same bitstream. No encoder looks ahead by itself: nvenc_session.c holds back the pictures that
+ * the configuration delays.
  *
- * B pictures are coded in H.264 alone, where they delay what comes out. libx265 with B pictures keeps more pictures
- * back (2 b + 4) than a client of NVENC has buffers for (b + 4), and libsvtav1 gives its packets whenever its threads
- * are ready; so HEVC and AV1 code P pictures where B pictures were allowed, as an encoder may, and AV1 is libaom's.
+ * Only H.264 codes B pictures, which delay the output. With B pictures, libx265 holds back more pictures (2 b + 4) than
+ * a client of NVENC has buffers for (b + 4), and libsvtav1 returns packets whenever its threads are ready. So HEVC and
+ * AV1 code P pictures if B pictures are allowed, as an encoder may, and AV1 uses libaom.
  */
 #include "nvenc.h"
 
@@ -67,7 +67,7 @@ static uint32_t idr_period(const nvenc_settings *settings) {
     return period == 0 ? NVENC_INFINITE_GOPLENGTH : period;
 }
 
-/* Pictures from one IDR picture to the next: an I picture between them is coded as IDR as well. */
+/* The pictures from one IDR picture to the next; an I picture between them is also coded as an IDR picture. */
 static unsigned gop_length(const nvenc_settings *settings) {
     uint32_t length = settings->config.gopLength;
     length = idr_period(settings) < length ? idr_period(settings) : length;
@@ -79,7 +79,7 @@ static int b_pictures(const nvenc_settings *settings) {
     return settings->codec != NVENC_H264 || count < 0 || gop_length(settings) == 1 ? 0 : count;
 }
 
-/* The ratio of x264 and x265 that puts one kind of picture `difference` QP below another. */
+/* The ratio for x264 and x265 that puts one kind of picture `difference` QP below another. */
 static double ratio_of(uint32_t above, uint32_t below) {
     return pow(2.0, ((double)above - (double)below) / QP_DOUBLING);
 }
@@ -154,7 +154,7 @@ static enum AVPixelFormat pixel_format(const nvenc_settings *settings) {
     }
 }
 
-/* NVENC's presets are far faster than these encoders' at the same name: P1 to P7 lie between ultrafast and medium. */
+/* NVENC's presets are far faster than these encoders' of the same name: P1 to P7 are ultrafast to medium here. */
 static const char *software_preset(unsigned preset) {
     static const char *const names[] = {"ultrafast", "superfast", "veryfast", "veryfast", "faster", "fast", "medium"};
     return names[preset - 1];
@@ -215,7 +215,7 @@ static void set_aom(AVCodecContext *context, const nvenc_settings *settings) {
     } else if (is_quality(rate)) {
         set_number(context, "crf", target_quality(rate));
     } else {
-        /* Real-time libaom keeps to a rate only where it is constant. */
+        /* Real-time libaom keeps to a rate only if the rate is constant. */
         context->bit_rate = context->rc_min_rate = context->rc_max_rate = rate->averageBitRate;
         context->rc_buffer_size = (int)(rate->vbvBufferSize != 0 ? rate->vbvBufferSize : rate->averageBitRate);
         context->qmax = AV1_QUANTIZER_MOST;
@@ -281,7 +281,7 @@ static AVFrame *black_picture(const nvenc_settings *settings) {
     return frame;
 }
 
-/* libaom tells its sequence header only with the first packet: another encoder with these settings codes a picture. */
+/* libaom gives its sequence header only with the first packet, so a second such encoder codes one picture. */
 static bool find_sequence(nvenc_encoder *encoder) {
     AVCodecContext *context = open_context(&encoder->settings);
     AVFrame *frame = black_picture(&encoder->settings);
@@ -326,7 +326,7 @@ bool nvenc_encoder_receive(nvenc_encoder *encoder, AVPacket *packet) {
     return avcodec_receive_packet(encoder->context, packet) == 0;
 }
 
-/* libx264 alone takes new rates while it runs, and only those of the mode that it began with. */
+/* Only libx264 accepts new rates while it runs, and only in the mode in which it began. */
 bool nvenc_encoder_adjust(nvenc_encoder *encoder, const nvenc_settings *settings) {
     nvenc_settings allowed = encoder->settings;
     layout_rc_params *old = &allowed.config.rcParams;

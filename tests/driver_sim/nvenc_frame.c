@@ -1,14 +1,14 @@
 /*
- * Surfaces into libavcodec's planar pictures: every NV_ENC_BUFFER_FORMAT of the interface.
+ * Surfaces as libavcodec's planar pictures: every NV_ENC_BUFFER_FORMAT of the interface.
  *
- * Samples of 10-bit formats stand in the upper bits of 16, so they are shifted down; 8-bit surfaces of a 10-bit stream
- * are shifted up. RGB becomes limited-range YUV of BT.601, or of BT.709 where the stream's description says so.
+ * Samples of 10-bit formats are in the upper bits of 16, so they are shifted down; 8-bit surfaces of a 10-bit stream
+ * are shifted up. RGB becomes limited-range YUV of BT.601, or of BT.709 if the stream's description says so.
  */
 #include "nvenc.h"
 
 #define DEEP_SHIFT 6
 
-/* One row of the table of formats. Planes follow each other without a gap; `interleaved` puts U and V into one. */
+/* A row of the table of formats. Planes follow each other without gaps; if `interleaved`, U and V are in one plane. */
 typedef struct format {
     uint32_t format;
     int chroma;
@@ -68,7 +68,7 @@ unsigned nvenc_row_bytes(uint32_t wanted, unsigned width) {
     return width * sample;
 }
 
-/* Bytes of a chroma plane's row, of both planes where they are interleaved. */
+/* The bytes of a chroma row, of both planes if they are interleaved. */
 static unsigned chroma_pitch(const format *kind, unsigned pitch) {
     return kind->interleaved || kind->chroma == 444 ? pitch : (pitch + 1) / 2;
 }
@@ -108,7 +108,7 @@ static void put_sample(AVFrame *frame, int plane, unsigned x, unsigned y, unsign
     }
 }
 
-/* A sample in the depth of the stream. */
+/* A sample, converted to the depth of the stream. */
 static unsigned convert_depth(unsigned sample, int from, int to) {
     if (from == to) {
         return from > 8 ? sample >> DEEP_SHIFT : sample;
@@ -116,7 +116,7 @@ static unsigned convert_depth(unsigned sample, int from, int to) {
     return from < to ? sample << 2 : sample >> 8;
 }
 
-/* Copies a plane of `width` x `height` samples that stand `step` apart in the source. */
+/* Copies a plane of `width` x `height` samples that are `step` apart in the source. */
 static void copy_plane(AVFrame *frame, int plane, const uint8_t *source, unsigned pitch, unsigned step, unsigned width,
                        unsigned height, int from, int to) {
     for (unsigned y = 0; y < height; y++) {
@@ -184,7 +184,7 @@ static void to_yuv(const double rgb[3], bool bt709, double yuv[3]) {
     yuv[2] = (rgb[0] - luma) / (2 * (1 - red)) * 224 + 128;
 }
 
-/* A packed pixel's Y, U and V in units of 8 bits. */
+/* The Y, U and V of a packed pixel, in units of 8 bits. */
 static void packed_yuv(const nvenc_surface *surface, const format *kind, bool bt709, unsigned x, unsigned y,
                        double yuv[3]) {
     const uint8_t *row = surface->data + (size_t)y * surface->pitch;

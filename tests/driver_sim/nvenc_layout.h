@@ -1,11 +1,11 @@
 /*
- * The structures of the NVENC interface in versions 12.1 to 13.0, as far as the public header of version 11.1 (Debian's
- * libffmpeg-nvenc-dev) does not have them.
+ * The structures of the NVENC interface in versions 12.1 to 13.0 that the public header of version 11.1 (Debian's
+ * libffmpeg-nvenc-dev) does not have.
  *
- * Structures that kept their layout are used from that header. Those that grew into their reserved space stand here
- * with the names of their fields unchanged; where two versions use the same bits differently, a comment says so. Sizes
- * and offsets hold for all these versions, but for the flags of NV_ENC_RECONFIGURE_PARAMS: before 12.2 they stand eight
- * bytes further on.
+ * Structures with an unchanged layout are used from that header. Those that grew into their reserved space are here
+ * with the same names of fields; if two versions use the same bits differently, a comment says so. Sizes and offsets
+ * are the same in all these versions, except those of the flags of NV_ENC_RECONFIGURE_PARAMS, which are eight bytes
+ * further on before 12.2.
  */
 #ifndef CODECFLEET_DRIVER_SIM_NVENC_LAYOUT_H
 #define CODECFLEET_DRIVER_SIM_NVENC_LAYOUT_H
@@ -23,7 +23,7 @@ enum {
     LAYOUT_PIC_FLAG_MOST = 0x3f
 };
 
-/* What NV_ENC_CAPS says after NV_ENC_CAPS_SINGLE_SLICE_INTRA_REFRESH. */
+/* The members of NV_ENC_CAPS after NV_ENC_CAPS_SINGLE_SLICE_INTRA_REFRESH. */
 enum {
     LAYOUT_CAPS_DISABLE_ENC_STATE_ADVANCE = NV_ENC_CAPS_SINGLE_SLICE_INTRA_REFRESH + 1,
     LAYOUT_CAPS_OUTPUT_RECON_SURFACE,
@@ -179,7 +179,7 @@ typedef struct layout_hevc {
     uint32_t repeatSPSPPS : 1;
     uint32_t enableIntraRefresh : 1;
     uint32_t chromaFormatIDC : 2;
-    uint32_t pixelBitDepthMinus8 : 3; /* until 12.1; then reserved, and the depths below */
+    uint32_t pixelBitDepthMinus8 : 3; /* until 12.1; later reserved, with the depths below */
     uint32_t enableFillerDataInsertion : 1;
     uint32_t enableConstrainedEncoding : 1;
     uint32_t enableAlphaLayerEncoding : 1;
@@ -361,7 +361,7 @@ typedef struct layout_pic_params_av1 {
     NV_ENC_SEI_PAYLOAD *obuPayloadArray;
 } layout_pic_params_av1;
 
-/* NV_ENC_LOCK_BITSTREAM from 12.1 on, 1544 bytes; it differs from 11.1 after temporalId. */
+/* NV_ENC_LOCK_BITSTREAM from 12.1 on, 1544 bytes; after temporalId it differs from 11.1. */
 typedef struct layout_lock_bitstream {
     uint32_t version;
     uint32_t doNotWait : 1;

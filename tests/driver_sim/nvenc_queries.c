@@ -1,9 +1,9 @@
-/* The entry points that ask what the simulated hardware can do. */
+/* The entry points that query the capabilities of the simulated hardware. */
 #include "nvenc.h"
 
 #include <string.h>
 
-/* Enters a query about a codec; NV_ENC_ERR_UNSUPPORTED_PARAM where the device has it not. */
+/* Begins a query about a codec; NV_ENC_ERR_UNSUPPORTED_PARAM if the device lacks the codec. */
 static NVENCSTATUS enter_codec(const char *function, void *encoder, const GUID *guid, nvenc_call *made,
                                nvenc_codec *codec) {
     NVENCSTATUS status = nvenc_enter(function, encoder, made);

@@ -1,11 +1,11 @@
 /*
  * Sessions of the simulated NVENC, and the way of a picture through them.
  *
- * A picture is copied when it comes, waits for as many others as the look-ahead is deep, and goes to the encoder. Each
- * packet goes into the buffer that has waited longest, so that buffers hold packets in coding order, as with the
- * hardware. NvEncEncodePicture answers NEED_MORE_INPUT where a call brought no packet: with B pictures for the first
- * frameIntervalP - 1 pictures, with look-ahead for lookaheadDepth more. After that each call brings one packet: SUCCESS
- * says that the buffer which has waited longest is ready, not that all are.
+ * A picture is copied when it comes, waits until as many pictures follow as the look-ahead is deep, and then goes to
+ * the encoder. Each packet goes into the buffer that has waited longest, so that buffers hold packets in coding order,
+ * as with the hardware. NvEncEncodePicture returns NEED_MORE_INPUT if a call brings no packet: with B pictures for the
+ * first frameIntervalP - 1 pictures, with look-ahead for lookaheadDepth more. After that, each call brings one packet:
+ * SUCCESS says that the buffer which has waited longest is ready, not that all are ready.
  */
 #include "deferred_work.h"
 #include "nvenc.h"
@@ -90,7 +90,7 @@ void nvenc_session_close(nvenc_session *session) {
     free(session);
 }
 
-/* The scenario's table of sessions learns the codec and size only now; another may take the place meanwhile. */
+/* Only now the scenario's table of sessions gets the codec and size; another session may take the place meanwhile. */
 static bool describe(nvenc_session *session) {
     sim_session_close(session->number);
     session->number = sim_session_open(session->device, SIM_NVENC, nvenc_codec_name(session->settings.codec),
@@ -136,7 +136,7 @@ NVENCSTATUS nvenc_session_initialize(nvenc_session *session, const layout_initia
     return status;
 }
 
-/* What may not change while an encoder runs (NvEncReconfigureEncoder's documentation: the structure of the GOP). */
+/* Settings that may not change while an encoder runs (NvEncReconfigureEncoder's documentation: the GOP structure). */
 static const char *reconfigure_fault(const nvenc_session *session, const nvenc_settings *new) {
     const nvenc_settings *old = &session->settings;
     if (new->codec != old->codec || new->chroma != old->chroma || new->bit_depth != old->bit_depth) {
@@ -284,7 +284,7 @@ static bool disables_headers(const nvenc_settings *settings) {
                                          : settings->config.encodeCodecConfig.hevcConfig.disableSPSPPS;
 }
 
-/* libaom writes the sequence header into each key picture by itself. */
+/* libaom itself writes the sequence header into each key picture. */
 static bool wants_headers(const nvenc_session *session, const nvenc_picture *picture, NV_ENC_PIC_TYPE type) {
     const nvenc_settings *settings = &session->settings;
     return settings->codec != NVENC_AV1 && !disables_headers(settings) &&
@@ -328,7 +328,7 @@ static bool deliver(nvenc_session *session, const AVPacket *packet) {
     return done;
 }
 
-/* Takes what the encoder has; returns how many packets, or -1. */
+/* Takes the packets that the encoder has; returns how many, or -1. */
 static int receive_all(nvenc_session *session) {
     AVPacket *packet = av_packet_alloc();
     int count = packet == NULL ? -1 : 0;
@@ -365,7 +365,7 @@ NVENCSTATUS nvenc_session_finish(nvenc_session *session) {
     return done ? NV_ENC_SUCCESS : fail(session, NV_ENC_ERR_GENERIC, "the encoder failed at the end of the stream");
 }
 
-/* The payloads that a picture carries: SEI messages of H.264 and HEVC, metadata of AV1. */
+/* The payloads of a picture: SEI messages of H.264 and HEVC, metadata of AV1. */
 static unsigned payloads_of(const NV_ENC_PIC_PARAMS *params, nvenc_codec codec, const NV_ENC_SEI_PAYLOAD **first) {
     if (codec == NVENC_H264) {
         *first = params->codecPicParams.h264PicParams.seiPayloadArray;
@@ -423,7 +423,7 @@ static void queue_output(nvenc_session *session, nvenc_output *output) {
 }
 
 static NVENCSTATUS take(nvenc_session *session, const NV_ENC_PIC_PARAMS *params, const nvenc_input *input, bool cut) {
-    sim_cuda_finish_in(session->context, session->input_stream); /* the engine reads behind this stream, and no other */
+    sim_cuda_finish_in(session->context, session->input_stream); /* the engine waits only for this stream */
     AVFrame *frame = nvenc_frame_of(&input->surface, &session->settings);
     nvenc_picture *picture = frame == NULL ? NULL : new_picture(session, params, cut);
     if (picture == NULL) {
@@ -439,7 +439,7 @@ static NVENCSTATUS take(nvenc_session *session, const NV_ENC_PIC_PARAMS *params,
     return hold(session, frame) ? NV_ENC_SUCCESS : fail(session, NV_ENC_ERR_OUT_OF_MEMORY, "no memory");
 }
 
-/* Pictures to hold back: the look-ahead, and where no B picture does it (nvenc_codec.c), the delay of B pictures. */
+/* How many pictures to hold back: the look-ahead, and the delay of B pictures coded as P (nvenc_codec.c). */
 static unsigned held_depth(const nvenc_settings *settings) {
     const layout_rc_params *rate = &settings->config.rcParams;
     unsigned depth = rate->enableLookahead ? rate->lookaheadDepth : 0;

@@ -1,15 +1,15 @@
-/* What the simulated NVENC can do, by the scenario's hardware: GUIDs, formats, capabilities and presets. */
+/* The capabilities of the simulated NVENC, by the scenario's hardware: GUIDs, formats, capabilities and presets. */
 #include "nvenc.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Profiles that came after version 11.1. */
+/* Profiles that are newer than version 11.1. */
 #define AV1_MAIN {0x5f2a39f5, 0xf14e, 0x4f95, {0x9a, 0x9e, 0xb7, 0x6d, 0x56, 0x8f, 0xcf, 0x97}}
 #define H264_HIGH_10 {0x8f0c337e, 0x186c, 0x48e9, {0xa6, 0x9d, 0x7a, 0x83, 0x34, 0x08, 0x97, 0x58}}
 #define H264_HIGH_422 {0xff3242e9, 0x613c, 0x4295, {0xa1, 0xe8, 0x2a, 0x7f, 0xe9, 0x4d, 0x81, 0x33}}
 
-/* Those of the public header, which keeps them in objects and so not in constant expressions. */
+/* GUIDs of the public header, which defines them as objects, so that they are not constant expressions. */
 #define AUTOSELECT {0xbfd6f8e7, 0x233c, 0x4341, {0x8b, 0x3e, 0x48, 0x18, 0x52, 0x38, 0x03, 0xf4}}
 #define H264_BASELINE {0x0727bcaa, 0x78c4, 0x4c83, {0x8c, 0x2f, 0xef, 0x3d, 0xff, 0x26, 0x7c, 0x6a}}
 #define H264_MAIN {0x60b5c1d4, 0x67fe, 0x4790, {0x94, 0xd5, 0xc4, 0x72, 0x6d, 0x7b, 0x6e, 0x6d}}
@@ -152,7 +152,7 @@ static bool can_encode(const sim_device *device, nvenc_codec codec, int chroma, 
     return sim_find_capability(device, true, nvenc_codec_name(codec), chroma, bit_depth) != NULL;
 }
 
-/* Sizes, levels and counts: what differs by codec. */
+/* Sizes, levels and counts, which differ between codecs. */
 static int codec_capability(const sim_device *device, nvenc_codec codec, int capability) {
     const sim_capability *plain = sim_find_capability(device, true, nvenc_codec_name(codec), 420, 8);
     static const int b_frames[] = {4, 5, 7};
@@ -184,7 +184,7 @@ static int codec_capability(const sim_device *device, nvenc_codec codec, int cap
     }
 }
 
-/* Features of one codec alone. */
+/* Features that only one codec has. */
 static int feature_capability(nvenc_codec codec, int capability) {
     switch (capability) {
     case NV_ENC_CAPS_SUPPORT_BDIRECT_MODE:
@@ -259,7 +259,7 @@ static bool is_low_latency(unsigned tuning) {
     return tuning == NV_ENC_TUNING_INFO_LOW_LATENCY || tuning == NV_ENC_TUNING_INFO_ULTRA_LOW_LATENCY;
 }
 
-/* Of our own choice, but in the order of the real ones: better presets aim at more and search longer. */
+/* These presets are our own choice, in the order of the real ones: better presets aim at more and search longer. */
 static void fill_rate_control(nvenc_codec codec, unsigned preset, unsigned tuning, layout_rc_params *rc) {
     rc->version = NV_ENC_RC_PARAMS_VER;
     uint32_t base = codec == NVENC_AV1 ? 110 : 28;

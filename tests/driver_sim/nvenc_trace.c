@@ -1,8 +1,10 @@
 /*
- * Every field of a configuration into the trace, by the header's own names: a test reads there what the caller set.
+ * Writes every field of a configuration into the trace, under the header's own names, so that a test can read the
+ * caller's settings.
  *
- * One line per structure, all under the entry point's name: NV_ENC_INITIALIZE_PARAMS, NV_ENC_CONFIG, rcParams, the
- * codec's part ("h264Config.", "hevcConfig.", "av1Config.") and its VUI. GUIDs are told by their names in the header.
+ * There is one line for each structure, under the entry point's name: NV_ENC_INITIALIZE_PARAMS, NV_ENC_CONFIG,
+ * rcParams, the codec's part ("h264Config.", "hevcConfig.", "av1Config.") and its VUI. GUIDs have their names in the
+ * header.
  */
 #include "nvenc.h"
 
@@ -35,7 +37,7 @@ static void flush(const char *function, line *out) {
     out->text[0] = '\0';
 }
 
-/* The fields, in the order of the header; LATER are those that came after 12.1, in what it keeps reserved. */
+/* The fields, in the order of the header; LATER are fields that are newer than 12.1, in space that was reserved. */
 #define INITIALIZE_FIELDS(FIELD) \
     FIELD(encodeWidth) FIELD(encodeHeight) FIELD(darWidth) FIELD(darHeight) FIELD(frameRateNum) FIELD(frameRateDen) \
     FIELD(enableEncodeAsync) FIELD(enablePTD) FIELD(reportSliceOffsets) FIELD(enableSubFrameWrite) \
@@ -107,7 +109,7 @@ static void flush(const char *function, line *out) {
 #define AV1_LATER_FIELDS(FIELD) \
     FIELD(outputBitDepth) FIELD(inputBitDepth) FIELD(ltrNumFrames) FIELD(numTemporalLayers) FIELD(tfLevel)
 
-/* Adds a field of `from`, which every function below has by that name. */
+/* Adds a field of `from`; each function below has a variable of that name. */
 #define ADD(name) add(&out, prefix, #name, (long long)from->name);
 
 static void trace_params(const char *function, const layout_initialize_params *from) {

@@ -1,4 +1,4 @@
-/* Bitstream units: parameter sets, supplemental information and metadata put where they belong in a packet. */
+/* Bitstream units: puts parameter sets, supplemental information and metadata at their places in a packet. */
 #include "nvenc.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static bool append_byte(nvenc_bytes *bytes, unsigned byte) {
     return nvenc_append(bytes, &value, 1);
 }
 
-/* The payload type and size of an SEI message: as many 255 as fit, then the rest. */
+/* The payload type or size of an SEI message: as many bytes of 255 as fit, then the remainder. */
 static bool append_long(nvenc_bytes *bytes, uint32_t value) {
     while (value >= PAYLOAD_BYTE_MOST) {
         if (!append_byte(bytes, PAYLOAD_BYTE_MOST)) {
@@ -44,7 +44,7 @@ static bool append_long(nvenc_bytes *bytes, uint32_t value) {
     return append_byte(bytes, value);
 }
 
-/* With the bytes that keep a start code from appearing (H.264 section 7.4.1, HEVC section 7.4.2). */
+/* Adds the bytes that prevent start codes (H.264 section 7.4.1, HEVC section 7.4.2). */
 static bool append_escaped(nvenc_bytes *bytes, const nvenc_bytes *raw) {
     unsigned zeros = 0;
     for (size_t i = 0; i < raw->size; i++) {
@@ -108,7 +108,7 @@ static bool append_delimiter(nvenc_bytes *out, nvenc_codec codec) {
     return codec == NVENC_H264 ? nvenc_append(out, h264, sizeof h264) : nvenc_append(out, hevc, sizeof hevc);
 }
 
-/* Where the OBU at `place` ends; its payload is told by its own size field. */
+/* The end of the OBU at `place`; the OBU's size field gives the length of the payload. */
 static size_t obu_end(const AVPacket *packet, size_t place) {
     size_t size = (size_t)packet->size;
     size_t length = 0;
@@ -127,7 +127,7 @@ static unsigned obu_type(const AVPacket *packet, size_t place) {
     return packet->data[place] >> 3 & 0xf;
 }
 
-/* Bytes of an AV1 packet that come before metadata: the temporal delimiter and a sequence header. */
+/* The bytes of an AV1 packet before metadata: the temporal delimiter and a sequence header. */
 static size_t av1_beginning(const AVPacket *packet) {
     size_t place = 0;
     while (place < (size_t)packet->size && obu_type(packet, place) <= OBU_TEMPORAL_DELIMITER) {

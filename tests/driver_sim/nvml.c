@@ -1,5 +1,5 @@
 /*
- * libnvidia-ml.so.1 of the driver simulator: the library, handles, and what every function starts with. See nvml.h.
+ * libnvidia-ml.so.1 of the driver simulator: the library, handles, and the beginning of every function. See nvml.h.
  */
 #define _GNU_SOURCE
 #include "nvml.h"
@@ -57,7 +57,7 @@ int slice_number(const subject *asked) {
 }
 
 /*
- * Kinds of devices, and what each refuses
+ * Kinds of devices, and the functions that each kind refuses
  */
 
 int architecture_of(const sim_device *gpu) {
@@ -88,11 +88,11 @@ bool is_geforce(const sim_device *gpu) {
 }
 
 typedef enum refuser {
-    BY_GUEST = 1,    /* vGPU Management SDK guide, 3.3.2, and what a guest has not: MIG, the board's health */
-    BY_GEFORCE = 2,  /* a consumer's GPU tells less */
+    BY_GUEST = 1,    /* vGPU Management SDK guide, 3.3.2, and what a guest lacks: MIG, the board's health */
+    BY_GEFORCE = 2,  /* a consumer GPU reports less */
     BY_CUT = 4,      /* NVML API Reference Manual: no utilisation rates for a GPU in MIG mode */
     BY_ALL = 8,      /* GPU operation modes (Kepler), bridge chips, auto boost, Windows' driver models */
-    NOT_BY_IGPU = 16 /* all that a Tegra's NVML answers (documented, not measured) */
+    NOT_BY_IGPU = 16 /* all functions that a Tegra's NVML answers (documented, not measured) */
 } refuser;
 
 static const struct {
@@ -167,7 +167,7 @@ static bool refuses(const sim_device *gpu, const char *function) {
 }
 
 /*
- * What every function starts with
+ * The beginning of every function
  */
 
 /* Writes a function's name without its version. */
@@ -180,7 +180,7 @@ static void strip_version(const char *function, char *plain, size_t bytes) {
     }
 }
 
-/* Does what the scenario says of a call: NVML_SUCCESS, or what the function is to return. */
+/* Executes the scenario's faults for a call: NVML_SUCCESS, or the status that the function must return. */
 static int enter(const char *function, int gpu) {
     char plain[96];
     int status;
@@ -202,7 +202,7 @@ int enter_open(const char *function, int gpu) {
     return is_open() ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
-/* Opens a question about a GPU or a slice. */
+/* Begins a query of a GPU or a slice. */
 int ask(const char *function, nvmlDevice_t handle, subject *asked) {
     char plain[96];
     bool known = find_subject(handle, asked);
@@ -217,13 +217,13 @@ int ask(const char *function, nvmlDevice_t handle, subject *asked) {
     return !asked->slice && refuses(asked->gpu, plain) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
 }
 
-/* Opens a question that only a GPU answers. */
+/* Begins a query that only a GPU answers. */
 int ask_gpu(const char *function, nvmlDevice_t handle, subject *asked) {
     int status = ask(function, handle, asked);
     return status == NVML_SUCCESS && asked->slice ? NVML_ERROR_NOT_SUPPORTED : status;
 }
 
-/* Opens a question that only a slice answers. */
+/* Begins a query that only a slice answers. */
 int ask_slice(const char *function, nvmlDevice_t handle, subject *asked) {
     int status = ask(function, handle, asked);
     return status == NVML_SUCCESS && !asked->slice ? NVML_ERROR_INVALID_ARGUMENT : status;
@@ -374,7 +374,7 @@ SIM_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *handl
     bool known = index < (unsigned)sim_machine()->device_count;
     int status = enter_open(__func__, known ? (int)index : SIM_NO_DEVICE);
     if (status == NVML_ERROR_GPU_IS_LOST && sim_is_lost((int)index)) {
-        status = NVML_SUCCESS; /* the handle is given; whatever is asked of it says so */
+        status = NVML_SUCCESS; /* the handle is given; later queries of it report the loss */
     }
     if (status == NVML_SUCCESS && !known) {
         return NVML_ERROR_INVALID_ARGUMENT;

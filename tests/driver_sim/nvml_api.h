@@ -1,6 +1,6 @@
 /*
- * The binary interface of NVML that nvidia-ml-py 13 uses, restated: structures in the layout of its ctypes classes, and
- * the numbers that are needed here. NVIDIA's own header comes with the CUDA toolkit alone.
+ * The binary interface of NVML that nvidia-ml-py 13 uses, restated: structures in the layout of the package's ctypes
+ * classes, and the numbers that are needed here. NVIDIA's own header comes only with the CUDA toolkit.
  *
  * This is part of a DRIVER SIMULATOR for tests.
  */
@@ -120,7 +120,7 @@ typedef struct nvmlTemperature_v1_t {
     int temperature;
 } nvmlTemperature_v1_t;
 
-/* The part that both versions of a GPU instance profile have. */
+/* The part that is common to both versions of a GPU instance profile. */
 typedef struct nvmlProfileCounts {
     unsigned id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount;
     unsigned decoderCount, encoderCount, jpegCount, ofaCount;
@@ -168,7 +168,7 @@ typedef struct nvmlGpmMetric_t {
 typedef struct nvmlGpmMetricsGet_t {
     unsigned version, numMetrics;
     nvmlGpmSample_t sample1, sample2;
-    nvmlGpmMetric_t metrics[]; /* as many as the caller's version has */
+    nvmlGpmMetric_t metrics[]; /* the caller's version determines how many */
 } nvmlGpmMetricsGet_t;
 
 typedef struct nvmlEventData_t {

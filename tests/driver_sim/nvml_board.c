@@ -1,5 +1,5 @@
 /*
- * The simulated NVML: who a device is, and how it is: an idle and healthy one.
+ * The simulated NVML: the identity and the state of a device, which is idle and healthy.
  */
 #include "nvml.h"
 
@@ -19,7 +19,7 @@ SIM_EXPORT int nvmlDeviceGetUUID(nvmlDevice_t handle, char *out, unsigned bytes)
     return put_text(out, bytes, asked.slice ? asked.slice->uuid : asked.gpu->uuid);
 }
 
-/* "NVIDIA A100 MIG 1g.5gb (simulated)": as libcuda calls it. */
+/* "NVIDIA A100 MIG 1g.5gb (simulated)": the same name as in libcuda. */
 static void name_slice(const subject *asked, char *name, size_t bytes) {
     const char *suffix = strstr(asked->gpu->name, " (simulated)");
     int plain = suffix ? (int)(suffix - asked->gpu->name) : (int)strlen(asked->gpu->name);
@@ -100,7 +100,7 @@ SIM_EXPORT int nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t handle, char *out) {
 }
 
 /*
- * Clocks, links, power, temperature: an idle device's
+ * Clocks, links, power and temperature of an idle device
  */
 
 static int max_clock(const sim_device *gpu, unsigned clock) {
@@ -161,7 +161,7 @@ SIM_EXPORT int nvmlDeviceGetFanSpeed(nvmlDevice_t handle, unsigned *out) {
     return is_geforce(asked.gpu) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED; /* a server's fans cool its cards */
 }
 
-/* Refused by every device there is: see BY_ALL. */
+/* Every device refuses this: see BY_ALL. */
 ANSWER_PAIR(nvmlDeviceGetGpuOperationMode, unsigned, 0, 0)
 ANSWER_PAIR(nvmlDeviceGetAutoBoostedClocksEnabled, unsigned, 0, 0)
 ANSWER_PAIR(nvmlDeviceGetDriverModel_v2, unsigned, 0, 0)

@@ -1,5 +1,5 @@
 /*
- * The simulated NVML: events, of which the simulation has Xid errors.
+ * The simulated NVML: events. Only Xid errors are simulated.
  */
 #include "nvml.h"
 
@@ -14,7 +14,7 @@ struct nvml_event_set {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Who was told of what in this process; guarded by `lock`. An Xid waits until a set that watches its device asks. */
+/* The events delivered in this process; guarded by `lock`. An Xid waits until a set that watches its device asks. */
 static uint64_t next_xid[SIM_DEVICES_MOST];
 static bool told_lost[SIM_DEVICES_MOST];
 
@@ -46,7 +46,7 @@ SIM_EXPORT int nvmlDeviceRegisterEvents(nvmlDevice_t handle, uint64_t types, nvm
     return status;
 }
 
-/* Takes the oldest event that a set watches and that was not delivered; called with the lock. */
+/* Takes the oldest event that a set watches and that was not delivered. The caller holds the lock. */
 static bool take_event(nvmlEventSet_t set, sim_xid *event) {
     uint64_t count = sim_xid_count();
     for (uint64_t number = 0; number < count; number++) {
@@ -59,7 +59,7 @@ static bool take_event(nvmlEventSet_t set, sim_xid *event) {
     }
     for (int gpu = 0; gpu < sim_machine()->device_count; gpu++) {
         if (set->watched[gpu] && sim_is_lost(gpu) && !told_lost[gpu]) {
-            *event = (sim_xid){gpu, 79}; /* it has fallen off the bus */
+            *event = (sim_xid){gpu, 79}; /* Xid 79: the GPU has fallen off the bus */
             return told_lost[gpu] = true;
         }
     }
@@ -78,7 +78,7 @@ static bool wait_for_event(nvmlEventSet_t set, unsigned timeout_ms, sim_xid *eve
         }
         unsigned left_ms = (unsigned)((until_us - now_us + 999) / 1000);
         sim_xid any;
-        sim_wait_xid(seen, least(left_ms, WAIT_STEP_MS), &any); /* a lost GPU raises none: look again now and then */
+        sim_wait_xid(seen, least(left_ms, WAIT_STEP_MS), &any); /* a lost GPU raises no event: check now and then */
     }
 }
 

@@ -13,7 +13,7 @@ struct nvml_gpu_instance {
 
 static struct nvml_gpu_instance gpu_instances[SIM_DEVICES_MOST][SIM_SLICES_MOST];
 
-/* What a question about an instance is about: the MIG device that it stands under. */
+/* The subject of a query of an instance: the MIG device that represents the instance. */
 typedef struct place {
     const sim_device *gpu;
     const sim_slice *slice;
@@ -56,7 +56,7 @@ SIM_EXPORT int nvmlDeviceGetGpuInstanceById(nvmlDevice_t handle, unsigned id, nv
     return status == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : status;
 }
 
-/* Opens a question about a GPU instance. */
+/* Begins a query of a GPU instance. */
 static int ask_instance(const char *function, nvmlGpuInstance_t handle, place *found) {
     for (int gpu = 0; gpu < sim_machine()->device_count; gpu++) {
         for (int i = 0; i < sim_gpu_at(gpu)->slice_count; i++) {

@@ -1,5 +1,5 @@
 /*
- * The simulated NVML: GPUs that can be cut, and their slices (Multi-Instance GPU User Guide).
+ * The simulated NVML: GPUs that can be divided, and their slices (Multi-Instance GPU User Guide).
  */
 #include "nvml.h"
 
@@ -112,7 +112,7 @@ static bool is_place_free(const sim_device *gpu, unsigned start, unsigned size) 
     return true;
 }
 
-/* How many more instances of a profile there could be: by its places, by compute slices, and by what it may have. */
+/* How many more instances of a profile are possible: limited by places, compute slices, and the profile's maximum. */
 static unsigned capacity_left(const sim_device *gpu, const sim_profile *wanted) {
     unsigned places = 0, slices = slices_of(gpu), alike = 0;
     for (unsigned i = 0; i < wanted->start_count; i++) {

@@ -1,5 +1,5 @@
 /*
- * The simulated NVML: what goes on on a device: memory, processes, sessions, and use by engine.
+ * The simulated NVML: the use of a device: memory, processes, sessions, and use of each engine.
  */
 #include "nvml.h"
 
@@ -47,7 +47,7 @@ SIM_EXPORT int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t *
     return NVML_SUCCESS;
 }
 
-/* Copies the open sessions of an engine of a GPU; returns how many. */
+/* Copies the open sessions of a GPU's engine; returns how many. */
 int sessions_of(const sim_device *gpu, sim_engine engine, sim_session *out) {
     sim_session all[SIM_SESSIONS_MOST];
     int count = 0, open = sim_sessions(all, SIM_SESSIONS_MOST);
@@ -59,7 +59,7 @@ int sessions_of(const sim_device *gpu, sim_engine engine, sim_session *out) {
     return count;
 }
 
-/* An open session keeps one engine busy: the simulation knows no better. */
+/* An open session is assumed to keep one engine busy. */
 static unsigned percent_of(const sim_device *gpu, sim_engine engine) {
     sim_session sessions[SIM_SESSIONS_MOST];
     int count = sessions_of(gpu, engine, sessions), engines = gpu->engines[engine];
@@ -130,7 +130,7 @@ SIM_EXPORT int nvmlDeviceGetEncoderStats(nvmlDevice_t handle, unsigned *count, u
     return NVML_SUCCESS;
 }
 
-/* Unlike other lists, this one tells its length with NVML_SUCCESS. */
+/* Unlike for other lists, the length is returned with NVML_SUCCESS. */
 SIM_EXPORT int nvmlDeviceGetEncoderSessions(nvmlDevice_t handle, unsigned *room, nvmlEncoderSessionInfo_t *out) {
     subject asked;
     int status = ask_gpu(__func__, handle, &asked);
@@ -220,12 +220,12 @@ SIM_EXPORT int nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessU
 }
 
 /*
- * GPM: use by engine
+ * GPM: the use of each engine
  */
 
 struct nvml_gpm_sample {
     struct nvml_gpm_sample *next;
-    const sim_device *gpu; /* NULL: nothing was sampled yet */
+    const sim_device *gpu; /* NULL: no sample yet */
     const sim_slice *slice;
     int sessions[SIM_ENGINES];
 };
@@ -263,7 +263,7 @@ SIM_EXPORT int nvmlGpmSampleAlloc(nvmlGpmSample_t *out) {
     return NVML_SUCCESS;
 }
 
-/* Called with the lock. */
+/* The caller holds the lock. */
 static bool is_sample(nvmlGpmSample_t sample) {
     nvmlGpmSample_t each = samples;
     while (each && each != sample) {
@@ -293,7 +293,7 @@ SIM_EXPORT int nvmlGpmSampleFree(nvmlGpmSample_t sample) {
     return known ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* Counts the open sessions of an engine, of a whole GPU or of the GPU instance that a slice is of. */
+/* Counts the open sessions of an engine, in a whole GPU or in a slice's GPU instance. */
 static int count_sessions(const sim_device *gpu, const sim_slice *slice, sim_engine engine) {
     sim_session sessions[SIM_SESSIONS_MOST];
     int open = sessions_of(gpu, engine, sessions), count = 0;
@@ -338,7 +338,7 @@ SIM_EXPORT int nvmlGpmMigSampleGet(nvmlDevice_t handle, unsigned gpu_instance, n
     return status == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : status;
 }
 
-/* The engine that a metric is of, and its number; false where it is of none. */
+/* The engine of a metric, and the engine's number; false if the metric concerns no engine. */
 static bool find_metric(unsigned metric, sim_engine *engine, int *number) {
     static const struct {
         unsigned first;

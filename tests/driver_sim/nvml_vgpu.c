@@ -1,5 +1,5 @@
 /*
- * The simulated NVML: hosts of vGPUs, and vGPUs that run (vGPU Management SDK guide, 2).
+ * The simulated NVML: hosts of vGPUs, and running vGPUs (vGPU Management SDK guide, 2).
  */
 #include "nvml.h"
 
@@ -57,7 +57,7 @@ static nvmlLicenseExpiry_t expiry_of(const sim_moment *when) {
                                  .status = when->year ? NVML_GRID_LICENSE_EXPIRY_VALID : 0};
 }
 
-/* Licensing does not apply to a GPU that neither is a vGPU nor hosts any, unless the scenario says that it does. */
+/* Licensing does not apply to a GPU that is no vGPU and hosts none, unless the scenario says otherwise. */
 SIM_EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t handle, nvmlGridLicensableFeatures_t *out) {
     subject asked;
     int status = ask_gpu(__func__, handle, &asked);
@@ -81,7 +81,7 @@ SIM_EXPORT int nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t handle, nvmlG
     return NVML_SUCCESS;
 }
 
-/* NVML's way to give metadata: without room it tells how much it needs. */
+/* NVML's way to return metadata: if there is no room, it returns the size that it needs. */
 static int put_metadata(const void *metadata, unsigned needed, unsigned *bytes, void *out) {
     unsigned had = *bytes;
     *bytes = needed;
@@ -109,7 +109,7 @@ SIM_EXPORT int nvmlGetVgpuCompatibility(const nvmlVgpuMetadata_t *vgpu, const nv
     (void)vgpu;
     (void)gpu;
     if (status == NVML_SUCCESS) {
-        *out = (nvmlVgpuPgpuCompatibility_t){.vgpuVmCompatibility = 0xf}; /* in whatever state its machine is */
+        *out = (nvmlVgpuPgpuCompatibility_t){.vgpuVmCompatibility = 0xf}; /* whatever the state of the machine */
     }
     return status;
 }
@@ -140,10 +140,10 @@ SIM_EXPORT int nvmlDeviceGetVgpuProcessUtilization(nvmlDevice_t handle, uint64_t
 }
 
 /*
- * vGPUs that run
+ * Running vGPUs
  */
 
-/* Opens a question about a running vGPU by its number. */
+/* Begins a query of a running vGPU by its number. */
 static int ask_vgpu(const char *function, unsigned instance, const sim_vgpu **found) {
     int status = enter_open(function, SIM_NO_DEVICE);
     for (int gpu = 0; status == NVML_SUCCESS && gpu < sim_machine()->device_count; gpu++) {
@@ -239,8 +239,7 @@ SIM_EXPORT int nvmlVgpuInstanceGetEncoderStats(unsigned instance, unsigned *coun
     return status;
 }
 
-/* Without room it says how many processes it would remember, even of an empty list, without which nvidia-ml-py 13.615
-   makes no array. */
+/* If there is no room, returns the capacity, even for an empty list: otherwise nvidia-ml-py 13.615 makes no array. */
 enum { ACCOUNTED_MAX = 4000 };
 
 SIM_EXPORT int nvmlVgpuInstanceGetAccountingPids(unsigned instance, unsigned *room, unsigned *out) {

@@ -1,5 +1,5 @@
 /*
- * The simulated NVML: the kinds of vGPUs that a host supports (vGPU Management SDK guide, 2).
+ * The simulated NVML: the types of vGPUs that a host supports (vGPU Management SDK guide, 2).
  */
 #include "nvml.h"
 
@@ -22,7 +22,7 @@ static bool has_free_instance(const sim_device *gpu, const sim_profile *profile)
     return false;
 }
 
-/* Rules of 2.2: with MIG, types of free GPU instances; without, types of the size of what runs, until it is full. */
+/* The rules of 2.2. With MIG: types of free GPU instances; without: types of the running size, if there is room. */
 static bool is_creatable(const sim_device *gpu, const sim_vgpu_type *type) {
     const sim_profile *profile = profile_with_id(gpu, type->profile_id);
     if (gpu->mig_enabled || !gpu->vgpu_count) {
@@ -93,7 +93,7 @@ SIM_EXPORT int nvmlVgpuTypeGetMaxInstances(nvmlDevice_t handle, unsigned id, uns
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* Opens a question about a type, which any host of the machine may support. */
+/* Begins a query of a type, which any host of the machine may support. */
 static int ask_type(const char *function, unsigned id, const sim_vgpu_type **found) {
     int status = enter_open(function, SIM_NO_DEVICE);
     for (int gpu = 0; status == NVML_SUCCESS && gpu < sim_machine()->device_count; gpu++) {

@@ -1,9 +1,9 @@
 /*
  * The binary interface of NvSciBuf and NvSciSync, restated as far as cuDLA's standalone mode uses it (CUDA for Tegra,
- * 5.1.3 and 5.1.4), and what the simulated libraries give each other. NVIDIA's own headers come with DRIVE OS and
- * Jetson Linux alone.
+ * 5.1.3 and 5.1.4), and the functions that the simulated libraries offer each other. NVIDIA's own headers come only
+ * with DRIVE OS and Jetson Linux.
  *
- * This is part of a DRIVER SIMULATOR for tests. It is strict where NVIDIA's libraries leave a rule to the caller.
+ * This is part of a DRIVER SIMULATOR for tests. It is strict about rules that NVIDIA's libraries leave to the caller.
  *
  * Faults (scenario.h): every function that returns an NvSciError is an entry point by its own name, without a device.
  */
@@ -27,7 +27,7 @@ typedef enum NvSciError {
     NvSciError_ClearedFence = 0x2000002
 } NvSciError;
 
-/* Keys count from the start of their type: 65536 times its number. */
+/* Keys count from the start of their type: 65536 times the type's number. */
 enum {
     NvSciBufGeneralAttrKey_Types = 1,
     NvSciBufGeneralAttrKey_NeedCpuAccess = 2,
@@ -65,27 +65,28 @@ typedef struct NvSciSyncFence {
 _Static_assert(sizeof(NvSciSyncFence) == 48, "as in nvscisync.h");
 
 /*
- * Given by the simulated libnvscibuf to libcudla: what an object holds; false where there is no such object.
+ * A function of the simulated libnvscibuf for libcudla: the contents of an object; false if there is no such object.
  */
 typedef struct sci_memory {
     void *address;
     size_t bytes;
-    uint64_t alignment; /* that was asked for */
+    uint64_t alignment; /* the requested alignment */
 } sci_memory;
 
 SIM_EXPORT bool sim_sci_memory(NvSciBufObj object, sci_memory *found);
 
 /*
- * Given by the simulated libnvscisync to libcudla. An engine counts as the party whose attributes libcudla fills in.
+ * Functions of the simulated libnvscisync for libcudla. An engine counts as the party whose attributes libcudla fills
+ * in.
  */
-SIM_EXPORT bool sim_sci_fill(NvSciSyncAttrList list, uint64_t permission);     /* false: not a list to write to */
-SIM_EXPORT bool sim_sci_allows(NvSciSyncObj object, uint64_t permission);      /* what an engine may do with it */
-SIM_EXPORT void sim_sci_promise(NvSciSyncObj object, NvSciSyncFence *fence);   /* the fence of a signal to come */
-SIM_EXPORT void sim_sci_signal(NvSciSyncObj object);                           /* keeps the oldest promise */
-SIM_EXPORT void sim_sci_copy(const NvSciSyncFence *fence, NvSciSyncFence *copy); /* holds the object, too */
+SIM_EXPORT bool sim_sci_fill(NvSciSyncAttrList list, uint64_t permission);     /* false: not a writable list */
+SIM_EXPORT bool sim_sci_allows(NvSciSyncObj object, uint64_t permission);      /* the rights of an engine */
+SIM_EXPORT void sim_sci_promise(NvSciSyncObj object, NvSciSyncFence *fence);   /* the fence of a future signal */
+SIM_EXPORT void sim_sci_signal(NvSciSyncObj object);                           /* signals the oldest such fence */
+SIM_EXPORT void sim_sci_copy(const NvSciSyncFence *fence, NvSciSyncFence *copy); /* also holds the object */
 SIM_EXPORT void sim_sci_clear(NvSciSyncFence *fence);
 SIM_EXPORT bool sim_sci_is_fence(const NvSciSyncFence *fence);
 SIM_EXPORT bool sim_sci_is_reached(const NvSciSyncFence *fence);
-SIM_EXPORT void sim_sci_tell(void (*changed)(void)); /* to be called after each signal, with no lock held */
+SIM_EXPORT void sim_sci_tell(void (*changed)(void)); /* called after each signal, without a lock */
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * libnvscibuf.so.1 of the driver simulator: attribute lists, their reconciliation, and objects. See nvsci.h.
  *
- * An object is aligned as its attributes ask and no better, so that one which does not ask for the DLA's alignment
- * does not have it. Left out: images, arrays, pyramids, other processes (NvSciIpc).
+ * An object is aligned exactly as its attributes request, so that an object without the DLA's alignment is noticed. Not
+ * simulated: images, arrays, pyramids, other processes (NvSciIpc).
  */
 #define _GNU_SOURCE
 #include "nvsci.h"
@@ -34,7 +34,7 @@ typedef struct NvSciBufAttrListRec {
 
 struct NvSciBufObjRefRec {
     struct NvSciBufObjRefRec *next;
-    NvSciBufAttrList list; /* a copy: the object's own */
+    NvSciBufAttrList list; /* the object's own copy */
     void *block;
     sci_memory memory;
 };
@@ -42,7 +42,7 @@ struct NvSciBufObjRefRec {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static NvSciBufObj objects;
 
-/* Values by key: how long they are, at most; 0: the key is not known here. */
+/* The maximum lengths of values, by key; 0: the key is not known here. */
 static size_t length_of(uint32_t key) {
     switch (key) {
     case NvSciBufGeneralAttrKey_NeedCpuAccess:
@@ -168,7 +168,7 @@ static void put(NvSciBufAttrList list, uint32_t key, const void *value, size_t l
     memcpy(new->value, value, len);
 }
 
-/* The buffer's type has to be there before attributes of that type, and each may be written once. */
+/* The buffer's type must be set before attributes of that type, and each attribute may be written once. */
 SIM_EXPORT int NvSciBufAttrListSetAttrs(NvSciBufAttrList list, struct sci_pair *pairs, size_t count) {
     int status;
     if (refused(__func__, &status)) {
@@ -207,7 +207,7 @@ static bool is_largest_wins(uint32_t key) {
            key == NvSciBufTensorAttrKey_BaseAddrAlign || key == NvSciBufRawBufferAttrKey_Align;
 }
 
-/* Adds what another list asks for; false where the two cannot be had together. */
+/* Adds the requests of another list; false if the two contradict each other. */
 static bool merge(NvSciBufAttrList into, NvSciBufAttrList from) {
     for (int i = 0; i < from->count; i++) {
         const attribute *other = &from->attributes[i];
@@ -282,7 +282,7 @@ SIM_EXPORT int NvSciBufAttrListReconcile(const NvSciBufAttrList lists[], size_t 
     }
     uint64_t bytes = fit ? size_of(made) : 0;
     if (!bytes || !is_power_of_two(alignment_of(made))) {
-        *conflicts = made; /* to be freed by the caller */
+        *conflicts = made; /* the caller frees it */
         return NvSciError_ReconciliationFailed;
     }
     if (number(made, NvSciBufGeneralAttrKey_Types) == NvSciBufType_Tensor) {
@@ -309,7 +309,7 @@ static NvSciBufObj new_object(NvSciBufAttrList list) {
     memset(block, 0, bytes + 2 * alignment);
     object->list = own;
     object->block = block;
-    /* Not at the block's beginning, which is aligned better than was asked for. */
+    /* Not at the beginning of the block, which has a larger alignment than requested. */
     size_t offset = alignment < PAGE_BYTES ? alignment : 0;
     object->memory = (sci_memory){(uint8_t *)block + offset, bytes, alignment};
     return object;
@@ -334,7 +334,7 @@ SIM_EXPORT int NvSciBufObjAlloc(NvSciBufAttrList list, NvSciBufObj *object) {
     return NvSciError_Success;
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static NvSciBufObj *place_of(NvSciBufObj object) {
     NvSciBufObj *link = &objects;
     while (*link && *link != object) {

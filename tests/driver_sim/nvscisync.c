@@ -1,8 +1,8 @@
 /*
  * libnvscisync.so.1 of the driver simulator: attribute lists, objects with their timelines, and fences. See nvsci.h.
  *
- * An object has one signaler. Its timeline counts signals; a fence is a point of it. Left out: timestamps, other
- * processes (NvSciIpc).
+ * An object has one signaler. Its timeline counts signals; a fence is a point of the timeline. Not simulated:
+ * timestamps, other processes (NvSciIpc).
  */
 #define _GNU_SOURCE
 #include "nvsci.h"
@@ -17,7 +17,7 @@ typedef struct NvSciSyncModuleRec {
     bool open;
 } *NvSciSyncModule;
 
-/* What one party asks for: permissions of the processor, and of an engine. */
+/* The requests of one party: permissions of the processor, and of an engine. */
 struct NvSciSyncAttrListRec {
     NvSciSyncModule module;
     bool reconciled;
@@ -27,7 +27,7 @@ struct NvSciSyncAttrListRec {
 
 struct NvSciSyncObjRec {
     struct NvSciSyncObjRec *next;
-    uint64_t cpu, engine; /* what each may do */
+    uint64_t cpu, engine; /* the permissions of each party */
     uint64_t promised, signalled;
     uint32_t fences;
     bool freed;
@@ -181,7 +181,7 @@ SIM_EXPORT int NvSciSyncAttrListReconcile(const NvSciSyncAttrList lists[], size_
         made->module = lists[i]->module;
     }
     if (signalers != 1 || !waiters) {
-        *conflicts = made; /* to be freed by the caller */
+        *conflicts = made; /* the caller frees it */
         return NvSciError_ReconciliationFailed;
     }
     made->reconciled = true;
@@ -210,7 +210,7 @@ SIM_EXPORT int NvSciSyncObjAlloc(NvSciSyncAttrList list, NvSciSyncObj *object) {
     return NvSciError_Success;
 }
 
-/* With the lock. A fence that was not cleared keeps its object. */
+/* The caller holds the lock. A fence that was not cleared keeps its object. */
 static void drop(NvSciSyncObj object) {
     if (!object->freed || object->fences) {
         return;
@@ -243,7 +243,7 @@ SIM_EXPORT void NvSciSyncObjFree(NvSciSyncObj object) {
     give_lock();
 }
 
-/* With the lock: fences hold their object. */
+/* The caller holds the lock, because fences hold their object. */
 static void clear(NvSciSyncFence *fence) {
     NvSciSyncObj object = (NvSciSyncObj)(uintptr_t)fence->payload[0];
     memset(fence, 0, sizeof *fence);
@@ -253,7 +253,7 @@ static void clear(NvSciSyncFence *fence) {
     }
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static void point_at(NvSciSyncFence *fence, NvSciSyncObj object, uint64_t point) {
     object->fences++;
     clear(fence);
@@ -309,7 +309,7 @@ SIM_EXPORT void NvSciSyncFenceClear(NvSciSyncFence *fence) {
     sim_sci_clear(fence);
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static bool is_reached(const NvSciSyncFence *fence) {
     NvSciSyncObj object = (NvSciSyncObj)(uintptr_t)fence->payload[0];
     return object->signalled >= fence->payload[1];
@@ -324,7 +324,7 @@ static struct timespec time_after_us(int64_t timeout_us) {
     return when;
 }
 
-/* With the lock. A time-out below 0 is none. */
+/* The caller holds the lock. A negative time-out means no limit. */
 static int wait_until_reached(const NvSciSyncFence *fence, int64_t timeout_us) {
     struct timespec until = time_after_us(timeout_us < 0 ? 0 : timeout_us);
     while (!is_reached(fence)) {

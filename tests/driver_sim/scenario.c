@@ -1,8 +1,8 @@
 /*
- * The scenario of the driver simulator: reading it, what CUDA sees of it, its faults, and the trace.
+ * The scenario of the driver simulator: reads the scenario, executes its faults, and writes the trace.
  *
- * A scenario is a text file with one "key value" per line; tests/driver_sim/scenario.py writes it. The keys stand in
- * KEYS below. A line that makes no sense ends the process with a message: a test must not run against half a scenario.
+ * A scenario is a text file with one "key value" per line; tests/driver_sim/scenario.py writes it. The keys are in KEYS
+ * below. A malformed line ends the process with a message, so that no test runs with half a scenario.
  */
 #define _GNU_SOURCE
 #include "scenario.h"
@@ -497,7 +497,7 @@ bool sim_is_traced(void) {
     return trace.file >= 0;
 }
 
-/* One write per line: O_APPEND keeps lines of several threads and processes whole. */
+/* One write per line: O_APPEND keeps the lines of several threads and processes whole. */
 static void append_line(char *line, int length, size_t room) {
     size_t bytes = length < 0 ? 0 : (size_t)length;
     bytes = bytes < room - 1 ? bytes : room - 2;
@@ -565,13 +565,13 @@ static int status_of_lost_device(const char *function) {
     return strncmp(function, "cudla", 5) == 0 ? 6 : 999; /* cudlaErrorCuda, CUDA_ERROR_UNKNOWN */
 }
 
-/* What FAULT_ANSWER gives the function that this thread has entered. */
+/* The value that FAULT_ANSWER gives for the function that this thread has entered. */
 static _Thread_local bool is_answered;
 static _Thread_local uint64_t answered;
 
 uint64_t sim_answer(uint64_t otherwise) { return is_answered ? answered : otherwise; }
 
-/* What FAULT_BREAK did to this process: CUDA's error stays until it ends, and no other process meets it. */
+/* The effect of FAULT_BREAK on this process: CUDA's error stays until the process ends. Others are not affected. */
 static volatile bool is_broken[SIM_DEVICES_MOST];
 
 static bool is_broken_here(const char *function, int device) {
@@ -613,7 +613,7 @@ static sim_verdict act(const sim_fault *fault, int device, int *status) {
     return SIM_GO;
 }
 
-/* The last fault that has something to say wins; all of them have happened. */
+/* All faults are executed; the verdict is that of the last fault that has one. */
 static sim_verdict meet_faults(const char *function, int device, int *status) {
     sim_verdict verdict = SIM_GO;
     for (int number = 0; number < scenario.fault_count; number++) {

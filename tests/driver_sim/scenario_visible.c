@@ -1,10 +1,10 @@
 /*
- * What CUDA sees of the scenario's devices by CUDA_VISIBLE_DEVICES (CUDA C++ Programming Guide, "CUDA Environment
+ * The devices of the scenario that CUDA sees with CUDA_VISIBLE_DEVICES (CUDA C++ Programming Guide, "CUDA Environment
  * Variables"; Multi-Instance GPU User Guide, "CUDA Device Enumeration").
  *
- * An entry is an index, a GPU's UUID or as much of its beginning as no other GPU shares, a MIG device's whole UUID, or
+ * An entry is an index, a GPU's UUID or a beginning of it that no other GPU shares, a MIG device's whole UUID, or
  * "MIG-<the GPU's UUID>/<GPU instance>/<compute instance>" as drivers before 470 write it. The first entry that names
- * nothing ends the list. CUDA shows one MIG device to a process, and no GPU beside it.
+ * no device ends the list. To a process, CUDA shows only one MIG device, and no GPU beside it.
  */
 #define _GNU_SOURCE
 #include "scenario.h"
@@ -46,7 +46,7 @@ static sim_device device_of_slice(const sim_device *gpu, int number) {
     return device;
 }
 
-/* Adds a whole GPU, or the first MIG device of one that is cut; nothing where it is cut into nothing. */
+/* Adds a whole GPU, or the first MIG device of a GPU in MIG mode; adds nothing if that GPU has no MIG device. */
 static void show_gpu(const sim_device *gpu) {
     if (!gpu->mig_enabled) {
         visible.devices[visible.count++] = *gpu;
@@ -74,7 +74,7 @@ static bool show_slice(const char *token) {
     return false;
 }
 
-/* The GPU that an entry names, or NULL: none, or several whose UUIDs begin alike. */
+/* The GPU that an entry names; NULL if the entry fits no GPU, or more than one. */
 static const sim_device *find_gpu(const char *token) {
     char *end = NULL;
     long index = strtol(token, &end, 10);
@@ -93,7 +93,7 @@ static const sim_device *find_gpu(const char *token) {
     return found;
 }
 
-/* Adds what one entry names; false where it names nothing. */
+/* Adds the device that an entry names; false if it names none. */
 static bool show_entry(const char *token) {
     if (strncmp(token, "MIG-", 4) == 0) {
         return show_slice(token);
