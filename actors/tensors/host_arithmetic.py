@@ -4,22 +4,17 @@ Sums of whole numbers below 2^24 are exact in single precision, and below 2^53 i
 NumPy's matrix product gives the integers of ``plan``, several times faster than integer code in Python would.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
-from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..media.values import Colour
 from ..surfaces.scaling import Taps
-from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan, tensor_plan
-from .sample_places import SamplePlaces
-from .tensor_format import TensorFormat
+from .host_memory import scratch
+from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan
 
 Floats = NDArray[Any]
 """Arrays in single or double precision."""
@@ -166,12 +161,6 @@ class ChannelGroup:
         return [rows[:, begin : begin + self.columns] for begin in range(0, rows.shape[1], self.columns)]
 
 
-@lru_cache(maxsize=32)
-def prepared(places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat) -> "Arithmetic":
-    """Return the arithmetic of ``tensor_plan``; raises as that function does."""
-    return Arithmetic(tensor_plan(places, size, colour, format_))
-
-
 class Arithmetic:
     """The matrices of a plan. Thread-safe."""
 
@@ -228,25 +217,6 @@ def _axes(taps: ChannelTaps, bits: int, offsets: tuple[int, ...], band: int) -> 
     spare_bits = SPARE_BITS if down.changes else 0
     between = down.least - (max(offsets) << spare_bits), down.most - (min(offsets) << spare_bits)
     return down, axis(taps.across, TAP_BITS, between, min(0, down.fraction_bits), band, across=True)
-
-
-class _Memory(threading.local):
-    """A thread's arrays, by use: new memory for each picture would have to be mapped page by page."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, NDArray[np.uint8]] = {}
-
-
-_memory: Final = _Memory()
-
-
-def scratch(use: str, shape: tuple[int, ...], kind: Kind) -> Floats:
-    """Return memory that this thread keeps for a use; the content is undefined."""
-    size_bytes = prod(shape) * np.dtype(kind).itemsize
-    held = _memory.held.get(use)
-    if held is None or held.nbytes < size_bytes:
-        held = _memory.held[use] = np.empty(size_bytes, dtype=np.uint8)
-    return held[:size_bytes].view(kind).reshape(shape)
 
 
 def _resized(
