@@ -20,7 +20,7 @@ from .plan import siting, tensor_plan
 from .sample_places import SamplePlaces, sample_places, stand_in
 from .tensor_format import TensorFormat
 from .tensor_maker import FrameGroup, TensorMaker
-from .tensor_memory import HostTensor, host_target
+from .tensor_memory import HostTensor, TensorMemory, host_target
 
 _ALONE: Final = 2
 """The axes of a plane with one channel."""
@@ -29,12 +29,18 @@ _BEFORE_HALF: Final = 0x7FFF
 
 
 def to_tensor(
-    frames: FrameGroup, format_: TensorFormat, out: object = None, *, pool: Executor | None = None, at_once: int = 1
+    frames: FrameGroup,
+    format_: TensorFormat,
+    out: object = None,
+    *,
+    pool: Executor | None = None,
+    at_once: int = 1,
+    memory: TensorMemory | None = None,
 ) -> object:
     """Return a tensor of frames on the host; if ``out`` is given, frames are written there, and ``out`` is returned.
 
-    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. If several frames fail,
-    the first frame's error is raised.
+    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. New tensors are made
+    in ``memory``. If several frames fail, the first frame's error is raised.
 
     Raises:
             UsageError: there is no frame, the crop exceeds a frame, sizes differ without ``size``, or ``out`` does not
@@ -44,11 +50,12 @@ def to_tensor(
     sizes: set[tuple[int, int]] = set()
     target: HostTensor | None = None
     filled: deque[Future[None]] = deque()
+    new = np.empty if memory is None else memory.empty
     try:
         for number, frame in enumerate(frames):
             sizes.add(format_.target(frame.width, frame.height))
             size = _only(sizes)
-            target = target or host_target(out, format_, format_.shape(len(frames), size))
+            target = target or host_target(out, format_, format_.shape(len(frames), size), new)
             filling = partial(fill, target.array[number], frame.to_video_frame(), frame.format.colour, format_)
             if pool is None:
                 filling()
@@ -68,11 +75,12 @@ class HostTensorMaker(TensorMaker):
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
+        self._memory = TensorMemory()
         self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return what ``to_tensor`` returns."""
-        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads)
+        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads, memory=self._memory)
 
     def close(self) -> None:
         """End the threads."""
