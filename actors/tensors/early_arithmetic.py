@@ -19,6 +19,8 @@ _STRIP_SAMPLES: Final = 1 << 16
 _WORD: Final = np.dtype("<u2")
 _TERM_BITS: Final = 8
 _MOST: Final = (256 << EARLY_BITS) - 1
+_HALF: Final = 2
+"""A half in quarters."""
 _HIGH_BYTE: Final = 0xFF00
 
 
@@ -122,9 +124,12 @@ class EarlyArithmetic:
         totals, lights = sums[:, :, inner], light.reshape(2, -1)[:, inner]
         for total, bright, (step, quarters) in zip(totals, lights, self._across, strict=True):
             if quarters:
-                np.subtract(flat[:, 1 + step : flat.shape[1] - 1 + step], middle, out=moved)
-                np.right_shift(moved, 3 - quarters, out=moved)
-                np.add(moved, middle, out=moved)
+                other = flat[:, 1 + step : flat.shape[1] - 1 + step]
+                if quarters == _HALF:
+                    np.right_shift(np.add(other, middle, out=moved), 1, out=moved)
+                else:  # three of the one and one of the other do not fit 16 bits
+                    np.right_shift(np.subtract(other, middle, out=moved), 3 - quarters, out=moved)
+                    np.add(moved, middle, out=moved)
             np.add(moved if quarters else middle, bright, out=total)
         sums.clip(0, _MOST, out=sums)
         even, odd = sums.view(_WORD)
