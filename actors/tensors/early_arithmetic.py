@@ -18,7 +18,7 @@ _STRIP_SAMPLES: Final = 1 << 16
 """The chroma samples that are converted at once: a larger number takes more memory, a smaller one more calls."""
 _WORD: Final = np.dtype("<u2")
 _TERM_BITS: Final = 8
-_MOST: Final = (256 << EARLY_BITS) - 1
+_LEAST, _MOST = np.int16(0), np.int16((256 << EARLY_BITS) - 1)
 _HALF: Final = 2
 """A half in quarters."""
 _HIGH_BYTE: Final = 0xFF00
@@ -131,7 +131,7 @@ class EarlyArithmetic:
                     np.right_shift(np.subtract(other, middle, out=moved), 3 - quarters, out=moved)
                     np.add(moved, middle, out=moved)
             np.add(moved if quarters else middle, bright, out=total)
-        sums.clip(0, _MOST, out=sums)
+        sums.clip(_LEAST, _MOST, out=sums)
         even, odd = sums.view(_WORD)
         even >>= EARLY_BITS
         odd *= 1 << (8 - EARLY_BITS)

@@ -9,12 +9,14 @@ from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
 
+_NONE: Final = np.empty(0, dtype=np.uint8)
+
 
 class _Memory(threading.local):
-    """What a thread keeps."""
+    """What a thread keeps: for each use the memory, and the array that was made of it last."""
 
     def __init__(self) -> None:
-        self.held: dict[str, NDArray[np.uint8]] = {}
+        self.held: dict[str, tuple[NDArray[np.uint8], Array]] = {}
 
 
 _memory: Final = _Memory()
@@ -22,8 +24,11 @@ _memory: Final = _Memory()
 
 def scratch(use: str, shape: tuple[int, ...], kind: DTypeLike) -> Array:
     """Return memory that this thread keeps for a use; the content is undefined."""
-    size_bytes = prod(shape) * np.dtype(kind).itemsize
-    held = _memory.held.get(use)
-    if held is None or held.nbytes < size_bytes:
-        held = _memory.held[use] = np.empty(size_bytes, dtype=np.uint8)
-    return held[:size_bytes].view(kind).reshape(shape)
+    memory, array = _memory.held.get(use, (_NONE, _NONE))
+    if array.shape != shape or array.dtype != kind:
+        size_bytes = prod(shape) * np.dtype(kind).itemsize
+        if memory.nbytes < size_bytes:
+            memory = np.empty(size_bytes, dtype=np.uint8)
+        array = memory[:size_bytes].view(kind).reshape(shape)
+        _memory.held[use] = memory, array
+    return array
