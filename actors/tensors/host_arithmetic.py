@@ -43,20 +43,11 @@ class Block:
     weights: Floats  # (sources, targets)
 
 
-@dataclass(frozen=True, slots=True)
-class EverySecond:
-    """Every second target in the repeating part of an axis: all have the same weights, and the sources move by one."""
-
-    target: slice
-    taps: tuple[tuple[slice, float], ...]  # for each weight: the sources of all targets, the weight
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One axis of a channel, made of phases and blocks; without these, each target equals a source."""
+    """One axis of a channel, made of blocks; without these, each target equals a source."""
 
-    phases: tuple[EverySecond, ...]
-    blocks: tuple[Block, ...]  # the blocks of the other targets
+    blocks: tuple[Block, ...]
     source: slice  # all sources that are used
     kind: Kind  # a type in which the sums are exact
     least: float  # the least result
@@ -66,7 +57,7 @@ class Axis:
     @property
     def changes(self) -> bool:
         """Whether targets differ from sources."""
-        return bool(self.phases or self.blocks)
+        return bool(self.blocks)
 
     @property
     def length(self) -> int:
@@ -74,13 +65,13 @@ class Axis:
         return int(self.source.stop) - int(self.source.start)
 
 
-def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int, *, across: bool) -> Axis:
+def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int) -> Axis:
     """Return an axis for ``numbers`` (least, most); sums are divided by 2^``shift``, and ``lines`` are made at once."""
     least, most = numbers
     firsts, weights = np.array(taps.firsts), np.array(taps.weights)
     source = slice(int(firsts.min()), int(firsts.max()) + taps.count)
     if taps.count == 1 and (np.diff(firsts) == 1).all():
-        return Axis((), (), source, np.float32, least, most, fraction_bits)
+        return Axis((), source, np.float32, least, most, fraction_bits)
     above, below = (float(each.clip(0).sum(axis=1).max()) / (1 << shift) for each in (weights, -weights))
     least, most = above * least - below * most, above * most - below * least
     fraction_bits += shift - _zero_bits(weights)
@@ -88,38 +79,16 @@ def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: in
     count = len(firsts)
     step = (firsts[-1] - firsts[0]) / count
     together = min(_BLOCKS, key=lambda each: _CALL_COST / each + ((each - 1) * step + taps.count) * lines)
-    begin, end = _repeating(firsts, weights) if across else (count, count)
-    phases = tuple(_phase(slice(each, end, 2), firsts, weights / (1 << shift)) for each in range(begin, end)[:2])
     blocks = []
-    for low, high in (*_parts(0, begin, together), *_parts(end, count, together)):
+    for low in range(0, count, together):
+        high = min(low + together, count)
         first, last = int(firsts[low:high].min()), int(firsts[low:high].max()) + taps.count
         matrix = np.zeros((last - first, high - low), dtype=kind)
         for target in range(low, high):
             place = firsts[target] - first
             matrix[place : place + taps.count, target - low] = weights[target] / (1 << shift)
         blocks.append(Block(slice(low, high), slice(first, last), matrix))
-    return Axis(phases, tuple(blocks), source, kind, least - 1, most + 1, fraction_bits)
-
-
-def _repeating(firsts: NDArray[np.int64], weights: NDArray[np.int64]) -> tuple[int, int]:
-    """Return (begin, end) of the targets that repeat: every two targets, sources move by one, as in doubled chroma."""
-    count = len(firsts)
-    differs = (firsts[2:] != firsts[:-2] + 1) | (weights[2:] != weights[:-2]).any(axis=1)
-    places = np.flatnonzero(differs)
-    middle = count // 2
-    begin = int(places[places < middle].max(initial=-1)) + 1
-    end = int(places[places >= middle].min(initial=count - 2)) + 2
-    return (begin, end) if end - begin > middle else (count, count)
-
-
-def _phase(target: slice, firsts: NDArray[np.int64], weights: Floats) -> EverySecond:
-    sources, count = int(firsts[target.start]), len(range(target.start, target.stop, target.step))
-    taps = enumerate(weights[target.start].tolist(), sources)
-    return EverySecond(target, tuple((slice(first, first + count), weight) for first, weight in taps if weight))
-
-
-def _parts(begin: int, end: int, step: int) -> list[tuple[int, int]]:
-    return [(each, min(each + step, end)) for each in range(begin, end, step)]
+    return Axis(tuple(blocks), source, kind, least - 1, most + 1, fraction_bits)
 
 
 def _zero_bits(numbers: NDArray[np.int64]) -> int:
@@ -213,10 +182,10 @@ def _groups(plan: TensorPlan, band: int) -> Iterator[ChannelGroup]:
 
 def _axes(taps: ChannelTaps, bits: int, offsets: tuple[int, ...], band: int) -> tuple[Axis, Axis]:
     columns = taps.across.firsts[-1] + taps.across.count - taps.across.firsts[0]
-    down = axis(taps.down, TAP_BITS - SPARE_BITS, (0, (1 << bits) - 1), 0, len(offsets) * columns, across=False)
+    down = axis(taps.down, TAP_BITS - SPARE_BITS, (0, (1 << bits) - 1), 0, len(offsets) * columns)
     spare_bits = SPARE_BITS if down.changes else 0
     between = down.least - (max(offsets) << spare_bits), down.most - (min(offsets) << spare_bits)
-    return down, axis(taps.across, TAP_BITS, between, min(0, down.fraction_bits), band, across=True)
+    return down, axis(taps.across, TAP_BITS, between, min(0, down.fraction_bits), band)
 
 
 def _resized(
@@ -241,8 +210,6 @@ def _resized(
             np.copyto(plane, part)
             continue
         made = plane if plane.dtype == part.dtype else scratch("made", plane.shape, group.across.kind)
-        for phase in group.across.phases:
-            _sum(group, part, phase, made[:, phase.target])
         for block in group.across.blocks:
             _product(part[:, group.place(block.source)], block.weights, made[:, block.target])
         if made is not plane:
@@ -274,15 +241,6 @@ def _down(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows
         np.rint(sums, out=between)
     elif sums is not between:
         np.copyto(between, sums)
-
-
-def _sum(group: ChannelGroup, part: Floats, phase: EverySecond, out: Floats) -> None:
-    (source, weight), *others = phase.taps
-    total, term = (scratch(use, out.shape, group.across.kind) for use in ("total", "term"))
-    np.multiply(part[:, group.place(source)], weight, out=total if others else out)
-    for number, (source, weight) in enumerate(others, 1):
-        np.multiply(part[:, group.place(source)], weight, out=term)
-        np.add(total, term, out=out if number == len(others) else total)
 
 
 def _product(one: Floats, other: Floats, out: Floats) -> None:
