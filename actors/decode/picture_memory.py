@@ -133,7 +133,7 @@ def _fill(buffer: BufferReference, pitch_bytes: int, blank: _Blank | None) -> No
 
 
 def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
-    return np.frombuffer((c_uint8 * size_bytes).from_address(address), np.uint8)
+    return np.frombuffer(memoryview((c_uint8 * size_bytes).from_address(address)), np.uint8)
 
 
 @lru_cache(maxsize=64)

@@ -137,7 +137,8 @@ class EarlyArithmetic:
         odd *= 1 << (8 - EARLY_BITS)
         odd &= _HIGH_BYTE
         even |= odd
-        return even.view(np.uint8).reshape(3, len(light[0]), -1)
+        values: Array = even.view(np.uint8).reshape(3, len(light[0]), -1)
+        return values
 
 
 def _covering(begin: int, extent: int, spacing: int) -> slice:
