@@ -71,7 +71,9 @@ def is_incomplete(frame: "VideoFrame") -> bool:
         return False
     columns = slice(first_byte, first_byte + blocks * block_bytes)
     rows = _bytes_at(head.data[0], head.height * pitch_bytes).reshape(head.height, pitch_bytes)[:, columns]
-    mark = np.roll(_marked_rows(blank, pitch_bytes + left_bytes)[:, left_bytes:][:, columns], -top, axis=0)
+    mark = _marked_rows(blank, pitch_bytes + left_bytes)[:, left_bytes:][:, columns]
+    if top:
+        mark = np.roll(mark, -top, axis=0)
     return any(_has_marked_field(rows, mark, [line - top for line in lines], sample_bytes) for lines in _FIELD_LINES)
 
 
@@ -83,9 +85,9 @@ def _has_marked_field(
     compared = rows[first::BLOCK]
     if not len(compared):
         return False
-    words = np.ascontiguousarray(compared).view(np.uint64).reshape(len(compared), -1, sample_bytes)
-    expected = np.ascontiguousarray(mark[first]).view(np.uint64).reshape(-1, sample_bytes)
-    same = (words == expected).all(axis=-1)
+    same = compared.view(np.uint64) == mark[first].view(np.uint64)
+    if sample_bytes > 1:
+        same = same.reshape(len(same), -1, sample_bytes).all(axis=-1)
     if not same.any():
         return False
     blocks = np.argwhere(same)
@@ -131,7 +133,7 @@ def _fill(buffer: BufferReference, pitch_bytes: int, blank: _Blank | None) -> No
 
 
 def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
-    return np.ctypeslib.as_array((c_uint8 * size_bytes).from_address(address))
+    return np.frombuffer(memoryview((c_uint8 * size_bytes).from_address(address)), np.uint8)
 
 
 @lru_cache(maxsize=64)

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from math import prod
 from typing import Any, Final, cast
 
 import numpy as np
+from av.video.format import VideoFormat as PixelFormat
 from av.video.frame import VideoFrame
 from numpy.typing import DTypeLike, NDArray
 
@@ -16,6 +18,8 @@ from .device_frame import DevicePicture, PictureNotes
 from .frames_dlpack import CPU, CUDA, DeviceArray, DeviceOwner
 from .host_pictures import plane_rows
 
+_SIDE: Final = 16
+"""The side of the pictures by which a pixel format is described."""
 _FLOATS: Final = ("f16le", "f16be", "f32le", "f32be")
 """The endings of FFmpeg's names of floating-point formats."""
 
@@ -212,13 +216,31 @@ def plane_arrays(picture: VideoFrame) -> tuple[NDArray[Any], ...]:
 
     ``Unsupported`` if samples share bytes, or the components in a plane have different numbers of samples.
     """
-    layout = picture.format
-    planes = {component.plane for component in layout.components}
+    found = []
+    for number, (kind, count) in _plane_kinds(picture.format.name):
+        plane = picture.planes[number]
+        rows = plane_rows(plane, kind)[:, : plane.width * count]
+        found.append(rows if count == 1 else rows.reshape(plane.height, plane.width, count))
+    return tuple(found)
+
+
+@cache
+def _plane_kinds(pix_fmt: str) -> tuple[tuple[int, tuple[np.dtype[Any], int]], ...]:
+    """Return for each plane: its number, the type of its samples, and how many components alternate."""
+    layout = PixelFormat(pix_fmt, _SIDE, _SIDE)
     bits = sum(8 * _sample_bytes(component.bits) for component in layout.components)
-    if len(planes) == 1 and bits != layout.padded_bits_per_pixel:
+    if len({component.plane for component in layout.components}) == 1 and bits != layout.padded_bits_per_pixel:
         message = f"the planes of {layout.name} are not arrays of samples"
         raise Unsupported(message, "Ask for another pix_fmt, such as rgb24, or use to_video_frame.")
-    return tuple(_plane(picture, number) for number in sorted(planes))
+    order = ">" if pix_fmt.endswith("be") else "<"
+    kind = "f" if pix_fmt.endswith(_FLOATS) else "u"
+    held: dict[int, list[int]] = {}
+    for component in layout.components:
+        held.setdefault(component.plane, []).append(component.bits)
+    return tuple(
+        (number, (np.dtype(f"{order}{kind}{_sample_bytes(max(each))}"), len(each)))
+        for number, each in sorted(held.items())
+    )
 
 
 def _one_array(picture: VideoFrame) -> NDArray[Any]:
@@ -235,19 +257,6 @@ def _one_array(picture: VideoFrame) -> NDArray[Any]:
 
 def _sample_bytes(bits: int) -> int:
     return (bits + 7) // 8
-
-
-def _plane(picture: VideoFrame, number: int) -> NDArray[Any]:
-    plane = picture.planes[number]
-    held = [component for component in picture.format.components if component.plane == number]
-    bits = max(component.bits for component in held)
-    order = ">" if picture.format.name.endswith("be") else "<"
-    kind = "f" if picture.format.name.endswith(_FLOATS) else "u"
-    rows = plane_rows(plane, np.dtype(f"{order}{kind}{_sample_bytes(bits)}"))
-    count = len(held)
-    if count == 1:
-        return rows[:, : plane.width]
-    return rows[:, : plane.width * count].reshape(plane.height, plane.width, count)
 
 
 def _rows(picture: DevicePicture) -> DeviceArray:

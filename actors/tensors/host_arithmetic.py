@@ -4,22 +4,17 @@ Sums of whole numbers below 2^24 are exact in single precision, and below 2^53 i
 NumPy's matrix product gives the integers of ``plan``, several times faster than integer code in Python would.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
-from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..media.values import Colour
 from ..surfaces.scaling import Taps
-from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan, tensor_plan
-from .sample_places import SamplePlaces
-from .tensor_format import TensorFormat
+from .host_memory import scratch
+from .plan import COLOUR_BITS, SPARE_BITS, TAP_BITS, ChannelTaps, TensorPlan
 
 Floats = NDArray[Any]
 """Arrays in single or double precision."""
@@ -48,20 +43,11 @@ class Block:
     weights: Floats  # (sources, targets)
 
 
-@dataclass(frozen=True, slots=True)
-class EverySecond:
-    """Every second target in the repeating part of an axis: all have the same weights, and the sources move by one."""
-
-    target: slice
-    taps: tuple[tuple[slice, float], ...]  # for each weight: the sources of all targets, the weight
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One axis of a channel, made of phases and blocks; without these, each target equals a source."""
+    """One axis of a channel, made of blocks; without these, each target equals a source."""
 
-    phases: tuple[EverySecond, ...]
-    blocks: tuple[Block, ...]  # the blocks of the other targets
+    blocks: tuple[Block, ...]
     source: slice  # all sources that are used
     kind: Kind  # a type in which the sums are exact
     least: float  # the least result
@@ -71,7 +57,7 @@ class Axis:
     @property
     def changes(self) -> bool:
         """Whether targets differ from sources."""
-        return bool(self.phases or self.blocks)
+        return bool(self.blocks)
 
     @property
     def length(self) -> int:
@@ -79,13 +65,13 @@ class Axis:
         return int(self.source.stop) - int(self.source.start)
 
 
-def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int, *, across: bool) -> Axis:
+def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: int, lines: int) -> Axis:
     """Return an axis for ``numbers`` (least, most); sums are divided by 2^``shift``, and ``lines`` are made at once."""
     least, most = numbers
     firsts, weights = np.array(taps.firsts), np.array(taps.weights)
     source = slice(int(firsts.min()), int(firsts.max()) + taps.count)
     if taps.count == 1 and (np.diff(firsts) == 1).all():
-        return Axis((), (), source, np.float32, least, most, fraction_bits)
+        return Axis((), source, np.float32, least, most, fraction_bits)
     above, below = (float(each.clip(0).sum(axis=1).max()) / (1 << shift) for each in (weights, -weights))
     least, most = above * least - below * most, above * most - below * least
     fraction_bits += shift - _zero_bits(weights)
@@ -93,38 +79,16 @@ def axis(taps: Taps, shift: int, numbers: tuple[float, float], fraction_bits: in
     count = len(firsts)
     step = (firsts[-1] - firsts[0]) / count
     together = min(_BLOCKS, key=lambda each: _CALL_COST / each + ((each - 1) * step + taps.count) * lines)
-    begin, end = _repeating(firsts, weights) if across else (count, count)
-    phases = tuple(_phase(slice(each, end, 2), firsts, weights / (1 << shift)) for each in range(begin, end)[:2])
     blocks = []
-    for low, high in (*_parts(0, begin, together), *_parts(end, count, together)):
+    for low in range(0, count, together):
+        high = min(low + together, count)
         first, last = int(firsts[low:high].min()), int(firsts[low:high].max()) + taps.count
         matrix = np.zeros((last - first, high - low), dtype=kind)
         for target in range(low, high):
             place = firsts[target] - first
             matrix[place : place + taps.count, target - low] = weights[target] / (1 << shift)
         blocks.append(Block(slice(low, high), slice(first, last), matrix))
-    return Axis(phases, tuple(blocks), source, kind, least - 1, most + 1, fraction_bits)
-
-
-def _repeating(firsts: NDArray[np.int64], weights: NDArray[np.int64]) -> tuple[int, int]:
-    """Return (begin, end) of the targets that repeat: every two targets, sources move by one, as in doubled chroma."""
-    count = len(firsts)
-    differs = (firsts[2:] != firsts[:-2] + 1) | (weights[2:] != weights[:-2]).any(axis=1)
-    places = np.flatnonzero(differs)
-    middle = count // 2
-    begin = int(places[places < middle].max(initial=-1)) + 1
-    end = int(places[places >= middle].min(initial=count - 2)) + 2
-    return (begin, end) if end - begin > middle else (count, count)
-
-
-def _phase(target: slice, firsts: NDArray[np.int64], weights: Floats) -> EverySecond:
-    sources, count = int(firsts[target.start]), len(range(target.start, target.stop, target.step))
-    taps = enumerate(weights[target.start].tolist(), sources)
-    return EverySecond(target, tuple((slice(first, first + count), weight) for first, weight in taps if weight))
-
-
-def _parts(begin: int, end: int, step: int) -> list[tuple[int, int]]:
-    return [(each, min(each + step, end)) for each in range(begin, end, step)]
+    return Axis(tuple(blocks), source, kind, least - 1, most + 1, fraction_bits)
 
 
 def _zero_bits(numbers: NDArray[np.int64]) -> int:
@@ -164,12 +128,6 @@ class ChannelGroup:
     def parts(self, rows: Floats) -> list[Floats]:
         """Return each channel's columns."""
         return [rows[:, begin : begin + self.columns] for begin in range(0, rows.shape[1], self.columns)]
-
-
-@lru_cache(maxsize=32)
-def prepared(places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat) -> "Arithmetic":
-    """Return the arithmetic of ``tensor_plan``; raises as that function does."""
-    return Arithmetic(tensor_plan(places, size, colour, format_))
 
 
 class Arithmetic:
@@ -224,29 +182,10 @@ def _groups(plan: TensorPlan, band: int) -> Iterator[ChannelGroup]:
 
 def _axes(taps: ChannelTaps, bits: int, offsets: tuple[int, ...], band: int) -> tuple[Axis, Axis]:
     columns = taps.across.firsts[-1] + taps.across.count - taps.across.firsts[0]
-    down = axis(taps.down, TAP_BITS - SPARE_BITS, (0, (1 << bits) - 1), 0, len(offsets) * columns, across=False)
+    down = axis(taps.down, TAP_BITS - SPARE_BITS, (0, (1 << bits) - 1), 0, len(offsets) * columns)
     spare_bits = SPARE_BITS if down.changes else 0
     between = down.least - (max(offsets) << spare_bits), down.most - (min(offsets) << spare_bits)
-    return down, axis(taps.across, TAP_BITS, between, min(0, down.fraction_bits), band, across=True)
-
-
-class _Memory(threading.local):
-    """A thread's arrays, by use: new memory for each picture would have to be mapped page by page."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, NDArray[np.uint8]] = {}
-
-
-_memory: Final = _Memory()
-
-
-def scratch(use: str, shape: tuple[int, ...], kind: Kind) -> Floats:
-    """Return memory that this thread keeps for a use; the content is undefined."""
-    size_bytes = prod(shape) * np.dtype(kind).itemsize
-    held = _memory.held.get(use)
-    if held is None or held.nbytes < size_bytes:
-        held = _memory.held[use] = np.empty(size_bytes, dtype=np.uint8)
-    return held[:size_bytes].view(kind).reshape(shape)
+    return down, axis(taps.across, TAP_BITS, between, min(0, down.fraction_bits), band)
 
 
 def _resized(
@@ -271,8 +210,6 @@ def _resized(
             np.copyto(plane, part)
             continue
         made = plane if plane.dtype == part.dtype else scratch("made", plane.shape, group.across.kind)
-        for phase in group.across.phases:
-            _sum(group, part, phase, made[:, phase.target])
         for block in group.across.blocks:
             _product(part[:, group.place(block.source)], block.weights, made[:, block.target])
         if made is not plane:
@@ -304,15 +241,6 @@ def _down(group: ChannelGroup, samples: Sequence[NDArray[Any]], shift: int, rows
         np.rint(sums, out=between)
     elif sums is not between:
         np.copyto(between, sums)
-
-
-def _sum(group: ChannelGroup, part: Floats, phase: EverySecond, out: Floats) -> None:
-    (source, weight), *others = phase.taps
-    total, term = (scratch(use, out.shape, group.across.kind) for use in ("total", "term"))
-    np.multiply(part[:, group.place(source)], weight, out=total if others else out)
-    for number, (source, weight) in enumerate(others, 1):
-        np.multiply(part[:, group.place(source)], weight, out=term)
-        np.add(total, term, out=out if number == len(others) else total)
 
 
 def _product(one: Floats, other: Floats, out: Floats) -> None:

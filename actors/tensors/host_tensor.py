@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from ...errors import Unsupported, UsageError
 from ..media.values import Colour
 from ..surfaces.frames import Frame, plane_arrays
-from .host_arithmetic import Floats, prepared, scratch
-from .sample_places import sample_places, stand_in
+from .early_arithmetic import EarlyArithmetic
+from .host_arithmetic import Arithmetic
+from .host_memory import Array, scratch
+from .plan import siting, tensor_plan
+from .sample_places import SamplePlaces, sample_places, stand_in
 from .tensor_format import TensorFormat
 from .tensor_maker import FrameGroup, TensorMaker
-from .tensor_memory import HostTensor, host_target
+from .tensor_memory import HostTensor, TensorMemory, host_target
 
 _ALONE: Final = 2
 """The axes of a plane with one channel."""
@@ -26,12 +29,18 @@ _BEFORE_HALF: Final = 0x7FFF
 
 
 def to_tensor(
-    frames: FrameGroup, format_: TensorFormat, out: object = None, *, pool: Executor | None = None, at_once: int = 1
+    frames: FrameGroup,
+    format_: TensorFormat,
+    out: object = None,
+    *,
+    pool: Executor | None = None,
+    at_once: int = 1,
+    memory: TensorMemory | None = None,
 ) -> object:
     """Return a tensor of frames on the host; if ``out`` is given, frames are written there, and ``out`` is returned.
 
-    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. If several frames fail,
-    the first frame's error is raised.
+    ``pool`` makes up to ``at_once`` pictures in parallel; at no time are more frames needed. New tensors are made
+    in ``memory``. If several frames fail, the first frame's error is raised.
 
     Raises:
             UsageError: there is no frame, the crop exceeds a frame, sizes differ without ``size``, or ``out`` does not
@@ -41,11 +50,12 @@ def to_tensor(
     sizes: set[tuple[int, int]] = set()
     target: HostTensor | None = None
     filled: deque[Future[None]] = deque()
+    new = np.empty if memory is None else memory.empty
     try:
         for number, frame in enumerate(frames):
             sizes.add(format_.target(frame.width, frame.height))
             size = _only(sizes)
-            target = target or host_target(out, format_, format_.shape(len(frames), size))
+            target = target or host_target(out, format_, format_.shape(len(frames), size), new)
             filling = partial(fill, target.array[number], frame.to_video_frame(), frame.format.colour, format_)
             if pool is None:
                 filling()
@@ -65,11 +75,12 @@ class HostTensorMaker(TensorMaker):
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
+        self._memory = TensorMemory()
         self._pool = ThreadPoolExecutor(threads, "codecfleet-tensors") if threads > 1 else None
 
     def make(self, frames: FrameGroup, format_: TensorFormat, out: object = None) -> object:
         """Return what ``to_tensor`` returns."""
-        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads)
+        return to_tensor(frames, format_, out, pool=self._pool, at_once=self._threads, memory=self._memory)
 
     def close(self) -> None:
         """End the threads."""
@@ -104,7 +115,7 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
             raise Unsupported(message, "Ask for another pix_fmt.") from error
         places = sample_places(picture.format.name)
         assert places is not None, "stand-ins have places"  # noqa: S101
-    arithmetic = prepared(places, (picture.width, picture.height), colour, format_)
+    arithmetic = _prepared(places, (picture.width, picture.height), colour, format_)
     planes = plane_arrays(picture)
     samples = [
         planes[plane] if planes[plane].ndim == _ALONE else planes[plane][:, :, place]
@@ -116,6 +127,17 @@ def fill(slot: NDArray[Any], picture: VideoFrame, colour: Colour, format_: Tenso
         write(channels_first[:, rows], values, scales, format_)
 
 
+@lru_cache(maxsize=32)
+def _prepared(
+    places: SamplePlaces, size: tuple[int, int], colour: Colour, format_: TensorFormat
+) -> Arithmetic | EarlyArithmetic:
+    """Return the arithmetic of ``tensor_plan``; raises as that function does."""
+    plan = tensor_plan(places, size, colour, format_)
+    if plan.early is None:
+        return Arithmetic(plan)
+    return EarlyArithmetic(plan, format_.window(*size), *siting(places, colour))
+
+
 def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | None:
     """Return for each channel the factor of a value, and the number added to the product; None for ``uint8``."""
     if format_.dtype == "uint8":
@@ -124,7 +146,7 @@ def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | No
     return np.array([(1 / (largest * std), 0.0 - mean / std) for mean, std in format_.normalisation()])
 
 
-def write(target: NDArray[Any], values: Floats, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
+def write(target: NDArray[Any], values: Array, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
     """Write whole values (channels, rows, columns) or (1, ...) as numbers of the format."""
     if scales is None:
         np.copyto(target, values, casting="unsafe")

@@ -4,6 +4,8 @@ Sources: dlpack.h; the Python array API standard; the CUDA Array Interface, vers
 """
 
 import ctypes
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, NoReturn
@@ -27,6 +29,9 @@ _CODES: Final = {"u": UNSIGNED, "f": FLOAT}
 _PINNED: Final = 3
 """The DLDeviceType of page-locked host memory."""
 _HALF_BITS: Final = 16
+_MOST_FREE: Final = 2
+"""How many tensors' memory is kept for later tensors: one while the user holds the tensor before."""
+_MOST_LARGER: Final = 2
 _ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, or omit out=."
 
 
@@ -127,10 +132,50 @@ class HostTensor:
     given: object  # the object for the user: an array, or the given ``out``
 
 
-def host_target(out: object, format_: TensorFormat, shape: tuple[int, ...]) -> HostTensor:
-    """Return new memory, or that of ``out``; ``UsageError`` if ``out`` does not fit or is not on the host."""
+class TensorMemory:
+    """Memory for tensors on the host: that of a tensor which nothing refers to is used again. Thread-safe.
+
+    For new memory, the system maps and clears page after page, which may take as long as making the tensor.
+    """
+
+    def __init__(self) -> None:
+        self.free: list[NDArray[np.uint8]] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return an array with undefined content."""
+        size_bytes = prod(shape) * np.dtype(dtype).itemsize
+        try:
+            memory = self.free.pop()
+        except IndexError:
+            memory = np.empty(0, np.uint8)
+        if not size_bytes <= memory.nbytes <= _MOST_LARGER * size_bytes:
+            memory = np.empty(size_bytes, np.uint8)
+        return np.asarray(_Lent(memory, self))[:size_bytes].view(dtype).reshape(shape)
+
+
+class _Lent:
+    """What arrays in a ``TensorMemory`` refer to; with the last array, the memory goes back."""
+
+    def __init__(self, memory: NDArray[np.uint8], owner: TensorMemory) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory = memory
+        self._owner = weakref.ref(owner)
+
+    def __del__(self) -> None:
+        owner = self._owner()
+        if owner is not None and len(owner.free) < _MOST_FREE:
+            owner.free.append(self._memory)
+
+
+def host_target(
+    out: object,
+    format_: TensorFormat,
+    shape: tuple[int, ...],
+    new: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
+) -> HostTensor:
+    """Return ``new`` memory, or that of ``out``; ``UsageError`` if ``out`` does not fit or is not on the host."""
     if out is None:
-        array = np.empty(shape, dtype=_STORED[format_.dtype])
+        array = new(shape, _STORED[format_.dtype])
         return HostTensor(array, HostBfloat16(array) if format_.dtype == "bfloat16" else array)
     if isinstance(out, np.ndarray):
         return HostTensor(_own_view(out, format_, shape), out)

@@ -78,6 +78,9 @@ def cases() -> Iterator[BatchCase]:
                 **normal,
             )
             yield BatchCase(pix_fmt, (44, 26), COLOURS[number % len(COLOURS)], format_)
+    for pix_fmt, location in product(("yuv420p", "yuv422p"), range(7)):
+        colour_ = replace(COLOURS[location], chroma_location=location)
+        yield BatchCase(pix_fmt, (44, 26), colour_, TensorFormat(crop=(location, 1, 31, 18 + location)))
 
 
 class TensorBench:

@@ -22,7 +22,7 @@ from ...surfaces.device_frame import DevicePicture
 from ...surfaces.formats import SurfaceFormat
 from ...surfaces.frames_dlpack import CUDA, DeviceArray
 from ...tensors.host_tensor import common_size, normalising
-from ...tensors.plan import TensorPlan, tensor_plan
+from ...tensors.plan import EarlyColour, TensorPlan, tensor_plan
 from ...tensors.sample_places import surface_places
 from ...tensors.tensor_format import ELEMENT_BYTES, TensorFormat
 from ...tensors.tensor_maker import FrameGroup, TensorMaker
@@ -48,7 +48,8 @@ struct Job
     long long constants[3], picture_place, channel_step, row_step, column_step;
     double factors[3], terms[3];
     Channel channels[3];
-    int weights[9], count, values, targets, width, height, shift, largest;
+    int weights[9], early_luma, early_base, early_chroma[6];
+    int count, values, targets, width, height, shift, largest;
 };
 
 /* The compiler must not fuse these: the host rounds twice. */
@@ -108,6 +109,25 @@ __device__ void put(typename Element<kind>::type *to, int value, double factor, 
         *to = to_bfloat(number);
 }
 
+/* The value of EarlyColour; weights are those of Cb and Cr. */
+template <typename Sample>
+__device__ int early(const Sample *surface, const int *tables, const Job &job, const int *weights, int x, int y)
+{
+    const Channel &luma = job.channels[0], &cb = job.channels[1], &cr = job.channels[2];
+    const int *down = tables + cb.down + y, *across = tables + cb.across + x;
+    int sum = 0;
+    for (int right = 0; right < cb.across_count; ++right)
+        for (int below = 0; below < cb.down_count; ++below) {
+            const Sample *sample = surface + (long long)(*down + below) * cb.pitch + (*across + right) * cb.step;
+            const int term = weights[0] * (sample[cb.source] - 128) + weights[1] * (sample[cr.source] - 128);
+            const int weight = (down[(below + 1) * job.height] >> 12) * (across[(right + 1) * job.width] >> 12);
+            sum += weight * ((term + 128) >> 8);
+        }
+    const Sample *sample = surface + luma.source + (long long)tables[luma.down + y] * luma.pitch;
+    sum = (job.early_luma * sample[tables[luma.across + x] * luma.step] >> 2) + job.early_base + (sum >> 2);
+    return sum < 0 ? 0 : sum >> 5 > 255 ? 255 : sum >> 5;
+}
+
 template <typename Sample, int kind>
 __global__ void tensor(const Sample *surface, typename Element<kind>::type *target, const int *tables,
                        const __grid_constant__ Job job)
@@ -116,6 +136,14 @@ __global__ void tensor(const Sample *surface, typename Element<kind>::type *targ
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= job.width || y >= job.height)
         return;
+    target += job.picture_place + y * job.row_step + x * job.column_step;
+    if (job.early_luma) {
+        for (int number = 0; number < job.targets; ++number) {
+            const int value = early(surface, tables, job, job.early_chroma + 2 * number, x, y);
+            put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
+        }
+        return;
+    }
     long long sums[3] = {0, 0, 0};
     for (int number = 0; number < job.count; ++number) {
         const Channel &channel = job.channels[number];
@@ -134,7 +162,6 @@ __global__ void tensor(const Sample *surface, typename Element<kind>::type *targ
             sums[number] += (long long)*across * sum;
         }
     }
-    target += job.picture_place + y * job.row_step + x * job.column_step;
     for (int number = 0; number < job.targets; ++number) {
         const int *weights = job.weights + (job.values == 1 ? 0 : 3 * number);
         long long sum = -job.constants[job.values == 1 ? 0 : number];
@@ -176,6 +203,8 @@ class _Job(ctypes.Structure):
         *((name, ctypes.c_double * 3) for name in ("factors", "terms")),
         ("channels", _Channel * 3),
         ("weights", ctypes.c_int * 9),
+        *((name, ctypes.c_int) for name in ("early_luma", "early_base")),
+        ("early_chroma", ctypes.c_int * 6),
         *((name, ctypes.c_int) for name in ("count", "values", "targets", "width", "height", "shift", "largest")),
     )
 
@@ -280,12 +309,16 @@ def _job(work: TensorWork) -> _Job:
     ]
     scales = normalising(work.format, plan.largest)
     pairs = [(1.0, 0.0)] * 3 if scales is None else [tuple(map(float, pair)) for pair in scales]
+    early = plan.early or EarlyColour(luma=0, base=0, chroma=())
     return _Job(
         constants=(ctypes.c_int64 * 3)(*constants),
         factors=(ctypes.c_double * 3)(*(factor for factor, _ in pairs)),
         terms=(ctypes.c_double * 3)(*(term for _, term in pairs)),
         channels=(_Channel * 3)(*channels),
         weights=(ctypes.c_int * 9)(*weights),
+        early_luma=early.luma,
+        early_base=early.base,
+        early_chroma=(ctypes.c_int * 6)(*(weight for pair in early.chroma for weight in pair)),
         count=len(plan.offsets),
         values=len(rows),
         targets=work.format.channels,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from codecfleet import CodecfleetError, UsageError
 from codecfleet.actors.media.values import Colour
 from codecfleet.actors.surfaces.frames import Frame, plane_arrays
+from codecfleet.actors.surfaces.host_pictures import plane_rows
 from codecfleet.actors.surfaces.scaling import ScaleFilter
 from codecfleet.actors.tensors.host_tensor import HostTensorMaker, to_tensor
 from codecfleet.actors.tensors.plan import tensor_plan
@@ -96,6 +97,27 @@ def test_values_are_the_formulas(case: Case) -> None:
     assert np.abs(grey[0, 0] - 255 * luma[0]).max() < MOST
 
 
+def early(samples: list[NDArray[Any]], plan: Any) -> NDArray[np.int64]:
+    """Return the values of ``EarlyColour``, in Python's whole numbers."""
+    (light, *_), (_, taps, _), rule = (plan.taps, plan.taps, plan.early)
+    y, cb, cr = (plane.tolist() for plane in samples)
+
+    def term(weights: tuple[int, int], row: int, column: int) -> int:
+        return (weights[0] * (cb[row][column] - 128) + weights[1] * (cr[row][column] - 128) + 128) // 256
+
+    def value(weights: tuple[int, int], row: int, column: int) -> int:
+        chroma = sum(
+            across * down * term(weights, taps.down.firsts[row] + below, taps.across.firsts[column] + right)
+            for below, down in enumerate(taps.down.weights[row])
+            for right, across in enumerate(taps.across.weights[column])
+        )
+        luma = rule.luma * y[light.down.firsts[row]][light.across.firsts[column]] // 4 + rule.base
+        return min(max((luma + chroma // (4 << 24)) // 32, 0), 255)
+
+    width, height = plan.size
+    return np.array([[[value(each, y, x) for x in range(width)] for y in range(height)] for each in rule.chroma])
+
+
 def exact(samples: list[NDArray[Any]], plan: Any) -> NDArray[np.int64]:
     """Return the values of ``plan``'s formula, in Python's whole numbers."""
 
@@ -105,6 +127,8 @@ def exact(samples: list[NDArray[Any]], plan: Any) -> NDArray[np.int64]:
         return below + (rest > half or (rest == half and below % 2))
 
     width, height = plan.size
+    if plan.early is not None:
+        return early(samples, plan)
     made = []
     for plane, taps in zip(samples, plan.taps, strict=False):
         down, across, rows = taps.down, taps.across, plane.tolist()
@@ -134,10 +158,21 @@ def exact(samples: list[NDArray[Any]], plan: Any) -> NDArray[np.int64]:
     return np.clip(np.array(values, dtype=np.int64), 0, plan.largest)
 
 
-@settings(max_examples=60, deadline=None)
-@given(case=CASES)
-def test_floating_point_is_exact(case: Case) -> None:
-    """Matrix products give what whole numbers give, whatever is in the picture."""
+EARLY = st.builds(
+    Case,
+    pix_fmt=st.sampled_from(["yuv420p", "yuv422p"]),
+    window=windows(),
+    target=st.none(),
+    filter=st.just(ScaleFilter.BILINEAR),
+    colour=COLOURS,
+    seed=st.integers(0, 99),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(case=CASES | EARLY)
+def test_arrays_are_exact(case: Case) -> None:
+    """Products and sums of arrays give what Python's whole numbers give, whatever is in the picture."""
     size, crop = case.window
     picture = noise(case.pix_fmt, size, case.seed, PLANAR[case.pix_fmt][1])
     places = sample_places(case.pix_fmt)
@@ -149,6 +184,40 @@ def test_floating_point_is_exact(case: Case) -> None:
         found = tensor([frame_of(picture, case.colour)], format_)[0]
         scaled = wanted if dtype == "uint8" else (wanted * np.float64(1 / plan.largest)).astype(np.float32)
         assert np.array_equal(found, scaled)
+
+
+@pytest.mark.parametrize("matrix", [*KR_KB])
+@pytest.mark.parametrize("range_", [1, 2])
+def test_early_colour_is_near(matrix: int, range_: int) -> None:
+    """Every Y' with 64 x 64 of Cb and Cr: no sum is further from H.273 than stated; black and white are exact."""
+    luma, steps = np.arange(256, dtype=np.uint8), np.linspace(16, 240, 64).astype(np.uint8)
+    picture = av.VideoFrame(512, 64 * 64, "yuv422p")
+    for plane, samples in zip(
+        picture.planes,
+        (np.repeat(luma, 2)[None], np.repeat(steps, 64)[:, None], np.tile(steps, 64)[:, None]),
+        strict=True,
+    ):
+        plane_rows(plane, np.dtype(np.uint8))[:, : plane.width] = samples
+    colour = Colour(range=range_, matrix=matrix)
+    found = tensor([frame_of(picture, colour)], TensorFormat())[0, :, :, ::2]
+    planes = [plane.astype(np.float64) for plane in plane_arrays(picture)]
+    planes[0] = planes[0][:, ::2]
+    wanted = reference(
+        planes,
+        (256, 64 * 64),
+        (0, 0, 256, 64 * 64),
+        (256, 64 * 64),
+        filter_=ScaleFilter.BILINEAR,
+        bits=8,
+        colour=colour,
+    )
+    legal = slice(None) if range_ == 2 else slice(16, 236)
+    assert np.abs(found - 255 * wanted)[:, :, legal].max() < 0.5 + 0.2
+    grey = av.VideoFrame(512, 2, "yuv422p")
+    for plane, samples in zip(grey.planes, (np.repeat(luma, 2)[None], [[128]], [[128]]), strict=True):
+        plane_rows(plane, np.dtype(np.uint8))[:, : plane.width] = samples
+    values = tensor([frame_of(grey, colour)], TensorFormat())[0, :, 0, ::2]
+    assert values[:, legal][:, [0, -1]].tolist() == [[0, 255]] * 3
 
 
 @pytest.mark.parametrize("size", [(1920, 1080), (854, 480)])

@@ -12,7 +12,7 @@ from codecfleet.actors.surfaces.frames_dlpack import BFLOAT, described
 from codecfleet.actors.tensors.frame_batch import batch_of
 from codecfleet.actors.tensors.host_tensor import to_tensor
 from codecfleet.actors.tensors.tensor_format import TensorFormat
-from codecfleet.actors.tensors.tensor_memory import HostBfloat16
+from codecfleet.actors.tensors.tensor_memory import HostBfloat16, TensorMemory
 
 from .tensor_reference import frame_of, noise
 
@@ -106,3 +106,26 @@ def test_a_batch_is_its_tensor() -> None:
     assert np.shares_memory(np.from_dlpack(batch), data)
     assert (batch.shape, len(batch), batch.indices, batch.times_s) == ((2, 3, 6, 10), 2, (0, 0), (0, 0))
     assert not hasattr(batch, "__cuda_array_interface__")
+
+
+def test_the_memory_of_dropped_tensors_is_used_again() -> None:
+    """Not while an array or a view of it is there; by tensors of about the same size."""
+    memory = TensorMemory()
+    first = memory.empty((2, 3, 4), np.float32)
+    place, part = first.ctypes.data, first[1, :, 2:]
+    del first
+    second = memory.empty((2, 3, 4), np.float32)
+    assert second.ctypes.data != place
+    assert second.flags.writeable
+    del part
+    third = memory.empty((5, 3), np.float32)
+    assert (third.ctypes.data, third.shape, third.dtype) == (place, (5, 3), np.float32)
+
+
+def test_tensors_outlive_their_memory() -> None:
+    """A tensor is whole after its maker is gone."""
+    memory = TensorMemory()
+    tensor = memory.empty((4,), np.uint8)
+    tensor[:] = 7
+    del memory
+    assert tensor.tolist() == [7] * 4

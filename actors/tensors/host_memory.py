@@ -1,0 +1,34 @@
+"""A thread's arrays, by use: new memory for each picture would have to be mapped page by page."""
+
+import threading
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Array = NDArray[Any]
+
+_NONE: Final = np.empty(0, dtype=np.uint8)
+
+
+class _Memory(threading.local):
+    """What a thread keeps: for each use the memory, and the array that was made of it last."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[NDArray[np.uint8], Array]] = {}
+
+
+_memory: Final = _Memory()
+
+
+def scratch(use: str, shape: tuple[int, ...], kind: DTypeLike) -> Array:
+    """Return memory that this thread keeps for a use; the content is undefined."""
+    memory, array = _memory.held.get(use, (_NONE, _NONE))
+    if array.shape != shape or array.dtype != kind:
+        size_bytes = prod(shape) * np.dtype(kind).itemsize
+        if memory.nbytes < size_bytes:
+            memory = np.empty(size_bytes, dtype=np.uint8)
+        array = memory[:size_bytes].view(kind).reshape(shape)
+        _memory.held[use] = memory, array
+    return array
