@@ -101,7 +101,7 @@ def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, 
     reasons: dict[str, str] = {}
     found: dict[Demand, str] = {}
     for job in filter(needs_gpus, state.clients.jobs()):
-        if not job.demand.segments or state.plans.of(job.key).lanes_at:
+        if not job.demand.segments or state.plans.of(job.key).lanes:
             continue
         alike = replace(job.demand, job="", title="")
         if alike not in found:
