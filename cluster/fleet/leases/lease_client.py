@@ -143,7 +143,8 @@ class LeaseClient:
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
                 # The supervisor answers a pending call when it gets a newer one, so two are never pending for long.
-                await asyncio.sleep(COALESCE_S * max(1, self._jobs))
+                # Urgent news needs an open call, so a report follows at once if none is left.
+                await asyncio.sleep(COALESCE_S * (max(1, self._jobs) if calls else 1))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
 
