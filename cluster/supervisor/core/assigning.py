@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import ceil
@@ -31,31 +30,33 @@ def assign_slots(
     ``places`` maps each node's GPUs and slices to places among Ray's GPUs; two nodes of one host may list the same GPU.
     """
     books = list(stations)
-    claims, groups, assigned = _Claims(books, places), _groups(books), dict[StationId, dict[str, int]]()
-    seats = {id(route): route.seat for route in Route}  # enums hash slowly
-    at = {name: (group, seat.name) for group in groups.values() for seat in group.seats.values() for name in seat.names}
+    claims, groups, assigned = _Claims(books, places), _groups(books), defaultdict[StationId, dict[str, int]](dict)
+    usable = [(group, name, book) for group in groups.values() for name, book in group.books.items()]
+    seats = {route.value: route.seat for route in Route}  # enums hash slowly
+    free = {name: _slots(book) for _, name, book in usable}
+    at: dict[str, tuple[_Group, StationId]] = {name: (group, name) for group, name, _ in usable}
+    at |= {book.worker: (group, name) for group, name, book in usable}
     for job, lanes_of_job in groupby(lanes, key=attrgetter("job")):
         held = _held_in(jobs[job].held, at) if job in jobs else {}
         for lane in lanes_of_job:
-            left, group = lane.sessions, groups.get((lane.node, seats[id(lane.route)]))
+            left, group = lane.sessions, groups.get((lane.node, seats[lane.route.value]))
             if group is None:
                 continue
-            for seat in group.in_order(lane.device, held.get(group, {}) if held else held):
-                if not seat.free or not _fits(seat.book, group.kind, lane.device, claims):
+            for book in group.in_order(lane.device, held.get(group, {})):
+                name = book.station.station
+                if not free[name] or not _fits(book, group.kind, lane.device, claims):
                     continue
-                taken = min(left, seat.free)
-                if not seat.wanted:
-                    assigned[seat.name] = seat.wanted
-                seat.wanted[job] = seat.wanted.get(job, 0) + taken
-                seat.free -= taken
+                taken = min(left, free[name])
+                assigned[name][job] = assigned[name].get(job, 0) + taken
+                free[name] -= taken
                 left -= taken
-                if not seat.free:
-                    del group.seats[seat.name]
+                if not free[name]:
+                    del group.books[name]
                 if group.kind.takes_gpu:
-                    claims.take(seat.book, lane.device)
+                    claims.take(book, lane.device)
                 if not left:
                     break
-    return assigned
+    return dict(assigned)
 
 
 def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", StationId]]) -> dict["_Group", _Held]:
@@ -67,54 +68,38 @@ def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", Stat
     return found
 
 
-@dataclass(slots=True, eq=False)
-class _Seat:
-    """A usable station."""
-
-    name: StationId
-    book: StationBook
-    free: int  # slots
-    wanted: dict[str, int] = field(default_factory=dict)  # its assigned slots by job
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The names of the station and of its worker."""
-        return self.name, self.book.worker
-
-
 class _Group:
     """The usable stations on one node with the same seat."""
 
     def __init__(self, kind: DeviceKind) -> None:
         self.kind = kind
-        self.seats: dict[StationId, _Seat] = {}  # stations with free slots, ready ones first
-        self.on: defaultdict[str, list[_Seat]] = defaultdict(list)  # by their device
+        self.books: dict[StationId, StationBook] = {}  # stations with free slots, ready ones first
+        self.on: defaultdict[str, list[StationBook]] = defaultdict(list)  # by their device
 
-    def in_order(self, device: str, held: _Held) -> Iterable[_Seat]:
+    def in_order(self, device: str, held: _Held) -> Iterable[StationBook]:
         """Return the stations in order of use for a job with the slots ``held``; a station may occur twice."""
         if not held and device not in self.on:
-            return [*self.seats.values()]
-        first = [*self.on.get(device, ()), *(self.seats[name] for name in held if name in self.seats)]
-        if any(seat.book.state is not StationState.READY for seat in first):
-            return sorted(self.seats.values(), key=partial(_order, device, held))
+            return [*self.books.values()]
+        first = [*self.on.get(device, ()), *(self.books[name] for name in held if name in self.books)]
+        if any(book.state is not StationState.READY for book in first):
+            return sorted(self.books.values(), key=partial(_order, device, held))
         if len(first) > 1:
             first.sort(key=partial(_order, device, held))
-        return [*first, *self.seats.values()]
+        return [*first, *self.books.values()]
 
 
 def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
     found: dict[tuple[NodeId, str], _Group] = {}
     for book in sorted(books, key=lambda each: (each.state is not StationState.READY, each.station.station)):
-        if book.state not in _OUT_OF_USE and not book.outgoing and (slots := _slots(book)):
+        if book.state not in _OUT_OF_USE and not book.outgoing and _slots(book):
             kind = book.station.kind
             group = found.setdefault((book.station.node, kind.seat), _Group(kind))
-            seat = group.seats[book.station.station] = _Seat(book.station.station, book, slots)
-            group.on[book.device].append(seat)
+            group.books[book.station.station] = book
+            group.on[book.device].append(book)
     return found
 
 
-def _order(device: str, held: _Held, seat: _Seat) -> tuple[bool, bool, int, str]:
-    book = seat.book
+def _order(device: str, held: _Held, book: StationBook) -> tuple[bool, bool, int, str]:
     has_device, name = book.facts is not None and book.device == device, book.station.station
     return (book.state is not StationState.READY, not has_device, -held.get(name, 0), name)
 
