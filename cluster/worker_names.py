@@ -33,7 +33,7 @@ class StationId(str):
     @property
     def node(self) -> NodeId:
         """Its node."""
-        return NodeId(self.rpartition("/")[0])
+        return _node_of(self)
 
     @property
     def local(self) -> str:
@@ -79,6 +79,11 @@ def _parsed(station: StationId) -> _Parts:
     return _Parts(SEATS[seat], int(number), int(part or 0))
 
 
+@lru_cache(maxsize=1 << 14)
+def _node_of(station: StationId) -> NodeId:
+    return NodeId(station.rpartition("/")[0])
+
+
 class WorkerId(str):
     """The name of a station's process."""
 
@@ -92,12 +97,17 @@ class WorkerId(str):
     @property
     def station(self) -> StationId:
         """Its station."""
-        return StationId(self.rpartition(":")[0])
+        return _station_of(self)
 
     @property
     def epoch(self) -> int:
         """The number of this process among the processes of its station."""
         return int(self.rpartition(":")[2])
+
+
+@lru_cache(maxsize=1 << 14)
+def _station_of(worker: WorkerId) -> StationId:
+    return StationId(worker.rpartition(":")[0])
 
 
 NO_WORKER: Final = WorkerId()

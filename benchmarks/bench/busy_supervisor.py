@@ -38,6 +38,8 @@ class Busy:
         # When the worker of each station died, and the last grants of the clients that used the worker.
         self._deaths: dict[StationId, tuple[float, dict[str, int]]] = {}
         self._comers: dict[str, float] = {}
+        # The drivers that report soon, because no call of theirs waits for news.
+        self._silent: set[int] = set()
         self._replaced_s: list[float] = []
         self._begun_s: list[float] = []
         self._used_s = 0.0
@@ -55,6 +57,7 @@ class Busy:
             if self._world.core.state.placed_s != placed_s:
                 passes += 1
             self._tick_soon()
+            self._call_soon()
         return {
             "busy: part of a core": round(self._used_s / BUSY_S, 3),
             "busy: placements a second": passes / BUSY_S,
@@ -91,8 +94,12 @@ class Busy:
                 self._ended[which] %= 1
                 self._push(at_s + every_s, "report", which)
                 return [driver.report()]
+            case "call":
+                self._silent.discard(which)
+                return [self._drivers[which].report()]
             case "death":
-                book = self._world.working()[which]
+                # The second death of a process within seconds would wait on purpose.
+                book = [each for each in self._world.working() if not each.deaths_in_a_row][which]
                 jobs = self._world.core.state.clients.at(book.worker)
                 names = {client_of(job.key) for job in jobs if book.worker in job.promised}
                 clients = {name: self._world.grants[name].number for name in names}
@@ -122,9 +129,18 @@ class Busy:
         for job in [each for each in self._comers if state.plans.of(each).slots and client_of(each) in grants]:
             self._begun_s.append(self._world.now_s - self._comers.pop(job))
 
+    def _call_soon(self) -> None:
+        """Plan the next report of each driver that has no open call, as the lease client does."""
+        clients = self._world.core.state.clients
+        for number, driver in enumerate(self._drivers):
+            client = clients.get(driver.name)
+            if client is not None and not client.calls and number not in self._silent:
+                self._silent.add(number)
+                self._push(self._world.now_s + COALESCE_S, "call", number)
+
     def _tick_soon(self) -> None:
         """Plan the next placement, as the runner does."""
         state = self._world.core.state
         at_s = max(self._world.now_s, next_pass_s(state, self._world.pass_s))
-        if state.is_dirty and not any(what == "pass" for _, _, what, _ in self._queue):
+        if state.is_dirty and not any(what == "pass" and due_s <= at_s for due_s, _, what, _ in self._queue):
             self._push(at_s, "pass")

@@ -142,9 +142,9 @@ class LeaseClient:
                 changed = owner.start(self._changed.wait(), "a change")
                 await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                # The supervisor answers a pending call when a newer call arrives, so at most two calls are pending for
-                # long.
-                await asyncio.sleep(COALESCE_S * max(1, self._jobs))
+                # The supervisor answers a pending call when a newer call arrives, so at most one call is pending for
+                # long. It can send urgent news only to a pending call, so if none is left, the next call follows soon.
+                await asyncio.sleep(COALESCE_S * (max(1, self._jobs) if calls else 1))
                 if len(calls) >= CALLS_AT_ONCE:
                     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
 

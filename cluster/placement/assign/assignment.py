@@ -53,31 +53,29 @@ def place(
 
 
 def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
-    known: dict[tuple[Options, int], Lane] = {}
+    known: dict[Options, dict[tuple[int, int], Lane]] = {}  # by option and number of sessions; equal jobs share them
     for claim in claims:
-        for index, sessions in sorted(claim.given.items()):
-            one = known.get((claim.options, index))
-            if one is None:
-                one = known[claim.options, index] = _one_session(claim.demand, claim.options.found[index], ledger)
-            fps, cores, memory_bytes = sessions * one.fps, sessions * one.cores, sessions * one.memory_bytes
-            load, why = (sessions, fps, cores, memory_bytes), (one.kinds, one.reason)
-            yield Lane(claim.demand.job, one.node, one.device, one.route, *load, *why)
+        lanes = known.setdefault(claim.options, {}) if claim.given else {}
+        for given in sorted(claim.given.items()):
+            if given not in lanes:
+                lanes[given] = _lane(claim, *given, ledger)
+            yield Lane(claim.demand.job, *lanes[given][1:])
 
 
-def _one_session(demand: Demand, option: PlacementOption, ledger: Ledger) -> Lane:
-    """Return a lane with one session, at the session's speed beside all other sessions."""
-    site, recipe, _, _ = option
+def _lane(claim: Claim, index: int, sessions: int, ledger: Ledger) -> Lane:
+    """Return a claim's lane with this many sessions, at the sessions' speed beside all other sessions."""
+    site, recipe, _, _ = claim.options.found[index]
     return Lane(
-        job=demand.job,
+        job=claim.demand.job,
         node=site.host.node.node,
         device=site.device.device,
         route=recipe.route,
-        sessions=1,
-        fps=ledger.speed_fps(site, recipe),
-        cores=recipe.cores,
-        memory_bytes=recipe.device_bytes or recipe.host_bytes,
+        sessions=sessions,
+        fps=sessions * ledger.speed_fps(site, recipe),
+        cores=sessions * recipe.cores,
+        memory_bytes=sessions * (recipe.device_bytes or recipe.host_bytes),
         kinds=recipe.kinds,
-        reason=_why(demand.decode.codec, recipe.route, recipe.kinds),
+        reason=_why(claim.demand.decode.codec, recipe.route, recipe.kinds),
     )
 
 

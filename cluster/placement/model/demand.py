@@ -91,9 +91,9 @@ class Demand:
     @property
     def needs_devices(self) -> bool:
         """Whether the job needs a GPU or DLA: it runs a network, requires a GPU, or must be written by an NVENC."""
-        kinds = [each.kind for each in self.renditions if each.kind is not None]
-        require_device = self.needs_gpu or self.encoder is EncoderChoice.NVENC
-        return self.dlas is not None or require_device or any(kind.is_nvenc for kind in kinds)
+        if self.dlas is not None or self.needs_gpu or self.encoder is EncoderChoice.NVENC:
+            return True
+        return any(each.kind is not None and each.kind.is_nvenc for each in self.renditions)
 
     @property
     def longest_frames(self) -> int:

@@ -23,6 +23,7 @@ def renewed(state: SupervisorState, event: events.Renewed, now_s: float) -> list
     is_let_go = any(worker.station not in state.plans.targets for worker in renewal.left)
     if renewal.is_wanted or is_let_go or (renewal.is_held and state.is_recovering(now_s)):
         state.is_dirty = True
+    state.is_urgent |= renewal.is_new
     for worker in filter(state.is_live, report.proven):
         state.stations[worker.station].deaths_in_a_row = 0
     client = state.clients.get(report.client)

@@ -24,7 +24,7 @@ from .client_events import departed, drop_orphans, expire_clients, renewed
 from .granting import note_stranded
 from .health import encoding, health_seen, health_unseen, retry_caps
 from .node_events import asked, hand_back, nodes_seen, probe_failed, probed
-from .placing import next_pass_s, place_everything
+from .placing import place_if_due
 from .quarantining import begin_trials, probe_quarantined, recalled, wake
 from .reconcile import reconcile
 from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
@@ -78,11 +78,11 @@ def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[
     for book in state.stations.values():
         wake(state, book, now_s)
         effects += probe_quarantined(state, book, now_s)
-    is_due = state.is_dirty and not state.end and now_s >= next_pass_s(state, event.pass_s)
-    effects += place_everything(state, now_s) if is_due else []
+    placed = place_if_due(state, event.pass_s, now_s)
+    effects += placed or []
     note_stranded(state, now_s)
     effects += reconcile(state, now_s)
-    return effects + answers(state, state.clients if is_due else due(state, now_s), now_s)
+    return effects + answers(state, due(state, now_s) if placed is None else state.clients, now_s)
 
 
 def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> list[Effect]:

@@ -79,7 +79,7 @@ def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationB
 def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId, str]) -> StationBook | None:
     is_held = place.unit in held.values()
     for book in free:
-        unit = held.get(book.station.station.bundle)
+        unit = held.get(book.station.station.bundle) if held else None
         if book.station.station.part == place.part and (unit == place.unit or (unit is None and not is_held)):
             return book
     return None

@@ -6,7 +6,7 @@ from math import ceil
 from ...placement.assign.networks import no_dla_for
 from ...placement.model.inventory import DeviceState, Inventory, processor_name
 from ...version import makes_alike
-from ...worker_names import NodeId, WorkerId
+from ...worker_names import NodeId, StationId, WorkerId
 from ..state.clients import JobBook
 from ..state.messages import Grants
 from ..state.quarantine import Cause
@@ -24,8 +24,7 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
     """Return a client's grants, and record them as promised."""
     book = state.clients.get(client)
     jobs = {} if book is None else book.jobs
-    live = {each.worker for each in state.stations.values() if each.state is StationState.READY}
-    dead = frozenset(worker for job in jobs.values() for worker in job.held if worker not in live)
+    dead = frozenset(worker for job in jobs.values() for worker in job.held if not state.is_live(worker))
     if book is None or state.end:
         return Grants({}, dead=dead, unrecoverable=state.end, what_next=_OPEN_ANOTHER)
     for job in jobs.values():
@@ -70,27 +69,28 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
 
 def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]) -> None:
     """Withhold new slots on a node while the job's ending sessions on the node's other workers still use cores."""
+    occupied = job.occupied
+    new = [worker for worker, slots in promised.items() if slots > occupied.get(worker, 0)]
+    nodes = {worker.station.node for worker in new}
+    ending = [worker for worker, slots in occupied.items() if slots > promised.get(worker, 0)]
     leaving: dict[NodeId, float] = {}
-    fewer = {worker: slots - promised.get(worker, 0) for worker, slots in job.occupied.items()}
-    for worker in sorted(worker for worker, left in fewer.items() if left > 0 and state.is_live(worker)):
-        book = state.stations[worker.station]
-        cores = fewer[worker] * _cores_of_slot(state, job, book)
-        leaving[book.station.node] = leaving.get(book.station.node, 0.0) + cores
-    for worker in sorted(promised) if leaving else ():
-        more, book = promised[worker] - job.occupied.get(worker, 0), state.stations[worker.station]
-        cores = _cores_of_slot(state, job, book)
-        if more > 0 and cores > 0 and (in_use := leaving.get(book.station.node, 0.0)) > 0:
-            put_off = min(more, ceil(in_use / cores - _EXACT))
-            leaving[book.station.node] = in_use - put_off * cores
+    for worker in sorted(worker for worker in ending if worker.station.node in nodes and state.is_live(worker)):
+        cores = (occupied[worker] - promised.get(worker, 0)) * _cores_of_slot(state, job, worker.station)
+        leaving[worker.station.node] = leaving.get(worker.station.node, 0.0) + cores
+    for worker in sorted(new) if leaving else ():
+        cores, in_use = _cores_of_slot(state, job, worker.station), leaving.get(worker.station.node, 0.0)
+        if cores > 0 and in_use > 0:
+            put_off = min(promised[worker] - occupied.get(worker, 0), ceil(in_use / cores - _EXACT))
+            leaving[worker.station.node] = in_use - put_off * cores
             promised[worker] -= put_off
             if not promised[worker]:
                 del promised[worker]
 
 
-def _cores_of_slot(state: SupervisorState, job: JobBook, book: StationBook) -> float:
+def _cores_of_slot(state: SupervisorState, job: JobBook, station: StationId) -> float:
     """Return how many cores a session of a job uses: as placed, or if not placed, one to encode in software."""
-    device = processor_name(book.station.node) if book.station.kind.is_processor else book.device
-    for lane in state.plans.of(job.key).lanes_at.get(book.station.node, ()):
+    device = processor_name(station.node) if station.kind.is_processor else state.stations[station].device
+    for lane in state.plans.of(job.key).lanes_at.get(station.node, ()):
         if lane.device == device:
             return lane.cores / lane.sessions
     return float(any(each.kind is None or not each.kind.is_nvenc for each in job.demand.renditions))

@@ -20,6 +20,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
     if any(node.cores for node in event.nodes):
         state.processor_seen_s = now_s
     state.is_dirty |= is_changed
+    state.is_urgent |= bool(went)
     effects = _note_leaving(state, event, now_s)
     for book in came:
         line = f"node {state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"

@@ -23,8 +23,22 @@ PLACING_SHARE = 0.2
 
 
 def next_pass_s(state: SupervisorState, pass_s: float) -> float:
-    """Return when the next placement may run, after one that took ``pass_s``."""
-    return 0.0 if state.placed_s is None else state.placed_s + pass_s / PLACING_SHARE
+    """Return when the next placement may run, after one that took ``pass_s``; an urgent one need not wait.
+
+    The placement after an urgent one also waits for the time that the urgent one did not wait.
+    """
+    if state.placed_s is None:
+        return 0.0
+    return state.placed_s + state.early_s + (0.0 if state.is_urgent else pass_s / PLACING_SHARE)
+
+
+def place_if_due(state: SupervisorState, pass_s: float, now_s: float) -> list[Effect] | None:
+    """Place everything if something has changed and the next placement may run; return None if it may not."""
+    if not state.is_dirty or state.end or now_s < next_pass_s(state, pass_s):
+        return None
+    state.is_urgent = False
+    state.early_s = max(0.0, next_pass_s(state, pass_s) - now_s)
+    return place_everything(state, now_s)
 
 
 def usable_inventory(state: SupervisorState) -> Inventory:
@@ -101,7 +115,7 @@ def _find_unservable(state: SupervisorState, inventory: Inventory) -> dict[str, 
     reasons: dict[str, str] = {}
     found: dict[Demand, str] = {}
     for job in filter(needs_gpus, state.clients.jobs()):
-        if not job.demand.segments or state.plans.of(job.key).lanes_at:
+        if not job.demand.segments or state.plans.of(job.key).lanes:
             continue
         alike = replace(job.demand, job="", title="")
         if alike not in found:

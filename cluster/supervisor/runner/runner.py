@@ -198,9 +198,15 @@ class SupervisorRunner(SupervisorClient):
             with suppress(OSError):  # a full disk must not end the supervisor
                 self._recording.note(decided)
         self._carry_out(decided.effects)
-        if state.is_dirty and self._ticking is None:
-            wait_s = max(0.0, next_pass_s(state, self._pass_s) - self._clock())
-            self._ticking = asyncio.get_running_loop().call_later(wait_s, self._tick)
+        if state.is_dirty:
+            self._tick_in(max(0.0, next_pass_s(state, self._pass_s) - self._clock()))
+
+    def _tick_in(self, wait_s: float) -> None:
+        loop, planned = asyncio.get_running_loop(), self._ticking
+        if planned is None or loop.time() + wait_s < planned.when():
+            self._ticking = loop.call_later(wait_s, self._tick)
+            if planned is not None:
+                planned.cancel()
 
     def _tick(self) -> None:
         self._ticking = None

@@ -18,6 +18,7 @@ class Renewal:
     """The changes in a client's report."""
 
     is_wanted: bool = False  # whether jobs changed, or the rounded demands of jobs
+    is_new: bool = False  # whether a job came
     is_held: bool = False  # whether the slots in use changed
     left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses
     moved: frozenset[WorkerId] = frozenset()  # workers whose occupied slots changed
@@ -164,6 +165,7 @@ class Clients:
                 moved |= self._renew_job(book, said)
         return Renewal(
             is_wanted=any(_asked(old) != _asked(new) for old, new in changed),
+            is_new=any(old is None for old, _ in changed),
             is_held=any(_held(old) != _held(new) for old, new in changed),
             left=frozenset(worker for old, new in changed for worker in _held(old).keys() - _held(new).keys()),
             moved=frozenset(moved),

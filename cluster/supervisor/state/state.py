@@ -1,8 +1,11 @@
 """The supervisor's whole state, with simple queries."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 
 from ...autoscale.speeds import Speeds
 from ...autoscale.values import Decision
@@ -47,18 +50,21 @@ class Planner:
         return Placement((*media.lanes, *networks.lanes), (*media.refusals, *networks.refusals))
 
 
-@dataclass(slots=True)
+@dataclass
 class JobPlan:
     """Where one job runs."""
 
-    lanes_at: defaultdict[NodeId, list[Lane]] = field(default_factory=lambda: defaultdict(list))  # by node
+    lanes: list[Lane] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)  # why the job is not on any device, or not on some devices
     slots: dict[StationId, int] = field(default_factory=dict)  # by station
 
-    @property
-    def lanes(self) -> Iterator[Lane]:
-        """All its lanes."""
-        return (lane for lanes in self.lanes_at.values() for lane in lanes)
+    @cached_property
+    def lanes_at(self) -> dict[NodeId, list[Lane]]:
+        """Its lanes by node."""
+        found: dict[NodeId, list[Lane]] = {}
+        for lane in self.lanes:
+            found.setdefault(lane.node, []).append(lane)
+        return found
 
 
 _NOTHING = JobPlan()
@@ -69,10 +75,10 @@ class Plans:
 
     def __init__(self, placement: Placement | None = None, targets: Targets | None = None) -> None:
         self.placement = placement or Placement((), ())
-        self.targets = {station: dict(wanted) for station, wanted in (targets or {}).items()}
+        self.targets = targets or {}
         self._jobs = defaultdict[str, JobPlan](JobPlan)
-        for lane in self.placement.lanes:
-            self._jobs[lane.job].lanes_at[lane.node].append(lane)
+        for job, lanes in groupby(self.placement.lanes, key=attrgetter("job")):
+            self._jobs[job].lanes += lanes
         for refusal in self.placement.refusals:
             self._jobs[refusal.job].refusals.append(refusal)
         for station, wanted in self.targets.items():
@@ -133,7 +139,9 @@ class SupervisorState:
     granted: int  # the number of the newest grants
     event: int = 0  # the number of the current or last event, from 1
     is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
+    is_urgent: bool = False  # the change cannot wait: a job came, or a node went
     placed_s: float | None = None  # when everything was last placed
+    early_s: float = 0.0  # how long that was before its time, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
     clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls

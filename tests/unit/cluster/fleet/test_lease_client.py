@@ -11,16 +11,25 @@ from ray.exceptions import ActorUnavailableError
 
 from codecfleet.cluster.fleet.leases.demands import Demands
 from codecfleet.cluster.fleet.leases.ground import Ground
-from codecfleet.cluster.fleet.leases.lease_client import ANSWER_S, CALLS_AT_ONCE, LOST_PATIENCE_S, LeaseClient
+from codecfleet.cluster.fleet.leases.lease_client import (
+    ANSWER_S,
+    CALLS_AT_ONCE,
+    COALESCE_S,
+    LOST_PATIENCE_S,
+    RENEW_S,
+    LeaseClient,
+)
 from codecfleet.cluster.fleet.leases.leases import Leases
 from codecfleet.cluster.fleet.pool import ClientName
-from codecfleet.cluster.placement.model.demand import Demand
+from codecfleet.cluster.placement.model.demand import Demand, plain_demand
 from codecfleet.cluster.placement.model.preview import PlacementPreview
 from codecfleet.cluster.supervisor.runner.client import SupervisorClient
 from codecfleet.cluster.supervisor.state.messages import ClientReport, Grants
 from codecfleet.errors import FleetUnavailable, VersionRefused
 
 AWAY = ActorUnavailableError("away", None)
+MANY = 1000
+"""So many jobs that changes are collected for seconds."""
 Answer = Grants | Exception | None
 """A supervisor's answer to a report; None if it never answers."""
 
@@ -100,14 +109,21 @@ class Scripted(SupervisorClient):
 
 
 def accepted(
-    supervisor: Scripted, for_s: float, *, at: Mapping[float, Callable[[LeaseClient], None]] | None = None
+    supervisor: Scripted,
+    for_s: float,
+    *,
+    at: Mapping[float, Callable[[LeaseClient], None]] | None = None,
+    jobs: int = 0,
 ) -> list[Grants]:
     """Return all grants that a client passes on within this many seconds."""
     found: list[Grants] = []
+    demands = Demands(None)
+    for number in range(jobs):
+        demands.set(f"j{number}", plain_demand(f"j{number}", 1))
 
     async def talk() -> None:
         talk = LeaseClient(
-            Ground(supervisor=supervisor), ClientName("c"), Demands(None), Leases(), lambda: found.append(talk.grants)
+            Ground(supervisor=supervisor), ClientName("c"), demands, Leases(), lambda: found.append(talk.grants)
         )
         loop = asyncio.get_running_loop()
         for when_s, act in (at or {}).items():
@@ -135,6 +151,14 @@ def test_news_does_not_wait_for_an_answer_that_is_under_way() -> None:
         supervisor, 1, at={0.2: LeaseClient.report_soon, 0.4: LeaseClient.report_soon, 0.6: LeaseClient.report_soon}
     )
     assert (supervisor.sequences, supervisor.most_under_way) == ([1, 2], CALLS_AT_ONCE)
+
+
+def test_many_jobs_delay_a_report_only_beside_an_open_call() -> None:
+    """Changes are collected, but after the last open call was answered, urgent news would have to wait for a report."""
+    quiet, changing = Scripted(Grants({})), Scripted(Grants({}))
+    accepted(quiet, 4.5 * RENEW_S, jobs=MANY)
+    accepted(changing, 0.9 * MANY * COALESCE_S, at={0.5 * RENEW_S: LeaseClient.report_soon}, jobs=MANY)
+    assert (len(quiet.sequences), len(changing.sequences)) == (5, 1)
 
 
 def test_a_supervisor_that_comes_back_in_time_was_never_missed() -> None:

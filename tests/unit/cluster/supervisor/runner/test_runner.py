@@ -115,6 +115,19 @@ async def test_clients_that_vanish_leave_nothing(make_runner: MakeRunner, clock:
     assert len(runner._core.state.clients) == 0
 
 
+async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner: MakeRunner, clock: FakeClock) -> None:
+    """A new job is placed at once, although the next placement was planned for an hour later."""
+    _, runner, _ = await at_work(make_runner)
+    await clock.advance(TICK_S)
+    runner._pass_s = 1000.0
+    runner.ask(Order.UNCORDON, "a")
+    planned = runner._ticking
+    grants = await runner.renew(report(1, 1, client="two"), 60)
+    assert grants.slots.keys() == {"j"}
+    assert planned is not None
+    assert planned.cancelled()
+
+
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
     """A client that waits for news learns of a death when it happens, not when the time of its call ends."""
     backend, runner, held = await at_work(make_runner)
