@@ -25,7 +25,8 @@ AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist worksteal
 RUN = rm -f $(FAILED); $(BIN)/pytest -q $(AT_ONCE) $(1) --hypothesis-profile $(2) $(PYTEST) || \
 	{ test $$? -ne 1 || echo $(2) > $(FAILED); exit 1; }
 
-# Tests must not reach a cluster that the caller's environment names.
+# Tests must not reach a cluster that the caller's environment names, and start Python hundreds of times: what is compiled
+# is kept.
 unexport RAY_ADDRESS PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
