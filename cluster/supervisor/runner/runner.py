@@ -198,7 +198,7 @@ class SupervisorRunner(SupervisorClient):
             with suppress(OSError):  # a full disk must not end the supervisor
                 self._recording.note(decided)
         self._carry_out(decided.effects)
-        if state.is_dirty and self._ticking is None:
+        if state.is_dirty and not state.end and self._ticking is None:
             wait_s = max(0.0, next_pass_s(state, self._pass_s) - self._clock())
             self._ticking = asyncio.get_running_loop().call_later(wait_s, self._tick)
 
