@@ -8,8 +8,8 @@ CLIP := examples/media/bunny.mp4
 DEMO := demo-output/bunny.hevc
 # More options for one run: make test PYTEST="-k seams", make demo DEMO_OPTIONS="--workers 2", make bench BENCH="film.mp4".
 PYTEST ?=
-# How many tests run at once: one per core, 8 at most, since each may start a Ray.
-TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+# How many tests run at once: one more than cores, since some only wait; 8 at most, since each may start a Ray.
+TEST_PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
 # Written when tests failed (pytest's exit code 1): the Hypothesis profile of that run.
 FAILED := .pytest_cache/tests-failed
 DEMO_OPTIONS ?= --workers 4 --segment-seconds 2
@@ -25,8 +25,9 @@ AT_ONCE := --numprocesses $(TEST_PROCESSES) --dist worksteal
 RUN = rm -f $(FAILED); $(BIN)/pytest -q $(AT_ONCE) $(1) --hypothesis-profile $(2) $(PYTEST) || \
 	{ test $$? -ne 1 || echo $(2) > $(FAILED); exit 1; }
 
-# Tests must not reach a cluster that the caller's environment names.
-unexport RAY_ADDRESS
+# Tests must not reach a cluster that the caller's environment names. They start Python hundreds of times, so its compiled
+# modules are kept.
+unexport RAY_ADDRESS PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # No index address: any index serves these files, since the hashes are fixed.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -29,6 +30,17 @@ _CI = os.environ.get("CI") == "true"
 settings.register_profile("fast", deadline=None, max_examples=25, derandomize=_CI)
 settings.register_profile("full", deadline=None, derandomize=_CI)
 settings.load_profile("fast")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exclude modules and tests from garbage collection, which would scan them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -164,14 +164,21 @@ def parse(arguments: Sequence[str]) -> CommandRequest | int:
 
     first = next((each for each in arguments if not each.startswith("-")), "")
     try:
-        command = typer.main.get_command(program([first]))
-        _name_pages(command)
-        request = command(list(arguments), prog_name="codecfleet", standalone_mode=False)
+        request = _command(first)(list(arguments), prog_name="codecfleet", standalone_mode=False)
     except typer.TyperException as error:
         raise _usage_error(error, arguments) from None
     except SystemExit:
         raise ReaderGone from None  # typer raises this if stdout is closed
     return cast("CommandRequest | int", request or 0)
+
+
+def _command(named: str) -> Any:  # noqa: ANN401 - typer has its own types of commands and parameters
+    """Return the program with one of its commands loaded."""
+    import typer
+
+    command = typer.main.get_command(program([named]))
+    _name_pages(command)
+    return command
 
 
 def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer has its own types of commands and parameters

@@ -4,9 +4,11 @@ All parts of every picture differ from the neighbouring pictures, so that tests 
 pictures.
 """
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
 import av
@@ -60,6 +62,20 @@ def turned_over(frame: VideoFrame) -> VideoFrame:
 
 def make_clip(path: Path, clip: Clip) -> Path:
     """Encode ``clip`` into ``path``, and return the path."""
+    path.write_bytes(_encoded(clip, path.suffix))
+    return path
+
+
+@lru_cache(maxsize=256)
+def _encoded(clip: Clip, suffix: str) -> bytes:
+    """Return the clip's file; tests make the same clips again and again."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"clip{suffix}")
+        _encode(path, clip)
+        return path.read_bytes()
+
+
+def _encode(path: Path, clip: Clip) -> None:
     with av.open(str(path), "w", container_options=dict(clip.muxer_options)) as container:
         stream = container.add_stream(clip.encoder, options={"forced-idr": "0", **dict(clip.options)})
         if not isinstance(stream, VideoStream):
@@ -74,7 +90,6 @@ def make_clip(path: Path, clip: Clip) -> Path:
         for number in range(len(clip.times)):
             container.mux(stream.encode(_frame(clip, number)))
         container.mux(stream.encode(None))
-    return path
 
 
 def _frame(clip: Clip, number: int) -> VideoFrame:

@@ -226,8 +226,9 @@ class FrameStream(FrameChooser[FrameSelection]):
             raise UsageError(message, "Call `frames` in the other process.")
         return type(self), (self._request, self._device)
 
-    def __del__(self) -> None:
-        if (reader := getattr(self, "_reader", None)) is not None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the interpreter's exit, a thread that no longer runs may hold the reader's lock.
+        if not is_ending() and (reader := getattr(self, "_reader", None)) is not None:
             reader.stop()
 
     async def _next(self) -> Frame:

@@ -28,11 +28,11 @@ WIDE = 4
 """More slots than a small machine has cores."""
 
 
-def on_fake_workers(slots: int) -> Pool:
-    """Return the pool of real fleets, with a supervisor of its own, on workers in threads of this process."""
+def on_fake_workers(slots: int, clock: Callable[[], float] | None = None) -> Pool:
+    """Return the pool of real fleets with its own supervisor, over workers in threads of this process."""
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=slots, free_cores=slots),))
-    shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)
+    shell = SupervisorRunner(backend, Core(settings, Policy(), 1, (clock or time.monotonic)()), settings, clock=clock)
     return LeasedPool(Ground(supervisor=shell, eager=slots).reach, slots)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 from codecfleet.actors.decode.decoding import DecodeRange, PictureHash
@@ -88,9 +89,8 @@ class Footage:
         )
 
 
+@cache
 def footage(folder: Path, name: str) -> Footage:
-    """Make a clip, unless it exists."""
-    path = folder / name
-    if not path.exists():
-        make_clip(path, CLIPS[name])
+    """Return a clip; it is made once in each folder."""
+    path = make_clip(folder / name, CLIPS[name])
     return Footage(path, read_source(str(path)).index)

@@ -29,7 +29,7 @@ from codecfleet.errors import (
 )
 from codecfleet.testing import works
 
-from .conftest import WIDE, MakePool
+from .conftest import WIDE, MakePool, on_fake_workers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -262,6 +262,17 @@ async def test_closing_cancels_what_runs_and_waits(make_pool: MakePool) -> None:
             await task
     with pytest.raises(UsageError, match="closed"):
         await pool.submit(works.Count(job="j", label="c"))
+
+
+async def test_a_closed_supervisor_decides_nothing_more() -> None:
+    """Nothing wakes it in a loop that goes on: it never looks at its clock again."""
+    looks = itertools.count()  # in microseconds
+    async with on_fake_workers(2, lambda: next(looks) / 1_000_000) as pool:
+        await pool.submit(works.Count(job="j", label="a"))
+    seen = next(looks)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert next(looks) == seen + 1
 
 
 @pytest.mark.parametrize("slots", [0, -1])

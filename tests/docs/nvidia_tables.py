@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, Final, get_args, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from codecfleet.actors.settle.nvenc_options import SETTINGS
 
@@ -126,14 +126,9 @@ def _parameters(function: object) -> set[str]:
     return hints.keys() | {name for each in parts for name in get_annotations(each)}
 
 
-@cache
-def _commands() -> dict[str, Any]:
-    return all_commands()
-
-
 def _is_command(words: list[str]) -> bool:
     name = " ".join(word for word in words if not word.startswith("--"))
-    command = _commands().get(name)
+    command = all_commands().get(name)
     options = {option for each in command.params for option in each.opts} if command else set()
     return command is not None and {word for word in words if word.startswith("--")} <= options
 

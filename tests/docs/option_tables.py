@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -89,6 +90,7 @@ def template() -> str:
     return "\n".join(lines)
 
 
+@cache
 def all_commands() -> dict[str, Any]:
     """Return the commands by name, those of a group with its name before theirs."""
     found: dict[str, Any] = dict(typer.main.get_command(program()).commands)  # type: ignore[attr-defined]

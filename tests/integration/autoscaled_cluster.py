@@ -6,7 +6,6 @@ Each node is a raylet of Ray's fake provider for tests. All files are in one fol
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from tests.ray_head import free_ports
 
 __all__ = ["GROUP", "AutoscaledCluster", "NodeLog", "autoscaled_cluster"]
 
@@ -140,7 +141,7 @@ def autoscaled_cluster(most: Mapping[str, int], env: Mapping[str, str] | None = 
 
 
 def _started(cluster: AutoscaledCluster, most: Mapping[str, int]) -> str:
-    port = _free_port()
+    port, dashboard = free_ports(2)
     types = cluster.folder / "types.json"
     types.write_text(json.dumps(_types(port, most)))
     ray = {
@@ -150,7 +151,7 @@ def _started(cluster: AutoscaledCluster, most: Mapping[str, int]) -> str:
         "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
         "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
     }
-    place = ("--port", port, "--dashboard-port", _free_port(), "--temp-dir", cluster.folder / "r", "--cpus", 0)
+    place = ("--port", port, "--dashboard-port", dashboard, "--temp-dir", cluster.folder / "r", "--cpus", 0)
     small = ("--object-store-memory", STORE_BYTES, "--min-worker-port", 0, "--max-worker-port", 0)
     command = list(
         map(str, [*PROGRAM, "node", "start", "--head", *place, "--", *small, f"--autoscaling-config={types}"])
@@ -208,9 +209,3 @@ def _read(looking: "subprocess.Popen[str]", log: NodeLog) -> None:
     for line in looking.stdout:
         if line.startswith("["):  # how often Ray prints its message about infeasible requests
             log.note(*json.loads(line))
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from tests.ray_head import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -59,9 +60,9 @@ class Machine:
 
     def begin(self) -> dict[str, Any]:
         """Start a head; return its output."""
-        self.port = _free_port()
+        self.port, dashboard = free_ports(2)
         place = ("--temp-dir", self.folder / "h", "--cpus", 1, "--zone", "rack-1", "--json")
-        ports = ("--port", self.port, "--dashboard-port", _free_port())
+        ports = ("--port", self.port, "--dashboard-port", dashboard)
         began = self.run("node", "start", "--head", *ports, *place, *SMALL)
         assert began.returncode == 0, began.stderr
         said: dict[str, Any] = json.loads(began.stdout)
@@ -106,12 +107,6 @@ def machine(**variables: str) -> Iterator[Machine]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def test_two_nodes_from_nothing_to_nothing(film: Path) -> None:

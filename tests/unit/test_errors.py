@@ -1,25 +1,17 @@
-import ast
 import inspect
 import pickle
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from codecfleet import errors
-from codecfleet.errors import CodecfleetError, InputError, RequestError, Retry, WorkError
+from codecfleet.errors import CodecfleetError, Retry
 
 CLASSES = sorted(
     (item for item in vars(errors).values() if inspect.isclass(item) and issubclass(item, CodecfleetError)),
     key=lambda item: item.__name__,
 )
-FINAL = {
-    item.__name__
-    for item in CLASSES
-    if issubclass(item, InputError | RequestError | WorkError) and item.retry is Retry.NEVER
-}
-"""Errors that can end a command; those that are retried end it only when they are wrapped."""
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -77,26 +69,3 @@ def test_the_page_on_errors_knows_every_one(repository: Path) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, flags=re.MULTILINE))
     families = {"CodecfleetError", "InputError", "RequestError"}
     assert rows == {kind.__name__: str(kind.exit_code) for kind in CLASSES if kind.__name__ not in families}
-
-
-def raised(repository: Path) -> Iterator[tuple[str, str, ast.Call]]:
-    """Yield (place, class, call) for every place in the product that makes one of our errors."""
-    names = {kind.__name__ for kind in CLASSES}
-    for folder in ("actors", "cluster", "jobs", "codecfleet"):
-        for path in sorted((repository / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-                    yield f"{path.relative_to(repository)}:{node.lineno}", node.func.id, node
-
-
-def test_errors_say_what_to_do_next(repository: Path) -> None:
-    """Every error that can end a command has a next step, wherever in the product it is raised.
-
-    Exceptions are wrong use of the API, cancellations, and errors after which the work is tried again.
-    """
-    silent = [
-        f"{place} {name}"
-        for place, name, call in raised(repository)
-        if name in FINAL and len(call.args) < 2 and not any(isinstance(a, ast.Starred) for a in call.args)
-    ]
-    assert silent == []

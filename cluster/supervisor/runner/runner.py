@@ -198,7 +198,7 @@ class SupervisorRunner(SupervisorClient):
             with suppress(OSError):  # a full disk must not end the supervisor
                 self._recording.note(decided)
         self._carry_out(decided.effects)
-        if state.is_dirty:
+        if state.is_dirty and not state.end:
             self._tick_in(max(0.0, next_pass_s(state, self._pass_s) - self._clock()))
 
     def _tick_in(self, wait_s: float) -> None:

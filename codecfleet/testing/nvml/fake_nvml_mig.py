@@ -8,6 +8,7 @@ import ctypes
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import pynvml
@@ -61,7 +62,12 @@ class FakeProfile:
 
 def profiles_of(device: FakeNvmlDevice) -> tuple[FakeProfile, ...]:
     """Return the kinds of GPU instance that a device can have, in order of their numbers; empty without MIG."""
-    table = load_hardware().mig_profiles_of(device.simulated.name) if device.simulated.mig_capable else {}
+    return _profiles_of(device.simulated.name) if device.simulated.mig_capable else ()
+
+
+@cache
+def _profiles_of(model: str) -> tuple[FakeProfile, ...]:
+    table = load_hardware().mig_profiles_of(model)
     whole = max((_slices(profile) for profile in table), default=0)
     plain: set[int] = set()
     found = []

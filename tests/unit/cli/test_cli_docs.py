@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
 EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
 
 
+@cache
 def _command_tree() -> dict[str, Any]:
     return {"": typer.main.get_command(program()), **all_commands()}
 

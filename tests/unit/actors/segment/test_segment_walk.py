@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from av.video.frame import VideoFrame
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.decode.decoding import (
@@ -107,7 +107,6 @@ def walked(
 ticks_or_none = st.none() | st.integers(-STEP, (FRAMES + 1) * STEP)
 
 
-@settings(max_examples=60, deadline=None)
 @given(start=ticks_or_none, end=ticks_or_none, neighbours=st.booleans(), in_thread=st.booleans())
 def test_a_walk_takes_its_interval_and_hashes_both_seams(
     source: DecodeRange,
@@ -133,7 +132,6 @@ def test_a_walk_takes_its_interval_and_hashes_both_seams(
     assert seen == (around[0] + inside + around[1] if neighbours else inside)
 
 
-@settings(max_examples=30, deadline=None)
 @given(cuts=st.lists(st.integers(0, FRAMES * STEP), min_size=1, max_size=4, unique=True))
 def test_segments_that_meet_agree_on_their_seam(source: DecodeRange, cuts: list[int]) -> None:
     """Adjacent segments together take every picture once, and hash the same pictures at their cut."""
@@ -182,7 +180,6 @@ def test_what_seen_raises_ends_the_walk(source: DecodeRange, *, in_thread: bool)
 failures = st.tuples(st.sampled_from((*FALLS_BACK, *PASSES)), st.integers(0, FRAMES - 1))
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=st.lists(st.none() | failures, min_size=1, max_size=4), reason=st.sampled_from(["", "too long"]))
 def test_the_first_path_that_does_not_give_up_decodes(
     source: DecodeRange, plan: list[tuple[type[CodecfleetError], int] | None], reason: str

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 from av.audio.frame import AudioFrame
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.tracks.conform import Conformer, shape_of
@@ -25,7 +25,6 @@ def frame(shape: tuple[str, str, int], samples: int, level: float = 0.5) -> Audi
     return av.AudioResampler(sample_format, layout, rate).resample(made)[0]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from(SHAPES), st.integers(1, 3_000)), min_size=1, max_size=8),
     st.sampled_from([*SHAPES, ("flt", "quad", 96_000)]),

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -33,6 +34,7 @@ PAGES = [doctor_lines, device_lines, mig_lines, vgpu_lines, node_lines]
 PAGES_OF_EACH = [doctor_lines, device_lines, node_lines]
 
 
+@cache
 def reports(name: str) -> list[NodeReport | SilentNode]:
     """Return at most twelve machines of a fleet."""
     return [simulated_report(node, name) for node in load_fleet(name).nodes[:12]]

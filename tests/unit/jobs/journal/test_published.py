@@ -5,7 +5,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.jobs.journal.header import header_of
@@ -22,7 +22,6 @@ from .test_records import HEADER, RECORDS, encoded, stream
 COMPLETE = Complete(3, hashlib.sha256(b"abc").hexdigest(), {"output": "caf\udce9.mp4"})
 
 
-@settings(max_examples=60, deadline=None)
 @given(RECORDS, RECORDS, st.data())
 def test_only_the_last_word_completes_a_job(before: list[Record], after: list[Record], data: st.DataObject) -> None:
     """Cut off anywhere, a journal calls the output complete only if its last record says so."""

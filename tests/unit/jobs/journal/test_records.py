@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codecfleet.actors.decode.decoding import PictureHash
@@ -108,7 +108,6 @@ def test_a_record_comes_back_as_it_was() -> None:
     assert unpacked(packed(HEADER)) == HEADER
 
 
-@settings(max_examples=60, deadline=None)
 @given(RECORDS, st.data())
 def test_any_prefix_is_a_prefix_of_the_records(records: list[Record], data: st.DataObject) -> None:
     """Cut off anywhere, a journal has the state that it had at that length, and counts as undamaged."""
@@ -121,7 +120,6 @@ def test_any_prefix_is_a_prefix_of_the_records(records: list[Record], data: st.D
     assert found.good_records == whole
 
 
-@settings(max_examples=100, deadline=None)
 @given(RECORDS, st.data())
 def test_damage_costs_records_and_never_makes_one_up(records: list[Record], data: st.DataObject) -> None:
     """Whatever bytes are changed, left out or doubled, the records that can be read are those that were written."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from codecfleet.cluster.placement.assign.assignment import place
 from codecfleet.cluster.placement.assign.prediction import predict
@@ -21,7 +21,6 @@ RATES = start_rates()
 SOFTWARE = Policy(engines=frozenset({Engine.CPU}))
 
 
-@settings(max_examples=60, deadline=None)
 @given(*WORLD)
 def test_every_segment_is_done_once(demands: Sequence[Demand], machines: Inventory, policy: Policy) -> None:
     """Each segment of a placed job is in exactly one lane, and the wall time is the last end of a lane."""

@@ -21,10 +21,9 @@ RATES = limits.RATES
 WORLD = (worlds.demand_lists(), worlds.inventories(), worlds.policies())
 ANY = st.one_of(st.tuples(*WORLD), worlds.tight_worlds(), worlds.tight_worlds())
 World = tuple[Sequence[Demand], Inventory, Policy]
-FEW = settings(max_examples=80, deadline=None)
 
 
-@settings(max_examples=240, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(ANY)
 def test_no_limit_is_exceeded(world: World) -> None:
     """Engines, caps, memory, policy, states, encoder kinds and sessions keep their limits (``limits.py``)."""
@@ -32,7 +31,6 @@ def test_no_limit_is_exceeded(world: World) -> None:
     limits.check(place(demands, inventory, RATES, policy), demands, inventory, policy)
 
 
-@FEW
 @given(*WORLD)
 def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> None:
     """For each job, each device is either used or refused once, in one sentence."""
@@ -53,7 +51,6 @@ def test_every_answer_has_a_reason(demands: Sequence[Demand], inventory: Invento
             assert sorted(refused) == sorted(everything - used)
 
 
-@FEW
 @given(*WORLD, st.randoms(use_true_random=False))
 def test_the_order_of_jobs_and_nodes_makes_no_difference(
     demands: Sequence[Demand], inventory: Inventory, policy: Policy, random: Random
@@ -65,7 +62,6 @@ def test_the_order_of_jobs_and_nodes_makes_no_difference(
     assert place(others, Inventory(tuple(shuffled)), RATES, policy) == place(demands, inventory, RATES, policy)
 
 
-@FEW
 @given(*WORLD)
 def test_lower_priorities_take_nothing_from_higher_ones(
     demands: Sequence[Demand], inventory: Inventory, policy: Policy
@@ -102,7 +98,6 @@ def _decoding(node: Node, cases: Sequence[CodecCase]) -> Node:
     return replace(node, devices=(replace(gpu, trials=trials), *others))
 
 
-@FEW
 @given(st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=5))
 def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]]) -> None:
     """If each node has one place, as many jobs get a place as with the best assignment."""
@@ -124,7 +119,6 @@ def test_every_job_that_could_be_served_is_served(usable_by_job: list[set[str]])
     assert len(served) == _most_served([frozenset(usable) for usable in usable_by_job])
 
 
-@FEW
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(2, 40))
 def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
     """Two jobs that can use all cores share them by weight, to within one session."""
@@ -135,7 +129,6 @@ def test_shares_follow_weights(first: int, second: int, cores: int) -> None:
     assert abs(sessions["one"] - max(1, cores * first / (first + second))) <= 1
 
 
-@FEW
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(2, 20))
 def test_unused_shares_go_to_others(small: int, large: int, cores: int) -> None:
     """Cores stay idle only if every segment has a session."""
