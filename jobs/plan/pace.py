@@ -157,7 +157,7 @@ def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:
 
 
 def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield warnings about missing parts of the source, and about times that change."""
+    """Yield warnings about missing parts of the source, and about times that will differ or are out of order."""
     index = reading.index
     if reading.is_cut_short:
         message = "the source is cut short or damaged: its headers promise more than can be read"

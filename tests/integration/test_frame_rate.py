@@ -128,7 +128,10 @@ def test_verify_notices_another_rate(tmp_path: Path) -> None:
 SOLID = replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),))
 """Closed groups of six pictures."""
 LENGTH_BYTES, HEAD_BYTES = 4, 5
-"""The length field of a NAL unit in mp4, without and with the unit's type, which makes it an access point."""
+"""How many bytes to keep of a packet: in mp4 a NAL unit's length field, or that field and the unit's header.
+
+The unit's type is in the header, and still marks the packet as an access point.
+"""
 
 
 def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:

@@ -111,7 +111,7 @@ def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
 
 
 def test_nothing_of_ray_is_left() -> None:
-    """Processes that Ray started in its group end together with the keeper."""
+    """When the keeper ends, so do the processes that Ray started in Ray's process group."""
     with keeper("sleep 1000 & echo $! >&2; " + OBEDIENT) as process:
         come_up(process)
         children = psutil.Process(process.pid).children(recursive=True)

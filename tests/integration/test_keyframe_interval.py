@@ -115,7 +115,7 @@ def test_an_encoder_that_adds_a_keyframe_fails(film: Path) -> None:
     ids=["a-part", "deinterlaced", "a-rate-limit", "every-frame", "longer-than-the-film"],
 )
 def test_the_grid_holds_with_other_options(film: Path, tmp_path: Path, options: dict[str, object]) -> None:
-    """Multiples count from the first requested frame, with any other options."""
+    """Keyframes fall on multiples of the interval, counted from the first requested frame, with any other options."""
     asked = {"keyframe_interval_s": INTERVAL_S, **options}
     output = tmp_path / "output.mkv"
     report = made(film, output, **asked)

@@ -26,7 +26,7 @@ IMPORTS = {
     # A job on a warm fleet or a host.
     "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": LOCAL
     | {"codecfleet.cli.commands.batch"},
-    # A process that does small files of a batch, one after the other.
+    # A process that transcodes a batch's small files one after another.
     "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": (
         LOCAL
     ),

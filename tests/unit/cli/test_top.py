@@ -97,7 +97,10 @@ def test_names_cannot_move_the_cursor() -> None:
 
 @given(wanted=st.lists(st.integers(0, 30), max_size=6), rows=st.integers(-5, 100))
 def test_rows_are_shared_fairly(wanted: list[int], rows: int) -> None:
-    """All rows are used while a table has more, no table gets more than it has, and the shares are fair."""
+    """No row of the screen stays empty while a table has hidden rows.
+
+    No table gets more rows than it has, and the shares are fair.
+    """
     shares = shared_rows(wanted, rows)
     assert sum(shares) == max(0, min(rows, sum(wanted)))
     assert all(share <= want for share, want in zip(shares, wanted, strict=True))

@@ -104,7 +104,7 @@ def range_of(path: Path) -> DecodeRange:
 
 
 def test_whole_pictures_are_complete_and_unchanged(whole: Path) -> None:
-    """Fully decoded pictures are the same as in FFmpeg's own memory, and none is reported as damaged."""
+    """Fully decoded pictures are the same as when FFmpeg allocates their memory, and none is reported as damaged."""
     with av.open(str(whole)) as container:
         expected = shown(container.decode(video=0))
     found = list(pictures(whole, FRAMES))

@@ -39,7 +39,7 @@ def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(
 
 @given(st.integers(-(10**6), 10**6), INTERVALS, TIMES, st.sets(st.integers(0, 200)))
 def test_cuts_at_multiples_change_no_keyframe(first: int, interval: Fraction, steps: list[int], cuts: set[int]) -> None:
-    """Each segment begins with a keyframe; segments cut at any multiples have the keyframes of the whole track."""
+    """Each segment begins with a keyframe, and cuts at multiples of the interval move no keyframe of the track."""
     grid, times = KeyframeGrid(first, interval), shown(first, steps)
     ends = [*(grid.begins(cut) for cut in sorted(cuts)), times[-1] + 1]
     parts = [[t for t in times if begin <= t < end] for begin, end in pairwise([first, *ends])]

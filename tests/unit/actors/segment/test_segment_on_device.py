@@ -149,7 +149,10 @@ def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: s
 
 @pytest.mark.parametrize("fps", [Fraction(12), Fraction(60000, 1001)])
 def test_a_rate_is_softwares(folder: Path, fps: Fraction) -> None:
-    """Pictures that are repeated or left out come to the device's encoder from the host, each with its number."""
+    """When the frame rate changes, the host repeats or drops pictures.
+
+    It passes each remaining one to the device's encoder with its number.
+    """
     plan = planned(folder / "h264.mkv", fps=fps, keyframe_interval_s=Fraction(1, 4))
     assert not plan.filters.on_device
     assert plan.encoder_kind.endswith(f" fps={fps}")

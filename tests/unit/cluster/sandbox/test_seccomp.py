@@ -72,7 +72,7 @@ def test_some_are_refused_by_an_argument(
 
 
 def test_what_hides_its_flags_is_missing() -> None:
-    """The C library then makes a call whose flags the filter can see."""
+    """clone3, whose flags the filter cannot see, is reported as missing, so the C library falls back to clone."""
     assert answer(OURS, CLONE3) == MISSING
 
 

@@ -159,7 +159,7 @@ def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked:
     ],
 )
 def test_audio_that_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
-    """A codec that the container cannot hold is refused with those that fit; so is a track that does not exist."""
+    """If the container cannot hold a codec, the error lists those that fit. A missing track is also refused."""
     with pytest.raises(Unsupported, match=said):
         plan(video(codec="vp9"), audio(), **asked)
 

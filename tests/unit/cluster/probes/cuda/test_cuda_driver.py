@@ -127,7 +127,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
     ],
 )
 def test_the_kernel_driver_is_read(text: str | None, found: KernelModule | Absence, tmp_path: Path) -> None:
-    """Each of NVIDIA's kernel modules writes its version and kind to a file; without the file, there is no module."""
+    """NVIDIA's kernel module writes its version and kind to a file; if the file is missing, no module is loaded."""
     if text is not None:
         kernel_file(tmp_path, text)
     module = kernel_module(tmp_path)
