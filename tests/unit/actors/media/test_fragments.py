@@ -97,7 +97,7 @@ starts = st.lists(st.integers(24, 1 << 40), min_size=2, max_size=12, unique=True
 
 @given(starts, st.data())
 def test_a_part_has_the_head_and_the_span(starts: list[int], data: st.DataObject) -> None:
-    """Only whole fragments after the probed bytes are left out, and none of the span."""
+    """Only whole fragments after the probed bytes are left out, and no fragment of the span."""
     head_bytes = data.draw(st.integers(0, starts[-1]))
     begin = data.draw(st.integers(starts[0], starts[-1] + 99))
     end = data.draw(st.integers(begin + 1, starts[-1] + 100))

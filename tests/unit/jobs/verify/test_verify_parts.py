@@ -82,7 +82,7 @@ def test_a_reference_of_ten_bits_is_the_same_each_time() -> None:
 def test_a_file_begins_with_what_comes_first(
     frame_ms: int, sample_ms: int | None, packet_ms: int | None, begin_ms: int, unhidden_ms: int
 ) -> None:
-    """A packet that does not decode counts for the start, one before 0 is hidden, and edit lists hide samples there."""
+    """An undecodable packet counts for the start unless it is before 0; edit lists also hide samples before 0."""
     sound = tuple(None if each is None else each * MILLISECOND for each in (sample_ms, packet_ms))
     for hides_early, expected_ms in ((True, begin_ms), (False, unhidden_ms)):
         found = begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])], hides_early=hides_early)
