@@ -191,7 +191,7 @@ def test_low_frequency_effects_alone_keep_their_speaker(tmp_path: Path, codec: s
 
 
 def test_opus_without_names_is_encoded_for_a_transport_stream(tmp_path: Path) -> None:
-    """No decoder accepts a copy: its descriptor there only states layouts with names (RFC 7845, family 255)."""
+    """A copy could not be decoded: transport streams cannot describe channels without names (RFC 7845, family 255)."""
     source = film(tmp_path / "in.mkv", "libopus", ("5.1", 48_000), options={"mapping_family": "255"})
 
     assert run(source, tmp_path / "out.ts") == ["audio-converted"]

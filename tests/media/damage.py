@@ -83,7 +83,7 @@ class Film:
 
 @dataclass(slots=True)
 class Counts:
-    """The results of the damaged films: by SHA-256 or error, how often their outputs were equal."""
+    """The counts of damaged films, and the films of which two outputs were unequal."""
 
     films: int = 0
     encoded: int = 0

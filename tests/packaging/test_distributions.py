@@ -33,7 +33,7 @@ def _contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_wheel_holds_every_module_and_config_and_nothing_else(wheel: Path, checkout: Path) -> None:
-    """A module in a folder is in the wheel, and so are configs, pages, typing marker and the dashboard; no test is."""
+    """Modules in folders, configs, pages, the typing marker and the dashboard are in the wheel; tests are not."""
     others = {"codecfleet/py.typed", "codecfleet/dashboard/page.html"}
     assert set(_contents(wheel)) == _modules(checkout) | _configs(checkout) | _pages(checkout) | others
 

@@ -121,7 +121,7 @@ async def test_closed_while_it_starts() -> None:
 
 
 class FakeConnection:
-    """A connection that counts how often it is closed."""
+    """A connection that counts how many times it is closed."""
 
     notes = ("it is a fake",)
     closed = 0

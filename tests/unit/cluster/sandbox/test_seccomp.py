@@ -51,7 +51,7 @@ def answer(architecture: int, number: int, first: int = 0, second: int = 0) -> i
 
 @pytest.mark.parametrize("number", REFUSED)
 def test_named_calls_are_refused(number: int) -> None:
-    """Each named call fails with EACCES, and so do all calls of other architectures and of x32."""
+    """Each named call, and every call of another architecture or of x32, fails with EACCES."""
     assert answer(OURS, number) == answer(OTHERS, number) == answer(OURS, number | 1 << 30) == REFUSE
 
 

@@ -240,7 +240,7 @@ def test_matroska_keeps_a_timecode_that_nothing_counts_but_cannot_move_it() -> N
 
 
 def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:
-    """QuickTime's chapter track becomes chapters, and so is no loss."""
+    """QuickTime's chapter track is no loss, because it becomes chapters."""
     chapters = (Chapter(Fraction(0), Fraction(1)),)
     carried = plan(video(), track(1, TrackKind.DATA, tag="text"), chapters=chapters)
 

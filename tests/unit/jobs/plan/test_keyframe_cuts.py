@@ -120,7 +120,7 @@ def test_a_track_without_times_has_a_grid_and_no_cuts() -> None:
 def test_multiples_count_from_the_first_picture_of_the_output(
     start_s: Fraction | None, shown_from: int | None, first: int
 ) -> None:
-    """Multiples count from the first picture after --start, or from the first one that decodes."""
+    """Multiples of the interval count from the first picture after --start, or from the first one that decodes."""
     index = index_of([5000 + n * 40 for n in range(100)], {0})
     grid = keyframe_grid(index, spec(keyframe_interval_s=Fraction(1), start_s=start_s), shown_from)
     assert isinstance(grid, KeyframeGrid)

@@ -185,7 +185,7 @@ ELSEWHERE = loaded("/home/me/lib/libcuda.so.590.44.01", in_compat_folder=False)
 def test_the_deployment_of_a_library_is_recognised(
     library: CudaLibrary, environ: dict[str, str], folders: tuple[str, ...], how: Deployment
 ) -> None:
-    """Each way to deploy a compat package is recognised, and so is the driver's own library."""
+    """Each way to deploy a compat package is recognised, as is the driver's own library."""
     assert deployment(library, KernelModule("580.82.07", is_open=False), environ, folders) is how
 
 
