@@ -1,4 +1,4 @@
-"""What the faults of a round cost, from the events of its programs: repeated segments, and their waits."""
+"""What the faults of a round cost: repeated segments and their waits, from the events of the round's programs."""
 
 import math
 from collections.abc import Sequence

@@ -68,7 +68,7 @@ def test_sdist_builds_the_same_wheel(build: Build, wheel: Path, sdist: Path, tmp
 
 
 def test_sdist_holds_what_tests_and_the_demo_need(sdist: Path, checkout: Path) -> None:
-    """From an sdist one can set up, test and run the demo: all that is tracked is in it, and no link out of it."""
+    """From an sdist one can set up, test and run the demo: it holds every file of the checkout, and no link."""
     with tarfile.open(sdist) as archive:
         members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
     floors = tuple(f"codecfleet/{name}" for name in (*FLOORS, "configs", "docs"))

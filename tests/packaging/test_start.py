@@ -17,7 +17,7 @@ CLUSTER = {f"codecfleet.cluster.{room}" for room in ("placement", "probes", "sup
 
 MEDIA = {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA
 LOCAL = {"ray", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA
-"""Modules that a job with local files does not need, on workers of another process."""
+"""Modules that a job with local files does not need if its workers are in another process."""
 
 IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
