@@ -43,7 +43,7 @@ def film(
     gap_s: int = 0,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """Write a film whose sound has these layouts and rates one after the other, each for PART_S.
+    """Write a film whose sound has these layouts and rates one after the other, each for a second.
 
     Transport streams are written one after the other, as recorders do; other containers get the packets of all parts
     in one track, with a new configuration where a codec needs one. ``gap_s`` is silent between two parts; ``options``

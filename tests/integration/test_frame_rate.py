@@ -44,7 +44,7 @@ def due(source: Path, fps: Fraction, nominal_us: int = 40_000) -> list[tuple[Fra
 
 @pytest.mark.parametrize(("name", "fps"), swept([(name, fps) for fps in RATES for name in ("a-gap", *CLIPS)][1:]))
 def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: str, fps: Fraction) -> None:
-    """For any segments and workers, each picture is at its multiple, and shows what was on screen at that time."""
+    """For any segments and workers, each picture has the rate's next time, and shows what was on screen then."""
     source = make_clip(tmp_path / "source.mkv", CLIPS[name])
     expected = due(source, fps, round(1_000_000 / planned(source, fps=fps).index.frame_rate))
     counts = set()

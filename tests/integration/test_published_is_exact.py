@@ -238,7 +238,7 @@ def test_sound_that_is_nothing_but_priming(tmp_path: Path) -> None:
 
 
 def test_square_samples_beside_a_skew_display_matrix(tmp_path: Path) -> None:
-    """The source's matrix stretches square samples; the output has the same."""
+    """The source's display matrix stretches square samples, and the output has the same matrix."""
     source = tmp_path / "film.mp4"
     published(make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(5))), source)
     assert b"pasp" in source.read_bytes()

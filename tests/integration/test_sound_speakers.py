@@ -139,7 +139,7 @@ def test_a_copy_of_changing_sound_decodes_to_the_end(
 
 
 def test_probe_says_when_sound_changes(tmp_path: Path) -> None:
-    """Probe gives the time after the first picture, the layouts and the rates; a job's index has the same."""
+    """Probe gives the time after the first picture, the layouts and the rates; a job's index has these formats too."""
     source = film(tmp_path / "in.ts", "ac3", ("stereo", 48_000), ("5.1(side)", 48_000))
     oddity = probe(source).oddity("audio-format-changes")
 

@@ -304,7 +304,7 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as often as it is shown
+    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as many times as it is shown
     times: tuple[int, ...]  # the times of these frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock

@@ -106,7 +106,7 @@ def test_the_last_picture_is_there_if_the_film_goes_on_where_it_is_chosen() -> N
 
 @given(st.fractions(1, 60, max_denominator=1001), st.integers(1, 100))
 def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(interval: Fraction, count: int) -> None:
-    """Keyframes are exactly the first pictures at or after multiples; picture 0 begins a segment, so it is left out."""
+    """The only keyframes are picture 0, which begins a segment, and the first picture from each multiple on."""
     grid = CountedGrid(interval)
     found = {number for number in range(1, count) if grid.is_keyframe(number, number - 1)}
     due = {ceil(multiple * interval) for multiple in range(1, count)}

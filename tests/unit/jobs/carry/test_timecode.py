@@ -53,7 +53,7 @@ def test_a_later_picture_has_a_later_name(text: str, rate: Fraction, pictures: i
     ],
 )
 def test_what_names_no_picture_is_no_timecode(text: str, rate: Fraction) -> None:
-    """A name that the rate does not count is invalid; only 30 pictures a second and its multiples drop names."""
+    """A name that the rate does not count is invalid; names are dropped only at 30 pictures a second, 60 and so on."""
     assert Timecode.parse(text, rate) is None
 
 
