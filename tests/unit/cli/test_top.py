@@ -40,7 +40,7 @@ def test_a_large_fleet_on_a_small_terminal() -> None:
 @settings(max_examples=20)
 @given(width=st.integers(20, 200), height=st.integers(1, 80))
 def test_nothing_leaves_the_screen(colour: bool, width: int, height: int) -> None:  # noqa: FBT001 - a parameter
-    """However small the screen is, no line is wider, and there are no more lines."""
+    """The lines fit a screen of any width and height."""
     lines = screen_lines(LARGE, width=width, height=height, colour=colour)
     assert len(lines) <= height
     assert all(cell_len(ESCAPES.sub("", line)) <= width for line in lines)

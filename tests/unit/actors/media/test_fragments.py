@@ -66,7 +66,7 @@ def test_an_index_at_the_end_need_not_be_looked_at() -> None:
 
 @pytest.mark.parametrize("missing", ["end", "packets", "fragments"])
 def test_what_is_not_certain_is_not_said(missing: str) -> None:
-    """No fragments are reported for a file that was not read to its end, without packets, or without fragments."""
+    """Fragments are unknown if the file's end was not read, if packets were not read, or if there are none."""
     content, _ = film(300, 301, 302)
     if missing == "fragments":
         content = box(b"ftyp", 20) + box(b"moov", 400) + box(b"mdat", 900)

@@ -78,7 +78,7 @@ def test_what_hides_its_flags_is_missing() -> None:
 
 @given(st.integers(0, (1 << 30) - 1).filter(lambda number: number not in SPECIAL), *[st.integers(0, (1 << 32) - 1)] * 2)
 def test_all_others_are_allowed(number: int, first: int, second: int) -> None:
-    """Calls that are not refused are not affected."""
+    """Calls outside the lists are allowed, but every call of another architecture is refused."""
     assert answer(OURS, number, first, second) == ALLOW
     assert answer(OTHERS, number, first, second) == REFUSE
 

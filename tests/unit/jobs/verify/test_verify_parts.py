@@ -262,7 +262,7 @@ def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *
 def test_fields_that_only_lost_pictures_stated_are_not_missed(
     *, was: bool | None, is_damaged: bool, expected: bool | None
 ) -> None:
-    """If packets of the source do not decode, pictures without fields do not prove that it has none."""
+    """If packets of the source do not decode, its other pictures cannot prove that the source has no fields."""
     life = StatedPictures()
     life.source.fields, life.output.fields = [was, was], [True, True]
     found = {each.name: each.passed for each in life.checks((None, None), is_damaged=is_damaged)}
