@@ -38,7 +38,7 @@ ResultT = TypeVar("ResultT")
 DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
 """The worker's ways, and the raw ways with which they are compared."""
 RUN_S = 5.0
-"""The length of a run, unless the command line says how often it decodes the film."""
+"""The length of a run, unless the command line says how many times a run decodes the film."""
 FILMS_MOST = 4
 WARM_S = 10.0
 """The shortest warm-up of the worker's first way, during which the worker's second process starts."""
@@ -218,7 +218,7 @@ class _On:
     async def _warmed(self, way: Way, threads: int) -> int:
         """Warm up a way to decode until it makes no more processes and sessions.
 
-        Return how often a run should decode the film.
+        Return how many times a run should decode the film.
         """
         wall_s, made = 0.0, -1
         for _ in range(WARM_ROUNDS_MOST):

@@ -39,7 +39,7 @@ def chromium_or_skip() -> str:
 
 
 class Tab:
-    """One page. ``said`` are the lines of its console, ``asked`` the addresses that it asked for."""
+    """One page. ``said`` has the lines of the page's console, ``asked`` the addresses that the page asked for."""
 
     def __init__(self, to: int, back: int) -> None:
         self._to = to
@@ -66,13 +66,13 @@ class Tab:
         self._call("Emulation.setEmulatedMedia", features=[scheme])
 
     def value(self, script: str) -> Any:
-        """Return what a script gives, once its promise is kept."""
+        """Return a script's value; if the value is a promise, its result."""
         done = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
     def until(self, script: str, limit_s: float = ANSWER_S) -> Any:
-        """Return what a script gives once that is true."""
+        """Repeat a script until its value is true, and return the value."""
         until_s = time.monotonic() + limit_s
         while not (found := self.value(script)):
             assert time.monotonic() < until_s, f"not within {limit_s:g} s: {script}"
@@ -134,12 +134,12 @@ def _high(descriptor: int) -> int:
 
 @contextmanager
 def open_tab() -> Iterator[Tab]:
-    """Start Chromium with a new profile, and end it; skip the test where there is none."""
+    """Start Chromium with a new profile, and end it; skip the test if Chromium is not installed."""
     program = chromium_or_skip()
     theirs_in, to = map(_high, os.pipe())
     back, theirs_out = map(_high, os.pipe())
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # The pipe's ends are descriptors 3 and 4 there.
+        # Chromium expects the pipes' ends as descriptors 3 and 4.
         line = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out} {theirs_in}<&- {theirs_out}>&-'
         process = subprocess.Popen(
             ["/bin/bash", "-c", line, program, *_FLAGS, f"--user-data-dir={profile}"],

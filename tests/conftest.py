@@ -44,7 +44,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what reads the shared footage, so that ``-m "not media"`` leaves it out."""
+    """Mark the tests that read the shared footage, so that ``-m "not media"`` leaves them out."""
     for item in items:
         if "shared_media" in getattr(item, "fixturenames", ()):
             item.add_marker("media")
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Stop the clock of the time limit while a report is made: ending that half-way would end the whole run."""
+    """Stop the time limit's clock while a report is made: the limit would otherwise end the whole run there."""
     left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         return (yield)
@@ -62,7 +62,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Fail a test that leaves this thread in real time: all that it starts afterwards would starve a small machine."""
+    """Fail a test that leaves this thread in real time: later processes would inherit it and starve a small machine."""
     if sys.platform == "linux" and os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR}:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         pytest.fail("this test left its thread under real-time scheduling")
@@ -96,7 +96,7 @@ def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def private_ray(working_folder: Path) -> Iterator[Connection]:
-    """One private Ray for all tests of this process: every fleet takes a share in it. No event loop outlives it."""
+    """One private Ray for all tests of this process, which every fleet shares."""
     with contextlib.chdir(working_folder), ThreadPoolExecutor(1) as thread:
         opened = thread.submit(asyncio.run, connect("local")).result()
     try:

@@ -1,4 +1,4 @@
-"""A font for tests: the one inside Pillow, of Latin letters alone."""
+"""A font for tests: the one inside Pillow, which has only Latin letters."""
 
 import pytest
 
@@ -6,7 +6,7 @@ __all__ = ["a_font"]
 
 
 def a_font() -> bytes:
-    """Return the file; a test is skipped where Pillow is not installed."""
+    """Return the font's file; skip the test if Pillow is not installed."""
     font = pytest.importorskip("PIL.ImageFont").load_default(20)
     content: bytes = font.font_bytes
     return content

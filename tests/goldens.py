@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def golden(name: str, text: str) -> str:
-    """Return what the file ``name`` holds; with ``UPDATE_GOLDEN=1``, after ``text`` was written to it."""
+    """Return the content of the file ``name``; with ``UPDATE_GOLDEN=1``, first write ``text`` to the file."""
     path = Path(__file__).parent / "golden" / name
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.write_text(text, encoding="utf-8")

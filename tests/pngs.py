@@ -15,7 +15,7 @@ _KINDS = {1: 0, 2: 4, 3: 2, 4: 6}
 
 
 def png(samples: NDArray[Any], palette: NDArray[np.uint8] | None = None) -> bytes:
-    """Return a file of samples (rows, columns, channels) in 8 or 16 bits; with a palette of RGBA, of places in it."""
+    """Return a file of samples (rows, columns, channels) in 8 or 16 bits, or of places in a palette of RGBA."""
     height, width, channels = samples.shape
     bits = samples.dtype.itemsize * 8
     kind = 3 if palette is not None else _KINDS[channels]

@@ -21,14 +21,14 @@ class PostgresServer:
         self.url = f"postgresql://queue@/postgres?host={folder}"
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run one of the server's programs, which refuse to run as root."""
+        """Run one of the server's programs, as another user than root, whom they refuse."""
         assert PROGRAMS is not None
         user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         command: Sequence[str] = [*user, str(PROGRAMS / program), "-D", str(self.folder / "data"), *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
 
     def start(self) -> None:
-        """Start the server; a test has nothing to lose, so nothing is flushed."""
+        """Start the server; it does not flush its files, since a test has nothing to lose."""
         settings = f"-k {self.folder} -c listen_addresses='' -c fsync=off"
         self.run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", settings, "start")
 

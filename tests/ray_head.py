@@ -31,18 +31,18 @@ def free_ports(count: int) -> list[int]:
 class RayHead:
     """A running head."""
 
-    env: dict[str, str]  # of its processes, and of programs that are to reach it
-    dashboard: int  # the port of its dashboard and its job server
+    env: dict[str, str]  # for the head's processes, and for programs that are to reach the head
+    dashboard: int  # the port of the dashboard and the job server
 
     def processes(self) -> Iterator[psutil.Process]:
-        """Yield all processes that have its home."""
+        """Yield the head's processes: all that have the head's HOME."""
         for each in psutil.process_iter():
             with suppress(psutil.Error):
                 if each.environ().get("HOME") == self.env["HOME"]:
                     yield each
 
     def ports(self) -> set[int]:
-        """Return the ports on which its processes listen."""
+        """Return the ports on which the head's processes listen."""
         found: set[int] = set()
         for each in self.processes():
             with suppress(psutil.Error):
@@ -52,9 +52,9 @@ class RayHead:
 
 @contextmanager
 def ray_head(*options: str, env: Mapping[str, str]) -> Iterator[RayHead]:
-    """Yield a head with these options and variables once its dashboard listens; nothing of it is left at the end.
+    """Yield a head with these options and variables once the dashboard listens; remove the whole head at the end.
 
-    Its processes are killed one by one: ``ray stop`` would end every Ray on the machine.
+    The head's processes are killed one by one: ``ray stop`` would end every Ray on the machine.
     """
     folder = tempfile.mkdtemp(prefix="cfh-", dir="/tmp")  # short, for the paths of Ray's sockets
     port, dashboard = free_ports(2)

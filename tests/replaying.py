@@ -14,7 +14,7 @@ from codecfleet.cluster.supervisor.runner.recording import Decided, decide
 
 
 def replayed(packed: bytes) -> tuple[int, list[str]]:
-    """Decide everything again; return how many events there are, and what is not as it was."""
+    """Decide everything again; return the number of events, and the decisions and states that differ."""
     kept = _unpickled(packed)
     core = next(kept)
     assert isinstance(core, Core)
@@ -32,7 +32,7 @@ def replayed(packed: bytes) -> tuple[int, list[str]]:
 
 
 def _unpickled(packed: bytes) -> Iterator[Any]:
-    """Yield what a file holds; the last one may be cut, where its writer was killed."""
+    """Yield a recording's objects, without a last one that is cut because the supervisor was killed."""
     stream = io.BytesIO(packed)
     while stream.tell() < len(packed):
         try:
@@ -42,7 +42,7 @@ def _unpickled(packed: bytes) -> Iterator[Any]:
 
 
 def plain(value: object) -> Any:
-    """Return a value as lists, texts and numbers, so that equal ones compare equal whatever the order of their sets."""
+    """Return a value as lists, texts and numbers, so that equal values are equal in any order of their sets."""
     if is_dataclass(value):
         return [type(value).__name__, *(plain(getattr(value, each.name)) for each in fields(value))]
     if isinstance(value, Enum) or value is None or isinstance(value, str | int | float | bytes):

@@ -30,7 +30,7 @@ def names(layout: str) -> list[str]:
 
 
 def tones(layout: str, rate: int, seconds: Fraction) -> NDArray[np.float64]:
-    """Return a row for each speaker of a layout: its tone."""
+    """Return the tones of a layout, a row for each speaker."""
     clock = np.arange(int(seconds * rate)) / rate
     return np.stack([LEVEL * np.sin(2 * np.pi * HZ[name] * clock) for name in names(layout)])
 
@@ -43,7 +43,7 @@ def film(
     gap_s: int = 0,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """Write a film whose sound has these layouts and rates one after the other, a second each.
+    """Write a film whose sound has these layouts and rates one after the other, each for a second.
 
     Transport streams are written one after the other, as recorders do; other containers get the packets of all parts
     in one track, with a new configuration where a codec needs one. ``gap_s`` is silent between two parts; ``options``

@@ -1,4 +1,4 @@
-"""Subtitle tracks of bitmaps for tests, written by hand: PGS, DVB and VobSub, which no FFmpeg encoder is needed for."""
+"""Subtitle tracks of bitmaps for tests, written by hand, without FFmpeg's encoders: PGS, DVB and VobSub."""
 
 import struct
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ INK = ((0, 0, 0, 0), (235, 128, 128, 255), (40, 110, 240, 255), (81, 240, 90, 12
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A packet of a track, shown from ``start_s`` on; ``duration_s`` is what the container states."""
+    """A packet of a track, shown from ``start_s`` on; the container states ``duration_s``."""
 
     start_s: Fraction
     payload: bytes
@@ -38,7 +38,7 @@ def bars(width: int, height: int) -> NDArray[np.uint8]:
 def pgs_packet(
     canvas: tuple[int, int], parts: Sequence[tuple[int, int, NDArray[np.uint8]]], palette: Sequence[Sequence[int]] = INK
 ) -> bytes:
-    """Return a display set as Matroska holds it: ``parts`` are (x, y, places in the palette); none of them clears."""
+    """Return a display set as in Matroska. ``parts`` are (x, y, places in the palette); an empty set clears."""
     objects = b"".join(struct.pack(">HBBHH", n, n, 0, x, y) for n, (x, y, _) in enumerate(parts))
     composition = struct.pack(">HHBHBBBB", *canvas, 0x10, 0, 0x80, 0, 0, len(parts)) + objects
     windows = b"".join(struct.pack(">BHHHH", n, x, y, *part.shape[::-1]) for n, (x, y, part) in enumerate(parts))
@@ -65,9 +65,9 @@ def _pgs_row(row: NDArray[np.uint8]) -> bytes:
 
 
 def dvb_packet(x: int, y: int, places: NDArray[np.uint8], *, version: int, timeout_s: int = 30) -> bytes:
-    """Return a page of one region and one object; without samples a page of no region, which clears.
+    """Return a page of one region and one object; without samples, a page without a region, which clears the screen.
 
-    A page of the same ``version`` as the one before it is not looked at.
+    Decoders ignore a page that has the ``version`` of the page before.
     """
     height, width = places.shape
     lines = [b"\x12" + row.tobytes() + b"\0\0" + b"\xf0" for row in np.where(places, places, 1)]
@@ -91,7 +91,7 @@ def dvb_packet(x: int, y: int, places: NDArray[np.uint8], *, version: int, timeo
 
 
 def vobsub_packet(x: int, y: int, places: NDArray[np.uint8], end_s: Fraction | None) -> bytes:
-    """Return a subpicture unit of four colours; without ``end_s`` it says no end."""
+    """Return a subpicture unit of four colours; without ``end_s``, the unit states no end."""
     height, width = places.shape
     fields = [b"".join(_vobsub_row(row) for row in places[first::2]) for first in (0, 1)]
     begin = 4 + sum(map(len, fields))
@@ -106,7 +106,7 @@ def vobsub_packet(x: int, y: int, places: NDArray[np.uint8], end_s: Fraction | N
 
 
 def _vobsub_row(row: NDArray[np.uint8]) -> bytes:
-    """Return a row in nibbles: runs of 4 to 15 samples take two, of up to 255 four; a row ends with a whole byte."""
+    """Return a row, padded to a byte: a run of up to 3 samples takes one nibble, up to 15 two, 63 three, 255 four."""
     nibbles: list[int] = []
     at = 0
     while at < len(row):
@@ -151,9 +151,9 @@ def with_subtitles(
             stream.metadata["language"] = language
             stream.time_base = tick_s
             if decoder == "subrip":
-                stream.codec_context.subtitle_header = b"[Script Info]\n"  # its encoder, which is not used, wants one
+                stream.codec_context.subtitle_header = b"[Script Info]\n"  # SubRip's unused encoder wants it
             if extradata:
-                # Opened first: FFmpeg's encoders, which are not used, begin with one of their own.
+                # Opened first: FFmpeg's encoders, which are not used, begin with extradata of their own.
                 stream.codec_context.open()
                 stream.codec_context.extradata = extradata
             for cue in cues:

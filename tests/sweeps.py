@@ -1,4 +1,4 @@
-"""Sweeps: `make test` tries the first cases of a promise, `make test-all` the others too."""
+"""Sweeps: `make test` tries the first cases of a promise, `make test-all` all of them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["swept"]
 
 
 def swept(cases: Iterable[Any], *, is_slow: Callable[[Any], bool] | None = None) -> list[Any]:
-    """Return cases for ``parametrize``; those that ``is_slow`` tells, by default all but the first, are marked slow.
+    """Return cases for ``parametrize``; those that ``is_slow`` accepts, by default all but the first, are marked slow.
 
     A case with several arguments is a tuple.
     """

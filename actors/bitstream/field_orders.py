@@ -47,7 +47,10 @@ class FieldOrders:
 
     @property
     def needs_packets(self) -> bool:
-        """Whether each packet must be read; otherwise all pictures are progressive, or the order of all is unknown."""
+        """Whether packets must be read to find the field order.
+
+        If not, reading would add nothing: either every picture is progressive, or no field order can be determined.
+        """
         return self.is_read and (not self._is_h264 or self._fields is not None)
 
     def order(self, packet: memoryview) -> FieldOrder | None:

@@ -89,7 +89,10 @@ class DecodeRange:
     part: FilePart | None = None  # the only part of a fragmented file that is read
     max_pixels: int = (1 << 31) - 1  # larger pictures count as damage
     colours: tuple[tuple[int, Colour], ...] = ()
-    """The packets at which the colours change, whatever a decoder says; empty if the decoder's colours are right."""
+    """The packets at which the colours change; these override what the decoder reports.
+
+    Empty if the decoder's colours are right.
+    """
     wanted: WantedPictures | None = None  # the only pictures to return, None for all
 
     def colour(self, packet: int | None) -> Colour | None:

@@ -3,6 +3,8 @@
 Only a format's own tags count as tags; other text in brackets stays ("if a < 5", "<MUSIC>"). Sources: 3GPP TS 26.245,
 the WebVTT recommendation, Matroska's mappings for S_TEXT/UTF8, S_TEXT/ASS and S_TEXT/WEBVTT; for SubRip the tags that
 FFmpeg's, VLC's and MPC's readers share.
+
+The common form is a text's lines, with a Unicode noncharacter wherever italic, bold or underlined text begins or ends.
 """
 
 import html
@@ -66,7 +68,10 @@ def plain_cue(text: str) -> str:
 
 
 def write_cue(codec: str, text: str) -> bytes:
-    """Return the payload that shows ``text`` of the common form; ``KeyError`` if ``codec`` cannot hold text."""
+    """Return the payload of a packet that shows ``text``, which is in the common form (see the module).
+
+    ``KeyError`` if ``codec`` cannot hold text.
+    """
     return _WRITERS[codec](text)
 
 

@@ -33,13 +33,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedOptions:
-    """How often each contender runs, and which metrics its output gets."""
+    """How many times each contender runs, and which metrics its output gets."""
 
     contenders: tuple[Contender, ...]
     devices: tuple[str, ...]
     """Values of codecfleet's ``--device``, one contender for each; empty: without the option."""
     warm_jobs: int
-    """How often a fleet with a named device repeats its job."""
+    """How many times a fleet with a named device repeats its job."""
     repeats: int
     fan_out_threads: int
     vmaf_every: int

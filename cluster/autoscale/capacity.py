@@ -44,7 +44,7 @@ class NodePool:
 
 @dataclass(slots=True)
 class Share:
-    """A job's frames on one group, and the new nodes for them."""
+    """How many of a job's frames one node group takes, and how many new nodes it needs for them."""
 
     frames: float = 0.0
     new: int = 0

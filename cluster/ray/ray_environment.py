@@ -135,5 +135,8 @@ def submission_id(around: Mapping[str, str]) -> str:
 
 
 def may_begin_without_ray(address: str | None) -> bool:
-    """Return whether work may begin before Ray starts: no cluster is named, and Ray need not start first."""
+    """Return whether work may begin before Ray starts.
+
+    It may if no cluster is named, and no setting asks for Ray to start first (``is_ray_first``).
+    """
     return named_cluster(address) is None and not is_ray_first(os.environ)

@@ -15,7 +15,7 @@ from ...actors.watchdog import OPENING_S
 from ...cluster.worker_names import NO_WORKER, StationId
 from ..request.running import WaitOptions
 
-LOOK_S = 0.5  #: How often running work is sampled
+LOOK_S = 0.5  #: The time between two samples of running work
 LATE_LOOK_S = 3.0  #: A longer time between samples counts as this much: this process was not running
 STEPS = 20  #: Progress is measured in this many equal parts of the frames of the work
 RATES_KEPT = 8  #: A station's speed is the median of this many newest results

@@ -30,10 +30,10 @@ from ...errors import (
     WorkerLost,
 )
 
-#: How often work may fail in the same way; after device failures, software is one more attempt
+#: How many times work may fail in the same way; after device failures, software is one more attempt
 ATTEMPTS: Final = 3
-FAILURES_ALONE: Final = 2  #: How often work may fail alone if software can decode it
-#: How often the workers of one segment may die silently; a supervisor closes a failing station before that
+FAILURES_ALONE: Final = 2  #: How many times work may fail alone if software can decode it
+#: How many silent deaths of its workers a segment survives; a supervisor closes a failing station sooner
 LOSSES: Final = 8
 SHARED_LOSSES: Final = 2  #: From this silent death on, the work runs alone, because it may be killing its workers
 

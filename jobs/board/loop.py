@@ -20,7 +20,7 @@ from .events import Drop, Event, Fail, Finished, Join, Lost, Run, Withdraw
 from .watch import WorkWatch
 
 PROGRESS_INTERVAL_S = 0.25
-WAITING_S = 5.0  #: How often a job without a worker reports the reason
+WAITING_S = 5.0  #: The time between two reports of the reason why a job has no worker
 ResultT = TypeVar("ResultT")
 
 

@@ -18,7 +18,7 @@ from .containers import Container
 _COUNTABLE: Final = (24, 25, 30, 48, 50, 60, 100, 120, 150)
 _WRITTEN: Final = re.compile(r"(\d{2}):([0-5]\d):([0-5]\d)([:;.,])(\d{2,3})")
 _DROPPED_AT_30: Final = 2
-_BASE: Final = 30  #: Drop-frame timecode counts 30 pictures a second, or a multiple
+_BASE: Final = 30  #: Drop-frame timecode counts 30 pictures a second, or a multiple of 30
 _HOURS, _MINUTES, _SECONDS = 24, 60, 60
 _HALF: Final = Fraction(1, 2)
 

@@ -89,7 +89,7 @@ class FramesReport:
     fallbacks: list[str] = field(default_factory=list)  #: why segments were not decoded by NVDEC
     failed_packets: int = 0
     corrupt_frames: int = 0
-    entry_moves: int = 0  #: how often a segment was decoded again from further back
+    entry_moves: int = 0  #: how many times a segment was decoded again from further back
     held_bytes: int = 0  #: decoded ahead now
     held_bytes_max: int = 0
 

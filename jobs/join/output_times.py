@@ -25,9 +25,9 @@ LONGEST_FINAL_LEAD_S: Final = 10  #: The last pictures do not count for the lead
 def decoding_lead(times: NDArray[np.int64], reorder_frames: int, usual: Fraction, tick_s: Fraction) -> Fraction:
     """Return ``lead`` in the ticks of ``times``, the sorted times of all pictures.
 
-    That is the longest span of ``reorder_frames`` pictures among the spans below 1.5 times the median. It is at least
-    the span of the last pictures, unless that exceeds ``LONGEST_FINAL_LEAD_S``. If the track has one picture, it lasts
-    ``usual``.
+    The lead is the longest span of ``reorder_frames`` pictures among the spans below 1.5 times the median. It is at
+    least the span of the last pictures, unless their span exceeds ``LONGEST_FINAL_LEAD_S``. If the track has one
+    picture, the picture lasts ``usual``.
     """
     if not reorder_frames:
         return Fraction(0)

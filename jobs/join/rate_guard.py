@@ -19,12 +19,12 @@ from ..report.report import Warning_
 
 #: The encoder takes the initial fullness in hundredths; it is rounded down, and so never too high
 STEPS = 100
-TRIES = 3  #: How often a segment is encoded again, each time with half the assumed fullness
+TRIES = 3  #: How many times a segment is encoded again, each time with half the assumed fullness
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The buffer after a run of pictures: its fullness, and how often it underflowed."""
+    """The buffer after a run of pictures: its fullness, and how many times it underflowed."""
 
     fullness_bits: Fraction
     underflows: int

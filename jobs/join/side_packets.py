@@ -78,7 +78,7 @@ class Pipe(ABC):
     track: Track
     output: "Stream"
     interval: Interval
-    resets: int = 0  #: how often the source's clock was reset
+    resets: int = 0  #: how many times the source's clock was reset
     is_empty: bool = True  #: whether the output still has no packet of the track
     _shift_s: Fraction = Fraction(0)
     _clock_s: Fraction | None = None

@@ -266,7 +266,10 @@ class StoreLease:
 
 
 def read_owner(store: ObjectStore) -> tuple[Owner | None, float]:
-    """Return the last owner of the work in a store, and when it was renewed, in seconds since 1970."""
+    """Return the last recorded owner of the work in a store, and when that ownership was last renewed.
+
+    The time is in seconds since 1970; (None, 0) if no owner can be read.
+    """
     with suppress(KeyError, TypeError, ValueError):
         stated = json.loads(store.content(OWNER_FILE))
         renewed_s = float(stated.pop("renewed_s"))

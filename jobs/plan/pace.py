@@ -66,7 +66,7 @@ def settle_part(whole: SourceReading, spec: TranscodeSpec) -> SourcePart:
     grid = keyframe_grid(index, spec, first_ticks)
     cut = partial(TrackRanges.cut, index, start_s=spec.start_s, end_s=spec.end_s, segment_s=spec.segment_s, grid=grid)
     if whole.picture is None:
-        cut()  # raises an error if no picture is visible, which explains more than that none decodes
+        cut()  # if no picture is visible, this error explains more than the error that no picture decodes
     reading = whole.in_part(spec.start_s, spec.end_s)
     format_, extras = reading.described()
     rate = settle_rate(index, format_, spec, first_ticks)
@@ -157,7 +157,7 @@ def check_interval(interval_s: Fraction, frame_rate: Fraction) -> None:
 
 
 def source_warnings(reading: SourceReading, spec: TranscodeSpec) -> Iterator[Warning_]:
-    """Yield warnings about missing parts of the source, and about times that change."""
+    """Yield warnings about missing parts of the source, and about times that will differ or are out of order."""
     index = reading.index
     if reading.is_cut_short:
         message = "the source is cut short or damaged: its headers promise more than can be read"

@@ -114,7 +114,7 @@ def stated_losses(source: VideoFormat, extras: StreamExtras, stated: Region) -> 
 
 
 def row_step(source: VideoFormat, spec: TranscodeSpec) -> int:
-    """Return how many rows a cut must be a multiple of: 2 if the picture stays interlaced, otherwise 1."""
+    """Return the step, in rows, at which a picture may be cropped: 2 if it stays interlaced, otherwise 1."""
     return 2 if source.interlaced and spec.deinterlace == "off" else 1
 
 

@@ -50,7 +50,7 @@ class ProbeReport(Value, serialize_by_alias=True, validate_by_name=True):
         return tuple(self._lines())
 
     def oddity(self, code: str) -> Oddity | None:
-        """Return the first oddity with that code; None without one."""
+        """Return the first oddity with that code; None if there is none."""
         return next((oddity for oddity in self.oddities if oddity.code == code), None)
 
     def _lines(self) -> Iterator[str]:

@@ -33,7 +33,7 @@ class PacketTally:
     first_s: Fraction | None = None  # the first packet's time, on the source's clock
     end_s: Fraction | None = None
     side_data: set[str] = field(default_factory=set)  # kinds, by FFmpeg's names
-    sequence_changes: int = 0  # how often the sequence parameter sets changed at an H.264 or HEVC keyframe
+    sequence_changes: int = 0  # how many times the sequence parameter sets changed at an H.264 or HEVC keyframe
     formats: tuple[SoundFormat, ...] = ()  # the formats of the track's sound, in order; () if the format never changes
     _sequence: frozenset[bytes] = frozenset()
 

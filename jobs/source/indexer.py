@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FARTHEST_TICKS = 1 << 61
 _COLUMNS = 6
-_CHECKED_PACKETS = 256  #: Limits are checked after every this many packets
+_CHECKED_PACKETS = 256  #: The number of packets between two checks of the limits
 
 
 def video_stream(container: InputContainer, source: str, track: int) -> VideoStream:

@@ -320,7 +320,7 @@ class _FirstPacket:
 
     pts_s: Fraction
     priming_samples: int
-    #: By how much a packet of priming only is longer, by its stated duration, than its samples
+    #: By how much the packet's stated duration exceeds its samples, if the packet holds only priming
     silent_s: Fraction = Fraction(0)
 
 
@@ -339,7 +339,7 @@ def _first_packet(stream: "Stream", packet: "Packet[Stream]") -> _FirstPacket:
 
 
 def _silence(stream: "Stream", duration_s: Fraction, priming_samples: int) -> Fraction:
-    """Return by how much a packet of priming only is longer, by its stated duration, than its samples."""
+    """Return by how much the stated duration of a packet exceeds its samples, if the packet holds only priming."""
     context = stream.codec_context
     if not isinstance(context, AudioCodecContext) or not 0 < context.frame_size <= priming_samples:
         return Fraction(0)

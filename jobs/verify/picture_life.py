@@ -186,7 +186,7 @@ class StatedPictures:
         return None
 
     def _fitted(self, source: VideoFrame, output: VideoFrame, wider: Fraction) -> VideoFrame:
-        """Return the source picture between black bars, where its aspect ratio is ``wider`` times the output's."""
+        """Return the source picture between black bars; its aspect ratio is ``wider`` times the output's."""
         width, height = output.width, output.height
         size = (width, round(height / wider)) if wider > 1 else (round(width * wider), height)
         size = (max(2, size[0] & ~1), max(2, size[1] & ~1))

@@ -17,7 +17,7 @@ class Check(BaseModel, frozen=True, extra="forbid"):
     expected: str = ""
     found: str = ""
     detail: str = ""
-    declared: str | None = None  # the warning in the report that names this check, which then does not count as failed
+    declared: str | None = None  # the report's warning that declares this failure; the check then is not ``failed``
 
     @property
     def failed(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the faults of a round cost, from the events of its programs: repeated segments, and their waits."""
+"""What the faults of a round cost: repeated segments and their waits, from the events of the round's programs."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ NOTICED_LATE: Final = frozenset(
 )
 """Faults that take effect, or are noticed, after a while, in which more work starts that will be lost."""
 TRIES: Final = 3
-"""How often a segment is tried whose source cannot be read."""
+"""How many times a segment is tried if its source cannot be read."""
 
 Program = Sequence[Said]
 """The events of one run of a job's command, in order."""

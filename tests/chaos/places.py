@@ -237,7 +237,7 @@ def place_of(shape: Shape) -> Iterator[Place]:
 
 
 def obstacle(shape: Shape) -> str:
-    """Return why this machine cannot have such a place; "" if it can."""
+    """Return why this machine cannot have a place of this shape; "" if it can."""
     if shape is Shape.SPLIT_NODES:
         trial = ["unshare", "--net", "ip", "link", "add", "one", "type", "veth", "peer", "name", "other"]
         try:

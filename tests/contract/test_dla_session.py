@@ -114,7 +114,7 @@ def test_tasks_run_in_order(loaded: Loaded, *, at_once: bool) -> None:
 
 
 def test_registering_twice_is_refused_and_harms_nothing(loaded: Loaded) -> None:
-    """A second registration is the only error that is not final: the first one still works, and so does the session."""
+    """Registering memory twice is the only error that is not final: session and first registration still work."""
     values = frames()
     task = loaded.task(values)
     with pytest.raises(UsageError, match="registered already"):
@@ -155,7 +155,7 @@ def test_a_handle_takes_one_loadable(loaded: Loaded) -> None:
 
 
 def test_diagnostics_go_with_no_loadable(loaded: Loaded, bench: DlaBench) -> None:
-    """A loadable for diagnostics, and a network without one, are refused, and so are mixed tasks."""
+    """Only diagnostics need no loadable, and accept none; a submission for diagnostics accepts no other task."""
     with bench.open() as fresh:
         with pytest.raises(UsageError, match="either a loadable"):
             fresh.load(bench.network.loadable, LoadOption.FAULT_DIAGNOSTICS)
@@ -202,7 +202,10 @@ def test_nothing_is_taken_away_from_running_tasks(loaded: Loaded) -> None:
 
 
 def test_what_is_no_loadable_ends_the_session(bench: DlaBench) -> None:
-    """A refused loadable is final, like every error of cuDLA: later calls say so, and closing only gives up."""
+    """After a refused loadable, as after any error of cuDLA, the session has failed: later calls say so.
+
+    Closing then only abandons the session.
+    """
     session = bench.open()
     with pytest.raises((Unsupported, DeviceLost), match="DLA 0"):
         session.load(b"no loadable at all, but long enough to be looked at" * 10)

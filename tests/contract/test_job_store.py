@@ -414,7 +414,7 @@ class TestJobStore:
         assert store.output("a") == ("x" * (OUTPUT_MAX - 3) + "end", OUTPUT_MAX + 3)
 
     def test_names_that_are_not_utf_8_are_escaped(self, store: JobStore) -> None:
-        """Names that are not UTF-8 are escaped in errors and tenants; no job has such an id."""
+        """Names that are not UTF-8 are escaped in errors and tenants; a job's id is always UTF-8."""
         submit(store, "a", tenant="t\udcff\0")
         (job,) = store.claim("one", 1, LEASE_S)
         store.end(job.claim, RunEnd(3, "InputNotFound", "there is no b\udcff.mkv", ""))

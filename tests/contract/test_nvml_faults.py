@@ -178,7 +178,7 @@ def test_a_device_that_answers_nothing_has_no_numbers(code: int) -> None:
     fake.faults.update(dict.fromkeys(functions - handed_out, code))
     leaves = _leaves(_plain(probed(fake))["devices"])
     numbers = {path: value for path, value in leaves if isinstance(value, (int, float))}
-    # Only two values are known without a query: the index, and that the device is no vGPU.
+    # Only two values are known without a query: the index, and that the device is not a vGPU.
     assert numbers == {"[0].index": 0, "[0].uuid_is_stable": True}
 
 

@@ -155,7 +155,7 @@ async def test_cancelled_while_running_frees_its_slot(narrow: Pool, constraints:
 
 
 async def test_cancelled_as_soon_as_submitted(narrow: Pool) -> None:
-    """A cancellation soon after the submission always takes effect, whatever overtakes what."""
+    """A cancellation soon after the submission always takes effect, even if messages overtake each other."""
     for i in range(20):
         chased = narrow.submit(works.Dwell(job="j", label=f"{i}", seconds=ENDLESS_S))
         for _ in range(i % 5):

@@ -189,7 +189,7 @@ def test_an_actor_is_found_asked_and_ended(asked: Asked) -> None:
 
 
 def test_a_function_runs_on_the_node_that_is_named(asked: Asked) -> None:
-    """A process of Ray knows its node, its cluster, the GPUs that its node was given, and its logs."""
+    """A Ray process can find its node, its cluster, the GPUs given to the node, and its own logs."""
     assert asked.found["ran"] == [42, True, None, True, True]
 
 

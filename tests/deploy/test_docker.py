@@ -13,7 +13,7 @@ Stage = list[tuple[str, str]]
 
 @pytest.fixture(scope="module")
 def recipe(deploy: Path) -> Stage:
-    """The Dockerfile's instructions, continued lines joined."""
+    """The Dockerfile's instructions, with continued lines joined."""
     text = (deploy / "docker" / "Dockerfile").read_text(encoding="utf-8")
     lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
@@ -50,7 +50,7 @@ def test_every_stage_begins_with_one_exact_base(recipe: Stage) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_an_image_is_unprivileged_and_knows_its_health(target: str, stages: dict[str, Stage]) -> None:
-    """It runs as a user id other than root's, and `codecfleet doctor` decides its health."""
+    """The image's user is not root, and `codecfleet doctor` decides the container's health."""
     settings = dict(stages[target])  # the last of each instruction counts
     assert settings["USER"] == "1000:1000"
     assert json.loads(settings["HEALTHCHECK"].partition("CMD ")[2]) == ["codecfleet", "doctor"]
@@ -59,7 +59,7 @@ def test_an_image_is_unprivileged_and_knows_its_health(target: str, stages: dict
 
 
 def test_only_the_image_for_gpus_asks_for_them(stages: dict[str, Stage]) -> None:
-    """With `video`, without which NVENC's and NVDEC's libraries stay outside."""
+    """Only the image for GPUs names capabilities; without `video`, a container has no libraries of NVENC and NVDEC."""
     assert environment(stages["gpu"])["NVIDIA_DRIVER_CAPABILITIES"] == "compute,video,utility"
     assert "NVIDIA_VISIBLE_DEVICES" not in environment(stages["cpu"])
 
@@ -75,7 +75,7 @@ def test_packages_come_locked_or_from_the_wheel(recipe: Stage) -> None:
 
 
 def pins(lock: Path) -> dict[str, str]:
-    """Return a lock file's pins, each with its hashes; what only another system needs is left out."""
+    """Return a lock file's pins, each with its hashes; packages that only other systems need are left out."""
     blocks = re.split(r"\n(?=\S)", lock.read_text(encoding="utf-8").strip())
     named = {block.split()[0]: block.partition("\n")[2] for block in blocks}
     return {name: hashes for name, hashes in named.items() if not name.startswith("colorama==")}
@@ -90,7 +90,7 @@ def pins(lock: Path) -> dict[str, str]:
     ],
 )
 def test_deployed_packages_are_the_tested_ones(part: str, whole: str, repository: Path) -> None:
-    """Each version, and each hash of it, is that of the lock file that the tests run with; the tests' tools are not."""
+    """Versions and hashes equal those of the lock file that the tests run with; no tool of the tests is deployed."""
     deployed, tested = pins(repository / part), pins(repository / whole)
     assert deployed.items() <= tested.items()
     assert deployed

@@ -1,4 +1,4 @@
-"""The images' entry point as a container has it: not root, no rights to gain, a root file system that is read-only."""
+"""The images' entry point, run as in a container: not as root, unable to gain rights, on a read-only file system."""
 
 import os
 import shutil
@@ -23,12 +23,12 @@ cd /dev/shm
 exec setpriv --reuid 1000 --regid 1000 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \\
     /bin/sh -c "$command"
 """
-"""Arguments: the command, then folders that only their owner may enter, which it opens for these processes."""
+"""Arguments: the command, then folders that only their owner may enter; the script opens them for the command."""
 
 
 @pytest.fixture
 def confined(repository: Path) -> Run:
-    """A function that runs a shell command there; only /dev/shm is writable, and it is removed afterwards."""
+    """A function that runs a shell command as in a container; only /dev/shm is writable, and is removed afterwards."""
     if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv")):
         pytest.skip("namespaces are made as root, with unshare and setpriv")
     needed = (repository, Path(sys.prefix), Path(sys.base_prefix))
@@ -48,7 +48,7 @@ def confined(repository: Path) -> Run:
 
 
 def test_the_healthcheck_passes_unprivileged_on_a_read_only_root(confined: Run) -> None:
-    """`codecfleet doctor` needs nothing but a place for its temporary files."""
+    """`codecfleet doctor` needs only a place for its temporary files."""
     done = confined("! touch /written 2> /dev/null && id -u && codecfleet doctor")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1000\n")
@@ -57,7 +57,7 @@ def test_the_healthcheck_passes_unprivileged_on_a_read_only_root(confined: Run) 
 
 @pytest.mark.slow
 def test_a_film_is_encoded_there_and_proven(confined: Run, film: Path) -> None:
-    """A whole job with its worker processes, and the independent proof."""
+    """A whole job runs with its worker processes, and `codecfleet verify` proves the output."""
     job = f"codecfleet transcode {film} out.mp4 --codec h264 --preset ultrafast --end 1"
     done = confined(f"{job} && codecfleet verify {film} out.mp4 --end 1")
     assert done.returncode == 0, done.stderr

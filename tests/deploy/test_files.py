@@ -16,7 +16,7 @@ VALUES = {"${RAY_FILES}": "/var/lib/codecfleet/ray", "$CODECFLEET_NODE_OPTIONS":
 
 
 def node_commands() -> list[str]:
-    """Return what is run as ``codecfleet node ...``, or by an image that is ``codecfleet``."""
+    """Return the commands that are run as ``codecfleet node ...``, or by an image whose entry point is codecfleet."""
     found = set()
     for path in sorted(each for pattern in SETTINGS for each in DEPLOY.rglob(pattern)):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -28,7 +28,7 @@ def node_commands() -> list[str]:
 
 @pytest.mark.parametrize("command", node_commands())
 def test_its_parser_takes_it(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all of its options."""
+    """The parser of `codecfleet node` accepts each command with all of its options."""
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     for name, value in VALUES.items():
         command = command.replace(name, value)
@@ -36,7 +36,7 @@ def test_its_parser_takes_it(command: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice: parsers take one or the other."""
+    """Refuses a mapping that has a key twice: parsers differ in which of the values they take."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:  # noqa: FBT001, FBT002 - PyYAML's
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

@@ -35,7 +35,7 @@ def strict(schema: Any) -> Any:
 
 
 def faults(document: Any, schema: Manifest) -> list[str]:
-    """Return what is wrong with a document."""
+    """Return what is wrong with a document by its schema."""
     found = jsonschema.Draft7Validator(schema).iter_errors(document)
     return [f"{'/'.join(map(str, each.path))}: {each.message[:200]}" for each in found]
 
@@ -55,7 +55,7 @@ def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
 
 
 def clusters(manifests: list[Manifest]) -> Iterator[Manifest]:
-    """Yield what each cluster is specified as, a job's own too."""
+    """Yield the specification of each cluster, also of a cluster that a job starts for itself."""
     yield from (each["spec"] for each in of_kind(manifests, "RayCluster"))
     jobs = [each["spec"] for each in of_kind(manifests, "RayJob")]
     yield from (job["rayClusterSpec"] for job in jobs if "rayClusterSpec" in job)
@@ -74,7 +74,7 @@ def pod_templates(manifests: list[Manifest]) -> Iterator[Manifest]:
 
 
 def derived(cluster: Manifest) -> dict[str, Manifest]:
-    """Return what Ray's autoscaler takes each group to have."""
+    """Return what Ray's autoscaler derives for each group: resources, labels and limits."""
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
 
     resource = {"metadata": {"name": "codecfleet", "namespace": "codecfleet"}, "spec": cluster}
@@ -128,7 +128,7 @@ def test_the_autoscaler_sees_what_each_group_has(rendered: Render) -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_groups_offer_the_processors_that_their_containers_have(layer: str, rendered: Render) -> None:
-    """Ray counts what `codecfleet node env` finds in the container, the autoscaler what the group says."""
+    """Ray counts what `codecfleet node env` finds in the container; the autoscaler counts what the group states."""
     for cluster in clusters(rendered(layer)):
         for group in cluster["workerGroupSpecs"]:
             (container,) = group["template"]["spec"]["containers"]
@@ -141,7 +141,7 @@ def test_groups_offer_the_processors_that_their_containers_have(layer: str, rend
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_pods_are_confined(layer: str, rendered: Render) -> None:
-    """All that Kubernetes' policy `restricted` asks for, and a root file system that is never written to."""
+    """Pods obey Kubernetes' policy `restricted`, and their root file system is read-only."""
     templates = list(pod_templates(rendered(layer)))
     assert templates
     for template in templates:
@@ -177,7 +177,7 @@ def test_a_node_may_drain_before_it_is_killed(layer: str, rendered: Render) -> N
             environment = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
             drain_s = int(environment["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
             assert drain_s + 20 <= spec["terminationGracePeriodSeconds"]
-            # Then Ray is process 1 and gets the signal.
+            # With `exec`, Ray is process 1 and gets the signal.
             assert re.search(
                 r"^eval exec \"\$KUBERAY_GEN_RAY_START_CMD\"$", spec["containers"][0]["args"][0], re.MULTILINE
             )
@@ -185,7 +185,7 @@ def test_a_node_may_drain_before_it_is_killed(layer: str, rendered: Render) -> N
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_only_the_cluster_itself_and_submitters_get_in(layer: str, rendered: Render) -> None:
-    """Every node's policy admits only the cluster, except at the ports of the job server and of metrics."""
+    """A node's network policy admits only the cluster, except at the ports of the job server and of metrics."""
     manifests = rendered(layer)
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "NetworkPolicy")}
     nodes = [group["template"] for cluster in clusters(manifests) for group in groups(cluster)]
@@ -203,7 +203,7 @@ def test_only_the_cluster_itself_and_submitters_get_in(layer: str, rendered: Ren
 
 
 def test_the_jobs_are_commands_that_codecfleet_has(rendered: Render) -> None:
-    """Each is a batch that its parser takes, with its states on the volume that outlives the head's pod."""
+    """The parser accepts each job's batch, whose states are on the volume that outlives the head's pod."""
     manifests = rendered("jobs")
     (job,) = of_kind(manifests, "RayJob")
     (nightly,) = of_kind(manifests, "CronJob")
@@ -217,7 +217,7 @@ def test_the_jobs_are_commands_that_codecfleet_has(rendered: Render) -> None:
 
 
 def test_secrets_are_named_and_never_written_down(rendered: Render) -> None:
-    """No manifest holds a Secret or a value that looks like one: each is referred to by name."""
+    """No manifest holds a Secret or a value that looks like one: manifests refer to secrets by name."""
     for layer in LAYERS:
         manifests = rendered(layer)
         assert of_kind(manifests, "Secret") == []
@@ -227,7 +227,7 @@ def test_secrets_are_named_and_never_written_down(rendered: Render) -> None:
 
 
 def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(rendered: Render) -> None:
-    """The head keeps its state in Redis, and its policy lets it connect."""
+    """The head keeps its state in Redis, and the head's network policy lets it connect."""
     manifests = rendered("overlays/fault-tolerant")
     (cluster,) = clusters(manifests)
     options = cluster["gcsFaultToleranceOptions"]

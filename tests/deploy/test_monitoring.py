@@ -28,7 +28,7 @@ _GROUPING = re.compile(r"by \(([^)]*)\)")
 
 
 def wrong_in(expression: str) -> Iterator[str]:
-    """Yield what an expression asks for and no series has."""
+    """Yield the metrics, labels and values that an expression asks for although no series has them."""
     found: list[Metric] = []
     for name, matchers, _ in _SELECTOR.findall(expression):
         if name not in SERIES:
@@ -46,7 +46,7 @@ def wrong_in(expression: str) -> Iterator[str]:
 
 
 def _counted_wrongly(expression: str) -> Iterator[str]:
-    """Yield counters and buckets whose growth is not asked for, and gauges whose is."""
+    """Yield counters and buckets that are read without `rate` or `increase`, and gauges that are read with either."""
     for match in _SELECTOR.finditer(expression):
         metric = SERIES.get(match[1])
         grows = expression[: match.start()].endswith(("rate(", "increase("))
@@ -80,7 +80,7 @@ def test_the_page_lists_the_alerts(alerts: list[dict[str, Any]], repository: Pat
 
 
 def test_the_dashboard_asks_for_what_there_is(panels: list[dict[str, Any]]) -> None:
-    """Each name in its queries is in the table, and each metric of the table is on it."""
+    """Each name in the dashboard's queries is in the table, and the dashboard shows each metric of the table."""
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
     assert [wrong for query in queries for wrong in wrong_in(query)] == []
     shown = {name for query in queries for name, _, _ in _SELECTOR.findall(query)}

@@ -31,12 +31,12 @@ def offer_on(folder: Path, group: str, *, cpus: int, gpus: int) -> Offer:
 
 
 def main_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels without those of other codecs."""
+    """Return labels without those of the codecs that CODECS leaves out."""
     return {key: value for key, value in labels.items() if "codes-" not in key or key.rpartition("-")[2] in CODECS}
 
 
 def check(folder: Path, group: str, said: Mapping[str, Any]) -> None:
-    """Check what a group says."""
+    """Compare a group's stated resources and labels with those that codecfleet finds on such a machine."""
     cpus, gpus = int(said["resources"]["CPU"]), int(said["resources"].get("GPU", 0))
     offer = offer_on(folder, group, cpus=cpus, gpus=gpus)
     assert (offer.cpus, offer.gpus) == (cpus, gpus)
@@ -47,7 +47,7 @@ def check(folder: Path, group: str, said: Mapping[str, Any]) -> None:
 def test_groups_of_pods_say_what_is_found_there(
     group: str, rendered: Callable[[str], list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """Ray's autoscaler therefore starts machines that fit a request."""
+    """Since the two are equal, Ray's autoscaler starts machines that fit a request."""
     (cluster,) = [each["spec"] for each in rendered("base") if each["kind"] == "RayCluster"]
     (said,) = [each for each in cluster["workerGroupSpecs"] if each["groupName"] == group]
     check(tmp_path, group, said)
@@ -55,6 +55,6 @@ def test_groups_of_pods_say_what_is_found_there(
 
 @pytest.mark.parametrize("group", ["cpu", "g6", "g6e", "g5", "p5"])
 def test_types_of_machines_say_what_is_found_there(group: str, deploy: Path, tmp_path: Path) -> None:
-    """The same for machines on EC2."""
+    """The types of machines on EC2 also state what codecfleet finds there."""
     launched = yaml.safe_load((deploy / "ray-up" / "aws.yaml").read_text(encoding="utf-8"))
     check(tmp_path, group, launched["available_node_types"][group])

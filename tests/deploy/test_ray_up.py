@@ -18,7 +18,7 @@ def written(deploy: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prepared(written: dict[str, Any]) -> dict[str, Any]:
-    """The file as Ray prepares it and finds valid."""
+    """The file after Ray has prepared and validated it."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config: dict[str, Any] = prepare_config(written)
@@ -27,14 +27,14 @@ def prepared(written: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_only_one_machine_without_a_gpu_runs_unasked(prepared: dict[str, Any]) -> None:
-    """Ray finds the file valid; beside a head without work, nodes with GPUs run only when asked for."""
+    """Beside the head, which does no work, only a node without a GPU runs always; others run when asked for."""
     types = prepared["available_node_types"]
     assert {name for name, each in types.items() if each.get("min_workers")} == {"cpu"}
     assert types["head"]["resources"] == {"CPU": 0}
 
 
 def test_the_launcher_is_careful(prepared: dict[str, Any]) -> None:
-    """No public address; the token is asked for; the second autoscaler, which knows labels; an image is named."""
+    """No machine has a public address; Ray asks for the token; its second autoscaler runs, which knows labels."""
     assert prepared["provider"]["use_internal_ips"] is True
     assert "~/.ray/auth_token" in prepared["file_mounts"]
     head, worker = " ".join(prepared["head_start_ray_commands"]), " ".join(prepared["worker_start_ray_commands"])

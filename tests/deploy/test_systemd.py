@@ -37,7 +37,7 @@ def test_the_token_is_a_credential(service: dict[str, list[str]]) -> None:
 
 
 def test_a_worker_may_finish_its_segments(deploy: Path) -> None:
-    """The service manager waits longer than the node drains, and leaves its processes to it."""
+    """The service manager waits longer than the node drains, and first signals only the node's main process."""
     folder = deploy / "systemd"
     worker = settings(folder / UNITS[1], folder / "codecfleet-.service.d" / "node.conf")
     words = worker["ExecStart"][0].split()
@@ -47,12 +47,12 @@ def test_a_worker_may_finish_its_segments(deploy: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_systemd_understands_every_line(unit: str, deploy: Path, tmp_path: Path) -> None:
-    """`systemd-analyze verify` has nothing to say, and finds the service well confined."""
+    """`systemd-analyze` has nothing to say about the unit, and finds the service well confined."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("there is no systemd-analyze")
     shutil.copytree(deploy / "systemd", tmp_path, dirs_exist_ok=True)
-    # It asks whether the program is there, which is the reader's to install.
+    # `systemd-analyze` also checks that the program exists; users install it, so another program stands in here.
     for name in UNITS:
         text = (tmp_path / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace("/opt/codecfleet/bin/codecfleet", "/bin/true"), encoding="utf-8")

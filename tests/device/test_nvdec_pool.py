@@ -46,7 +46,10 @@ def _hashes(decoder: PictureDecoder[av.VideoFrame], path: Path) -> list[object]:
 
 
 def _digest(picture: av.VideoFrame) -> bytes:
-    """Return a digest that distinguishes this clip's pictures, fast enough that threads mostly decode."""
+    """Return a digest that tells the clip's pictures apart.
+
+    It is cheap, so that the threads spend most of their time decoding.
+    """
     return hashlib.blake2b(picture.to_ndarray().data).digest()
 
 

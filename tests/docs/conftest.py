@@ -1,4 +1,4 @@
-"""What the documents' code is run with: a small film under the names they use, and one Ray for all of it."""
+"""Fixtures for the documents' code: a small film, under the names that the documents use."""
 
 import asyncio
 import shutil

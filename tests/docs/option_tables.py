@@ -101,7 +101,7 @@ def all_commands() -> dict[str, Any]:
 def command_table(*names: str) -> str:
     """Return the table of a chapter in docs/cli.md, of one or more commands.
 
-    Options that the chapter of ``transcode`` explains are only named, and so is the usual ``--json``.
+    Options that the chapter of ``transcode`` explains, and the usual ``--json``, are only named.
     """
     commands = all_commands()
     shared = {name: _shared(commands[name], commands.get(_EXPLAINED_BY.get(name, ""))) for name in names}

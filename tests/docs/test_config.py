@@ -44,12 +44,12 @@ def cli_spec(*arguments: str) -> TranscodeSpec:
 
 
 def test_the_keys_are_the_fields() -> None:
-    """There is a key for every field of the spec, in the same order, but for those that come with each job."""
+    """Every field of the spec has a key, in the same order, except source and output, which come with each job."""
     assert list(KEYS.values()) == list(TranscodeSpec.model_fields)[2:]
 
 
 def test_every_key_reaches_its_field(tmp_path: Path) -> None:
-    """Each key lands in its field, exactly, as the command line's option does."""
+    """Each key gives its field exactly the value that the command line's option would give."""
     text = """
     codec = "hevc"
     bitrate = "4M"
@@ -130,7 +130,7 @@ def test_the_shipped_file_is_the_defaults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", COMMENTED)
 def test_the_shipped_examples_are_values(line: str, tmp_path: Path) -> None:
-    """What is commented out would be read, and would change something."""
+    """Each line that is commented out is valid, and would change a default."""
     partners = {"maxrate": 'bufsize = "8M"', "bufsize": 'maxrate = "6M"', "audio_bitrate": 'audio = "aac"'}
     partners["loudness"] = 'audio = "opus"'
     partner = partners.get(line.partition(" = ")[0], "")
@@ -172,7 +172,7 @@ def test_a_mistake_is_named_with_its_file_and_what_to_write(text: str, named: st
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "binary"])
 def test_a_file_that_is_none_is_named(content: bytes | None, tmp_path: Path) -> None:
-    """A missing or binary file is the caller's mistake too."""
+    """A missing or binary file gives a UsageError that names the file."""
     if content is not None:
         (tmp_path / "job.toml").write_bytes(content)
     with pytest.raises(UsageError, match=r"job\.toml"):
@@ -180,14 +180,14 @@ def test_a_file_that_is_none_is_named(content: bytes | None, tmp_path: Path) -> 
 
 
 def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
-    """The page's first block sets each of its keys."""
+    """A configuration reads every key that the page's first block sets."""
     example = re.findall(r"```toml\n(.*?)```", CONFIG, re.DOTALL)[0]
     config = load_config({"CODECFLEET_CONFIG": str(write(tmp_path, example))})
     assert len(config.origins) == example.count(" = ")
 
 
 def test_fields_given_in_python_count_instead(tmp_path: Path) -> None:
-    """An override wins, and a quality ends the file's bitrate, as a bitrate ends its quality."""
+    """An override wins; a quality also replaces the file's bitrate, and a bitrate the file's quality."""
     assert load(tmp_path, 'codec = "hevc"\nquality = 20', quality=30).quality == 30
     spec = load(tmp_path, 'codec = "hevc"\nquality = 20', bitrate_bps=1_000_000)
     assert (spec.codec, spec.quality, spec.bitrate_bps) == (Codec.HEVC, None, 1_000_000)
@@ -197,7 +197,7 @@ def test_fields_given_in_python_count_instead(tmp_path: Path) -> None:
 
 
 def test_the_command_line_counts_instead_of_the_file(tmp_path: Path) -> None:
-    """--spec is where options come from that the command line does not give."""
+    """Options that the command line does not give come from the file that --spec names."""
     path = str(write(tmp_path, 'codec = "hevc"\npreset = 2\naudio = "opus"\nstrict = true\naudio_tracks = [1]'))
     spec = cli_spec("--spec", path, "--preset", "4", "--audio", "copy", "--overwrite")
     assert spec == DEFAULTS.model_copy(
@@ -208,7 +208,7 @@ def test_the_command_line_counts_instead_of_the_file(tmp_path: Path) -> None:
 
 
 def test_the_reference_lists_every_environment_variable() -> None:
-    """docs/config.md has a row for each variable that the code reads, but for those of the configuration's keys."""
+    """docs/config.md has a row for each variable that the code reads, except those of the configuration's keys."""
     floors = ("actors", "cluster", "jobs", "codecfleet")
     sources = (path.read_text(encoding="utf-8") for floor in floors for path in (REPOSITORY / floor).rglob("*.py"))
     read = {name for source in sources for names in _VARIABLE.findall(source) for name in names if name}

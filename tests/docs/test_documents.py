@@ -29,12 +29,12 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Where it stands, for a test's name."""
+        """The block's document and line, as a test's name."""
         return f"{self.path.name}:{self.line}"
 
 
 def documents() -> list[Path]:
-    """Return every Markdown file of the repository that is its own."""
+    """Return every Markdown file of the repository, except those that git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=REPOSITORY,
@@ -75,7 +75,7 @@ SHELL = [block for path in documents() for block in blocks(path, "sh")]
 @pytest.mark.usefixtures("private_ray")
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
 def test_shown_python_runs(block: Block, films: Path) -> None:
-    """A Python block, as it stands, runs in a folder that has the files it names."""
+    """A Python block runs unchanged in a folder that has the files that the block names."""
     _, spec, *_ = [toml.text for toml in blocks(REPOSITORY / "docs" / "config.md", "toml")]
     (films / "small.toml").write_text(spec, encoding="utf-8")
     if "verify(" in block.text:
@@ -85,7 +85,7 @@ def test_shown_python_runs(block: Block, films: Path) -> None:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link names a file that is there, and a heading in it if it says so."""
+    """Every relative link names a file that exists; if the link has an anchor, the file has that heading."""
     for link in links(path):
         target, _, anchor = link.partition("#")
         if target.startswith(("http://", "https://", "mailto:")):
@@ -97,7 +97,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_every_page_can_be_found() -> None:
-    """From docs/README.md, links lead to every page in docs/; and the README leads there."""
+    """Links lead from docs/README.md to every page in docs/, and from the README to docs/README.md."""
     docs = REPOSITORY / "docs"
     seen, waiting = set(), [docs / "README.md"]
     while waiting:
@@ -129,7 +129,7 @@ def test_shown_commands_exist(block: Block) -> None:
         if words[:1] == ["make"]:
             assert {word for word in words[1:] if "=" not in word} <= _targets()
         elif words[:1] == ["codecfleet"] and not words[1].startswith("-"):
-            # `submit` has another command's words after its own, and `node` one of its own.
+            # After `submit` comes one of the other commands, and after `node` one of its own.
             named = [*words, " ".join(words[1:3])]
             commands = [known_commands[name] for name in named if name in known_commands]
             known = {name for command in commands for parameter in command.params for name in parameter.opts}

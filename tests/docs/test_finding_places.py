@@ -25,7 +25,7 @@ def chapter(heading: str) -> str:
 
 
 def rooms_on_the_map() -> set[str]:
-    """Return the rooms that the map names; one without a floor belongs to the floor that its row names first."""
+    """Return the rooms that the map names; a name without a floor belongs to the floor that its row names first."""
     rooms: set[str] = set()
     for cell, *_ in table(chapter("Map of the code")):
         names = re.findall(r"`([\w/]+)`", cell)

@@ -9,12 +9,12 @@ from .test_option_tables import held
 
 NOT_BUILT_MAX = 10
 COMPLETE = ("4", "5")
-"""Chapters of CUDA for Tegra of which all is built: EGL and cuDLA."""
+"""The chapters of CUDA for Tegra that are built completely: EGL and cuDLA."""
 
 
 @pytest.mark.parametrize("page", ITEMS)
 def test_every_item_has_its_row(page: str) -> None:
-    """A page has as many rows as its document has items, each once, under a section."""
+    """A page has one row for each item of its document, with the item's section."""
     found = [row for row in rows(page) if row.section != NEWER]
     assert len(found) == ITEMS[page]
     assert [row.place for row in found if not (re.fullmatch(r"\d+(\.\d+)*", row.section) and row.item)] == []
@@ -24,7 +24,7 @@ def test_every_item_has_its_row(page: str) -> None:
 
 @pytest.mark.parametrize("page", ITEMS)
 def test_every_row_is_reached_and_tested(page: str) -> None:
-    """What a row names leads somewhere, and its test or result exists."""
+    """The code that a row names exists, and the row's test or result exists."""
     wrong = [f"{row.place}: {why}" for row in rows(page) for why in (*unreachable(row), *untested(row))]
     assert wrong == []
 

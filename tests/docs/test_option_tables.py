@@ -1,4 +1,4 @@
-"""The tables of options in the documents are those that the options make; ``make docs`` writes them."""
+"""The documents' tables of options match the options; ``make docs`` writes the tables."""
 
 import os
 import re
@@ -43,7 +43,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def held(path: Path, wanted: str) -> bool:
-    """Tell whether a file has this text; ``UPDATE_DOCS=1`` gives it to it."""
+    """Tell whether a file has this text; with ``UPDATE_DOCS=1``, write the text into the file first."""
     if os.environ.get("UPDATE_DOCS") == "1":
         path.write_text(wanted, encoding="utf-8")
     return path.read_text(encoding="utf-8") == wanted
@@ -51,7 +51,7 @@ def held(path: Path, wanted: str) -> bool:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_what_the_options_make(name: str) -> None:
-    """Between a table's marks stands what the options make."""
+    """Between a table's marks stands the table that the options make."""
     path, table = REPOSITORY / TABLES[name][0], TABLES[name][1]()
     begin, end = f"<!-- options: {name} -->", "<!-- end -->"
     text = path.read_text(encoding="utf-8")

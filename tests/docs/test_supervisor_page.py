@@ -16,7 +16,7 @@ SETTINGS = SupervisorSettings()
 
 
 def test_every_state_of_a_station_has_its_row() -> None:
-    """The rows have the enum's order."""
+    """The rows are in the enum's order."""
     table = PAGE.partition("### States of a station")[2].partition("## ")[0]
     assert re.findall(r"\| `(\w+)` \|", table) == [state.value for state in StationState]
 
@@ -42,5 +42,5 @@ def test_every_state_of_a_station_has_its_row() -> None:
     ],
 )
 def test_the_page_has_the_true_times_and_names(about: str, said: str) -> None:
-    """Each is the setting's default."""
+    """The times, counts and names on the page are the code's."""
     assert f"{about} {said}" in PAGE

@@ -265,7 +265,7 @@ EXTRAS: Final = (
     hung("EGL", "cuEGLStreamProducerReturnFrame", 1, "later calls", "cuEGLStreamProducerReturnFrame"),
     hung("EGL", "cuEGLStreamProducerConnect", 1, "opening"),
 )
-"""Faults at other calls, where the same action has another outcome."""
+"""Faults in calls not covered by the tables above, where the same simulated fault leads to a different error."""
 STANDALONE_CALLS: Final = {
     "opening": (
         *("cudlaCreateDevice", "cudlaSetTaskTimeoutInMs", "cudlaGetNvSciSyncAttributes"),
@@ -280,7 +280,10 @@ STANDALONE_CALLS: Final = {
     ),
     "closing": ("cudlaMemUnregister", "cudlaModuleUnload", "cudlaDestroyDevice"),
 }
-"""The functions with a status that a standalone session first calls at each stage, except those of ``PLACES``."""
+"""For each stage, the functions with a status that a standalone session calls there for the first time.
+
+Those in ``PLACES`` are left out.
+"""
 HANGING: Final = (
     "cudlaImportExternalSemaphore",
     "cudlaImportExternalMemory",

@@ -160,7 +160,7 @@ def main(source: str, gate: str, answer: str) -> None:
 
 
 def seize(folder: str, what: str) -> None:
-    """Let a worker's second process hang in ``folder``, where it must not import modules; then end as ``what`` says."""
+    """Let a worker's second process hang in ``folder``, where it must not import modules; ``what`` ends the worker."""
     _alone_on_a_gpu()
     sys.path.remove("")
     os.chdir(folder)

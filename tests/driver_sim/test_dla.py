@@ -72,7 +72,7 @@ def run(code: str, *faults: Fault, arguments: Sequence[str] = ()) -> Ran:
 
 @pytest.mark.parametrize("environment", ["os.environ", "{}"], ids=["isolated", "poisoned"])
 def test_an_asynchronous_error_is_found_and_ends_everything(environment: str) -> None:
-    """An engine's error appears when its tasks are waited for, whether CUDA reports it or not; then all is lost."""
+    """An engine's error appears when its tasks are waited for, even if CUDA hides it, and ends all sessions."""
     ran = run(
         f"""
 host = open_host(environment={environment})

@@ -131,7 +131,7 @@ def test_nvml_answers_as_the_real_one_did() -> None:
 
 @needs_package
 def test_nvdec_can_what_the_real_one_can() -> None:
-    """Engines and largest sizes are equal for each codec, sampling and depth that was recorded."""
+    """The simulated NVDEC has the real one's engines and largest size for each recorded codec, sampling and depth."""
     trials = [each for each in RECORDED["devices"][0]["trials"] if each["engine"] == "nvdec"]
     cases = [each["case"] for each in trials]
     asked = [[NAMES.get(MediaCodec(c["codec"]), c["codec"].upper()), c["chroma"], c["bit_depth"]] for c in cases]

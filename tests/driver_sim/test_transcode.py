@@ -89,7 +89,7 @@ def test_nvdec_gives_the_bytes_that_software_gives(clip: Path, in_software: str,
 
 
 def counted(output: Path, function: str) -> int:
-    """Return how often the run that wrote ``output`` called a function of the driver."""
+    """Return how many times the run that wrote ``output`` called a function of the driver."""
     lines = (output.parent / "simulation" / "trace").read_text(encoding="utf-8").splitlines()
     return sum(line.split(maxsplit=1)[0] == function for line in lines)
 

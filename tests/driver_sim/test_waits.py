@@ -2,7 +2,7 @@
 
 The simulator does nothing in a stream before somebody waits for it, and runs as little as it can then. ``WAITS`` names
 every wait of the product that a program here can reach, what takes it out, and a program that prints whether all bytes
-were right. The simulator cannot show the others: they have tests on ``FakeCudaDriver``, which defers work too.
+were right. The simulator cannot show the other waits: they have tests on ``FakeCudaDriver``, which defers work too.
 
 | wait | test that fails without it |
 |---|---|

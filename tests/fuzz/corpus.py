@@ -1,4 +1,4 @@
-"""What is mutated: small clips that we make, one of each container and codec, and the shared footage where it is."""
+"""The films to mutate: small clips of several containers and codecs, made here, and the shared footage, if present."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -13,7 +13,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip, picture
 
 FOOTAGE: Final = Path(__file__).resolve().parents[3] / "shared" / "media"
 LARGEST_BYTES: Final = 300_000
-"""A case takes about a second at most."""
+"""A case with a film of this size takes about a second at most."""
 _FILMS: Final = frozenset({".mp4", ".mov", ".mkv", ".webm", ".ts", ".avi", ".flv", ".ivf", ".h264", ".m2v"})
 _RATE_HZ: Final = 48_000
 _AAC_SAMPLES: Final = 1024
@@ -22,7 +22,7 @@ _X264: Final = (("preset", "ultrafast"),)
 
 
 def own_clips(folder: Path) -> Iterator[Path]:
-    """Make clips of a second in ``folder``: video alone, with sound, fragmented, open GOP, odd sizes."""
+    """Make clips of one second in ``folder``: video alone, with sound, fragmented, open GOP, odd sizes."""
     times, keyframes = constant_times(_FRAMES), frozenset({0, 10, 20})
     video = Clip(times=times, keyframes=keyframes, options=_X264)
     for name in ("video.mp4", "video.mkv", "video.ts", "video.avi", "video.flv"):
@@ -50,7 +50,7 @@ def own_clips(folder: Path) -> Iterator[Path]:
 
 
 def footage() -> Iterator[Path]:
-    """Yield the small files of the shared footage; none where it is not beside the checkout."""
+    """Yield the small files of the shared footage, if it is beside the checkout."""
     if FOOTAGE.is_dir():
         for path in sorted(FOOTAGE.iterdir()):
             if path.suffix in _FILMS and path.stat().st_size <= LARGEST_BYTES:
@@ -58,7 +58,7 @@ def footage() -> Iterator[Path]:
 
 
 def with_sound(path: Path, muxer: dict[str, str], encoder: str = "aac") -> Path:
-    """Write a clip of a second with a tone that rises."""
+    """Write a clip of one second with a tone that rises."""
     with av.open(str(path), "w", container_options=muxer) as container:
         video = container.add_stream("libx264", rate=25, options={**dict(_X264), "g": "10"})
         video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"

@@ -62,7 +62,7 @@ def play_case(seed: int, corpus: dict[str, bytes], keep: Path | None) -> Case:
 
 
 class Player:
-    """Plays cases in processes that are forked from this one: each has the corpus already."""
+    """Plays cases in processes that are forked from this one, and that therefore have the corpus already."""
 
     corpus: ClassVar[dict[str, bytes]] = {}
     keep: ClassVar[Path | None] = None

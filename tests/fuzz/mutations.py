@@ -17,7 +17,7 @@ FIELDS: Final = frozenset(
     {b"tkhd", b"mdhd", b"mvhd", b"stts", b"stsc", b"stsz", b"stco", b"ctts", b"elst", b"stsd", b"tfdt", b"trun"}
     | {b"tfhd", b"hdlr", b"avcC", b"hvcC", b"av1C", b"vpcC", b"esds", b"dOps", b"sidx", b"trex", b"stss"}
 )
-"""Boxes with fields that are changed."""
+"""The boxes whose fields `change_field` sets."""
 EXTREMES: Final = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x00010000)
 TS_PACKET: Final = 188
 HEAD_BYTES: Final = 4096
@@ -48,7 +48,7 @@ def mutated(seed: int, corpus: dict[str, bytes]) -> tuple[str, str, bytes]:
 
 
 def boxes(data: bytes, begin: int = 0, end: int | None = None) -> Iterator[Box]:
-    """Yield the boxes of an ISO base media file, outer ones first; nothing of what is none."""
+    """Yield the boxes of an ISO base media file, outer ones first, up to the first bytes that are not a box."""
     place, end = begin, len(data) if end is None else end
     while place + 8 <= end:
         length, kind = struct.unpack_from(">I4s", data, place)
@@ -113,7 +113,7 @@ def append(data: bytes, other: bytes, _chance: random.Random) -> bytes:
 
 
 def splice(data: bytes, other: bytes, chance: random.Random) -> bytes:
-    """Go on with another file in the middle."""
+    """Join the beginning of this file and the end of another."""
     return data[: chance.randrange(1, len(data) + 1)] + other[chance.randrange(len(other)) :]
 
 
@@ -165,4 +165,4 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     *(flip_bits, change_head, truncate, cut_out, blank, repeat, swap_pieces, append, splice),
     *(change_length, change_length, change_kind, change_field, change_field, change_field, change_element),
 )
-"""Those that reach deepest are there more than once."""
+"""The mutations that reach deepest are listed more than once."""

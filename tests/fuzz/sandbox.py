@@ -18,9 +18,9 @@ from codecfleet.cli.services import Services
 from codecfleet.testing import LocalPool
 
 CASE_S: Final = 180
-"""Of wall time: on an idle machine a case takes a second, and up to twenty at 1080p."""
+"""The limit of wall time; on an idle machine a case takes a second, and up to twenty at 1080p."""
 MEMORY_BYTES: Final = 6 << 30
-"""Of address space: glibc reserves much more than it uses."""
+"""The limit of address space; glibc reserves much more than it uses."""
 LARGEST_FILE_BYTES: Final = 1 << 30
 ON_THREADS: Final = Services(open_fleet=lambda _address, _workers: Fleet(pool=LocalPool(slots=2)))
 _LOOK_EVERY_S: Final = 0.02
@@ -28,7 +28,7 @@ _LOOK_EVERY_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one command did: its exit code, what it said on stderr, and the document it printed, if it did."""
+    """One command, its exit code, and what it wrote to stderr; for a failed `verify`, also what it printed."""
 
     command: str
     code: int
@@ -134,7 +134,7 @@ def _wait(child: int) -> int:
 
 
 def _end_session(session: int) -> int:
-    """Kill what is left of a session, and return how many processes that were."""
+    """Kill the remaining processes of a session, and return their number."""
     left = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):

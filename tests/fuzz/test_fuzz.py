@@ -13,7 +13,7 @@ HARNESS = Path(__file__).with_name("fuzz.py")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("cases", [1, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.ci])])
 def test_mutated_films_end_well(cases: int, tmp_path: Path) -> None:
-    """Each case ends in exact output or in one line, whatever the command."""
+    """Each case ends in exact output or in an error of one line."""
     command = [sys.executable, str(HARNESS), "--own", "--seed", "100", "--cases", str(cases), "--keep", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)

@@ -25,12 +25,12 @@ class Outcome(Enum):
 
     @property
     def is_finding(self) -> bool:
-        """Whether somebody must look at it."""
+        """Whether somebody must look at the case."""
         return self not in (Outcome.EXACT, Outcome.REFUSED)
 
 
 def judge(ending: Ending) -> tuple[Outcome, str]:
-    """Return the outcome of a case, and what shows it."""
+    """Return the outcome of a case, and the words that show it."""
     fault = _fault_of_process(ending) or next(filter(None, map(_fault, ending.steps)), None)
     if fault is not None:
         return fault
@@ -53,7 +53,7 @@ def _fault_of_process(ending: Ending) -> tuple[Outcome, str] | None:
 
 
 def _fault(step: Step) -> tuple[Outcome, str] | None:
-    """Return what is wrong with one step, None where it did its work or refused it properly."""
+    """Return what is wrong with one step, None if the command did its work or refused it properly."""
     said = step.said.strip()
     if step.command == "noise":
         return Outcome.NOISE, said.splitlines()[-1]

@@ -53,7 +53,7 @@ class NodeLog:
     news: threading.Condition = field(default_factory=threading.Condition)
 
     def note(self, at_s: float, there: int, asked: int) -> None:
-        """Note what there is."""
+        """Note a number of present and of requested nodes, if one of them has changed."""
         with self.news:
             if not self.seen or self.seen[-1][1:] != (there, asked):
                 self.seen.append((at_s, there, asked))
@@ -207,5 +207,5 @@ def _types(port: int, most: Mapping[str, int]) -> dict[str, Any]:
 def _read(looking: "subprocess.Popen[str]", log: NodeLog) -> None:
     assert looking.stdout is not None
     for line in looking.stdout:
-        if line.startswith("["):  # how often Ray prints its message about infeasible requests
+        if line.startswith("["):  # other lines are Ray's messages about infeasible requests
             log.note(*json.loads(line))

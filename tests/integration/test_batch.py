@@ -210,7 +210,7 @@ def test_a_killed_batch_goes_on_where_it_was(films: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_that_is_killed_anywhere_goes_on(seed: int, films: Path) -> None:
-    """However often and whenever a batch is killed, in the end each output is there, exact, and nothing else."""
+    """However many times and whenever a batch is killed, in the end there are all outputs, exact, and nothing else."""
     dice, spec = random.Random(seed), a_spec(films)  # noqa: S311 - not for secrets
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-c", _PROGRAM, spec.model_dump_json(), "1000"]

@@ -95,7 +95,7 @@ def test_a_job_reads_each_byte_once(tmp_path: Path, server: S3Proxy) -> None:
 def test_a_worker_elsewhere_reads_what_its_segments_need(
     name: str, tmp_path: Path, server: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers elsewhere read about the film's size for all segments, without index and search."""
+    """For all segments together, workers elsewhere read about the film's size: neither an index nor by searching."""
     url = uploaded(tmp_path, name)
     index = read_source(url).index
     monkeypatch.setattr(SharedBlocks, "find", lambda _url: None)
@@ -122,7 +122,7 @@ def test_workers_elsewhere_need_no_index(tmp_path: Path, server: S3Proxy, monkey
 
 @pytest.mark.parametrize("name", ["end.mp4", "without-cues.mkv", "broadcast.ts"])
 def test_probing_reads_each_byte_once(name: str, tmp_path: Path, server: S3Proxy) -> None:
-    """However often it opens the film, ``probe`` reads at most 1.1 times its size, and leaves nothing on the disk."""
+    """``probe`` reads at most 1.1 times the film's size, however many times it opens the film."""
     url = uploaded(tmp_path, name)
     with counted(server, url) as read:
         assert probe(url).size_bytes

@@ -91,7 +91,10 @@ def test_a_constant_rate_is_one_run(name: str, tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_constant_rate_is_one_run(tmp_path: Path) -> None:
-    """A cut inside a picture leaves its nominal duration, and a start between two begins with the later one."""
+    """A part that ends within a picture shows it for its nominal duration.
+
+    A part that starts between two pictures begins with the later one.
+    """
     source = make_clip(tmp_path / "in.mp4", Clip(times=constant_times(61)))
     path = output(source, "o.mp4", start_s=Fraction(1, 2), end_s=Fraction(157, 100))
     assert check_sums(path, Fraction(27, 25)).steps == [(27, VideoTrack(path).media[0] // 25)]
@@ -107,7 +110,7 @@ def test_another_rate_is_one_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("times", "bframes"), [(SLIDES, False), (SLIDES, True), (UNEVEN, False), (UNEVEN, True)])
 def test_uneven_pictures_last_as_long_as_the_track(times: Sequence[int], bframes: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """If pictures last unequally long, so do the samples, and their sum and average are the track's."""
+    """Each sample lasts as long as its picture, also if durations differ; their sum and average are the track's."""
     source = make_film(tmp_path / "in.mp4", times, options=B_FRAMES if bframes else None)
     path = output(source, "o.mp4")
     track = check_sums(path, times[-1] * MILLISECOND)

@@ -44,7 +44,7 @@ def due(source: Path, fps: Fraction, nominal_us: int = 40_000) -> list[tuple[Fra
 
 @pytest.mark.parametrize(("name", "fps"), swept([(name, fps) for fps in RATES for name in ("a-gap", *CLIPS)][1:]))
 def test_pictures_are_the_rules_however_the_film_is_cut(tmp_path: Path, name: str, fps: Fraction) -> None:
-    """For any segments and workers, each picture is at its multiple, and shows what was on screen at that time."""
+    """For any segments and workers, each picture has the rate's next time, and shows what was on screen then."""
     source = make_clip(tmp_path / "source.mkv", CLIPS[name])
     expected = due(source, fps, round(1_000_000 / planned(source, fps=fps).index.frame_rate))
     counts = set()
@@ -128,7 +128,10 @@ def test_verify_notices_another_rate(tmp_path: Path) -> None:
 SOLID = replace(CLIPS["even"], options=(("x264-params", f"{X264}:bframes=0"),))
 """Closed groups of six pictures."""
 LENGTH_BYTES, HEAD_BYTES = 4, 5
-"""The length field of a NAL unit in mp4, without and with the unit's type, which makes it an access point."""
+"""How many bytes to keep of a packet: in mp4 a NAL unit's length field, or that field and the unit's header.
+
+The unit's type is in the header, and still marks the packet as an access point.
+"""
 
 
 def spoil(source: Path, packets: range, kept_bytes: int = HEAD_BYTES) -> None:

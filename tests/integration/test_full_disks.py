@@ -60,7 +60,7 @@ def source(tmp_path: Path) -> Path:
         [
             ("900k", "{disk}/o.mp4", ("output.mp4",)),
             ("64k", "{disk}/o.mp4", ("segment-",)),
-            ("100k", "memory://out/o.mp4", ("{disk}", "another TMPDIR")),  # whose work folder is in TMPDIR
+            ("100k", "memory://out/o.mp4", ("{disk}", "another TMPDIR")),  # work on a remote output is in TMPDIR
         ]
     ),
 )

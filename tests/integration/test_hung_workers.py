@@ -50,7 +50,7 @@ async def test_a_hung_segment_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 async def test_cancelled_work_that_does_not_end_costs_its_worker() -> None:
-    """Another process takes its slot, although the thread never ends."""
+    """The worker is replaced, so that its slot can be used although the cancelled work's thread goes on."""
     settings = SupervisorSettings(idle_release_s=None)
     backend = FakeClusterBackend((RayNode(node="here", name="here", cores=1, free_cores=1),))
     shell = SupervisorRunner(backend, Core(settings, Policy(), 1, time.monotonic()), settings)

@@ -87,7 +87,7 @@ def test_a_signal_ends_the_node_and_the_keeper_exits_with_0(
 
 @pytest.mark.parametrize(("ray", "numbers"), [(OBEDIENT, [15]), (DEAF, [15, 2])], ids=["one", "two"])
 def test_a_signal_is_heard_whichever_thread_takes_it(ray: str, numbers: list[int]) -> None:
-    """The kernel may deliver it to a reading thread while the main thread waits for Ray to end."""
+    """The kernel may deliver a signal to a reading thread while the main thread waits for Ray to end."""
     with keeper(ray, aside=numbers) as process:
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "up\ndown\n")
@@ -111,7 +111,7 @@ def test_an_end_by_itself_is_an_error(ray: str, said: str) -> None:
 
 
 def test_nothing_of_ray_is_left() -> None:
-    """Processes that Ray started in its group end together with the keeper."""
+    """When the keeper ends, all processes end that Ray started in its own process group."""
     with keeper("sleep 1000 & echo $! >&2; " + OBEDIENT) as process:
         come_up(process)
         children = psutil.Process(process.pid).children(recursive=True)

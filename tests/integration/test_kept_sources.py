@@ -90,7 +90,7 @@ def _facts(packet: "Packet[Any]") -> tuple[object, ...]:
 
 
 class Bench:
-    """Reads a source's ranges with kept sources, and counts how often the source was opened."""
+    """Reads a source's ranges with kept sources, and counts how many times the source was opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
         self.source = source

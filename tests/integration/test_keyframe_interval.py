@@ -115,7 +115,7 @@ def test_an_encoder_that_adds_a_keyframe_fails(film: Path) -> None:
     ids=["a-part", "deinterlaced", "a-rate-limit", "every-frame", "longer-than-the-film"],
 )
 def test_the_grid_holds_with_other_options(film: Path, tmp_path: Path, options: dict[str, object]) -> None:
-    """Multiples count from the first requested frame, with any other options."""
+    """Keyframes fall on multiples of the interval, counted from the first requested frame, with any other options."""
     asked = {"keyframe_interval_s": INTERVAL_S, **options}
     output = tmp_path / "output.mkv"
     report = made(film, output, **asked)
@@ -133,7 +133,7 @@ def on_frames(count: int, interval_s: Fraction) -> list[int]:
 
 
 def test_keyframes_go_by_time(tmp_path: Path) -> None:
-    """The rule goes by time and not by pictures: with jitter or long gaps, each multiple gets the next picture."""
+    """Keyframes go by time: also with jitter and gaps, the next picture after each multiple of the interval is one."""
     steps = [40, 33, 47, 40, 1700, 40, 40, 41, 39, 17] * 12
     clip = Clip(times=uneven_times(steps, 588), keyframes=frozenset(range(0, 120, 7)))
     source, output = make_clip(tmp_path / "uneven.mkv", clip), tmp_path / "output.mkv"
@@ -145,7 +145,7 @@ def test_keyframes_go_by_time(tmp_path: Path) -> None:
 
 
 def test_repeated_times_move_no_keyframe(tmp_path: Path) -> None:
-    """Where no cut can fall, a segment continues and has the multiple's keyframe inside."""
+    """Where no cut is possible, a segment continues and has the keyframe of the interval inside."""
     clip = Clip(times=constant_times(200), keyframes=frozenset(range(0, 200, 10)), options=(("bf", "0"),))
     whole, source, output = make_clip(tmp_path / "whole.mkv", clip), tmp_path / "twice.mkv", tmp_path / "output.mkv"
     numbers = iter(range(200))

@@ -45,7 +45,7 @@ def job(film: Path, **options: object) -> TranscodeSpec:
 
 @pytest.mark.parametrize("place", swept(["beside", "folder", "url"]))
 def test_the_same_command_ends_well(place: str, film: Path) -> None:
-    """The same command encodes nothing, says that the output was published, and removes the rest, wherever it is."""
+    """The same command encodes nothing, says that the output was published, and removes the job's leftovers."""
     out, work = film.parents[1] / "out", film.parents[1] / "work"
     options = {"beside": {}, "folder": {"work": str(work)}, "url": {"work": f"file://{work}"}}[place]
     spec = job(film, **options)

@@ -109,7 +109,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("publishes", [False, True])
 def test_a_file_waits_for_the_orphan_that_holds_its_output(film: Path, *, publishes: bool) -> None:
-    """The file is done as soon as the killed process is gone, even if that had published it; nothing else is left."""
+    """The file is done as soon as the killed process is gone, even one that had published it; nothing else is left."""
     assert run_batch(spec_of(film, "alone"), LocalPool(1)).error is None
     alone = film.parents[1] / "alone"
     pool = OrphanedPool(shutil.copy(alone / "0.mkv", film.parents[1] / "published") if publishes else None)

@@ -13,7 +13,7 @@ LIMIT_S = 20
 
 
 def test_a_hung_probe_ends_with_the_process_that_asked() -> None:
-    """Otherwise each short job on a machine with a hanging driver would leave another process."""
+    """If hung probes stayed, each short job on a machine with a hanging driver would leave a process."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(LIMIT_S)
         command = [sys.executable, "-c", HANGS, f"http://127.0.0.1:{silent.getsockname()[1]}"]

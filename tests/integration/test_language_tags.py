@@ -31,7 +31,7 @@ def film(path: Path, *, with_language: bool = True) -> Path:
         stream.width, stream.height = 64, 48
         sounds: list[Any] = [output.add_stream("aac", rate=48_000, layout="mono") for _ in TAGS[1:]]
         for sound, tag, title, code in zip(sounds, TAGS[1:], TITLES[1:], ("por", "chi", "und"), strict=True):
-            # As long as the element that replaces the name or a part of it.
+            # The title is as long as the element that later replaces it, or a part of it.
             sound.metadata["title"] = ("~" * (len(str(tag)) + 1)) if not title else title + "~" * (len(str(tag)) + 4)
             if with_language:
                 sound.metadata["language"] = code

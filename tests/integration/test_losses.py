@@ -93,7 +93,7 @@ def test_eight_channels_are_encoded(tmp_path: Path, name: str) -> None:
 
 
 def test_sound_that_was_not_asked_for_is_a_choice_and_no_warning(tmp_path: Path) -> None:
-    """The check that misses the track is still explained."""
+    """The report lists the choice, which explains why ``verify``'s check finds no sound."""
     film(tmp_path / "in.mkv", channels="stereo")
     report, verdict = published(tmp_path / "in.mkv", tmp_path / "out.mkv", audio="none", pix_fmt="yuv444p")
 
@@ -114,7 +114,7 @@ def test_a_track_without_packets_is_named_where_it_is_dropped(tmp_path: Path) ->
 
 
 def test_cues_that_overlap_are_named_where_one_is_shown_at_a_time(tmp_path: Path) -> None:
-    """mp4 shows the lines of both in a third cue; Matroska keeps the cues as they are."""
+    """While two cues overlap, mp4 shows the lines of both in a third cue; Matroska keeps the two cues unchanged."""
     film(tmp_path / "in.mkv", cues_ms=((0, 200), (100, 200), (400, 50)))
     for name, warned in (("out.mp4", ["subtitle-converted", "subtitle-overlap"]), ("out.mkv", [])):
         report, verdict = published(tmp_path / "in.mkv", tmp_path / name)

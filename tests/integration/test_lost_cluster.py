@@ -15,7 +15,7 @@ from .ray_cluster import RayCluster, ray_cluster
 
 def test_the_process_that_asks_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program survives, and the error names the cluster, the cause and a remedy."""
-    # Another test may have left a Ray driver in this process, which would ask by itself.
+    # Another test may have left a Ray driver in this process, which would then ask without a process of its own.
     monkeypatch.setattr("codecfleet.cluster.operate.desk.holds_ray", lambda: False)
 
     async def ask(address: str) -> None:

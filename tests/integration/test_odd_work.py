@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", swept(KINDS))
 def test_odd_payloads_are_done_again(kind: str, film: Path) -> None:
-    """Only their segments are encoded again; the other payloads are used."""
+    """Only segments with odd payloads are encoded again; the other payloads are used."""
     whole = transcode(a_spec(film, "whole.mp4"))
     interrupted(a_spec(film))
     folder = film.parents[1] / "out/.o.mp4.codecfleet"

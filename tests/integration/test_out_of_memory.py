@@ -77,7 +77,7 @@ def test_a_worker_killed_for_memory_is_named(order: str, group: Path, monkeypatc
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_job_that_never_fits_its_group_is_refused(group: Path, tmp_path: Path) -> None:
-    """Exit code 4 with both figures, before any segment starts, because the group's limit counts."""
+    """The job ends before any segment starts, with exit code 4 and both figures, because the group's limit counts."""
     clip = Clip(times=constant_times(60), width=3840, height=2160, options=(("preset", "ultrafast"),))
     source = make_clip(tmp_path / "film.mp4", clip)
     done = run_in(group, "-m", "codecfleet", "transcode", "--preset", "7", source, tmp_path / "o.mp4")

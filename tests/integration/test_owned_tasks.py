@@ -20,7 +20,7 @@ Begin = Callable[[Fleet, Path], Awaitable[object]]
 
 
 class Busy(LocalPool):
-    """A pool whose work never ends; ``asked`` is set at the first submission. With ``breaks`` progress fails then."""
+    """A pool whose work never ends; ``asked`` is set at the first submission. With ``breaks``, progress fails."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         super().__init__(2)
@@ -40,12 +40,12 @@ class Busy(LocalPool):
 
 
 async def transcode(fleet: Fleet, film: Path) -> object:
-    """Transcode it."""
+    """Transcode a film."""
     return await (await fleet.transcode(TranscodeSpec(source=film, output=film.with_name("out.mp4"), preset=1)))
 
 
 async def take_stills(fleet: Fleet, film: Path) -> object:
-    """Take stills of it."""
+    """Take stills of a film."""
     return await fleet.stills(StillsSpec(source=film, output=film.with_name("stills"), count=2))
 
 

@@ -51,7 +51,7 @@ def test_the_bundled_film_is_described(film_report: ProbeReport) -> None:
 
 
 def test_the_lines_name_every_track_and_oddity(film_report: ProbeReport) -> None:
-    """People get the same facts in lines as programs in JSON."""
+    """The text output for people states the same facts as the JSON for programs."""
     text = "\n".join(film_report.lines())
     assert all(f"track {track.index} ({track.kind})" in text for track in film_report.tracks)
     assert all(oddity.code in text for oddity in film_report.oddities)

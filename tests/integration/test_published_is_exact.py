@@ -124,7 +124,7 @@ def test_tracks_that_begin_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_a_video_that_begins_a_day_after_the_sound(tmp_path: Path) -> None:
-    """Matroska can state such a start; a transport stream's clock cannot, so it is refused there."""
+    """Matroska can state so late a start; a transport stream's clock cannot, so the job is refused."""
     late = lambda packet: moved(packet, Fraction(26 * 3600) if is_video(packet) else Fraction(0))  # noqa: E731
     source = remuxed(with_sound(tmp_path / "film.mkv", {}), tmp_path / "late.mkv", late)
     with pytest.raises(Unsupported, match="26 hours before the video"):
@@ -231,14 +231,14 @@ def test_a_picture_shown_again_behind_a_reset_clock(tmp_path: Path) -> None:
 
 
 def test_sound_that_is_nothing_but_priming(tmp_path: Path) -> None:
-    """The start of a packet that is never heard does not matter."""
+    """If no sample of a sound track is heard, the start of its packets does not matter."""
     film = with_sound(tmp_path / "film.mkv", {})
     source = remuxed(film, tmp_path / "silent.mkv", lambda packet: is_video(packet) or (packet.pts or 0) < 0)
     assert published(source, tmp_path / "out.mov")[1].failures == ()
 
 
 def test_square_samples_beside_a_skew_display_matrix(tmp_path: Path) -> None:
-    """The source's matrix stretches square samples; the output has the same."""
+    """The source's display matrix stretches square samples, and the output has the same matrix."""
     source = tmp_path / "film.mp4"
     published(make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(5))), source)
     assert b"pasp" in source.read_bytes()
@@ -279,7 +279,7 @@ def h264(target: Path, fps: int, width: int, count: int, timecode: str = "") -> 
 
 
 def test_a_timecode_track_without_a_timecode(tmp_path: Path) -> None:
-    """The loss of such a track is reported as a timecode's, not as a data track's."""
+    """The loss of the empty track is reported as a timecode's, not as a data track's."""
     source = h264(tmp_path / "film.mov", 25, 64, 5, "01:00:00:00")
     place = source.read_bytes().rindex(b"stsz") + len(b"stsz")
     changed(source, (place + 4, bytes(8)))  # no sample size and no sample

@@ -110,7 +110,7 @@ async def test_a_job_whose_driver_ends_goes_on_from_its_journal(
             with outside_of_a_transaction(place):
                 first.send_signal(how)
             await until(lambda: not any(map(is_alive, family)), 10)
-            if how is not signal.SIGTERM:  # Its work has ended before another driver can claim the job.
+            if how is not signal.SIGTERM:  # The driver's work has ended before another one can claim the job.
                 assert (await queue.get("film")).state is QueueState.RUNNING
             if how is signal.SIGTERM:
                 await until(lambda: not is_alive(first), 20)
@@ -195,7 +195,7 @@ def test_jobs_of_a_queue_are_cancelled_retried_and_moved(
 async def test_a_job_without_a_driver_gets_one_from_who_follows_it(
     own_queue: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After a reboot or a killed driver; it is shown to its end."""
+    """Following a job that no driver runs, as after a reboot, starts a driver and shows the job to its end."""
     async with Queue(own_queue, starts_driver=False) as queue:
         await queue.submit(["verify", "a.mkv", "b.mp4"], job_id="a", folder=own_queue.parent)
     code, _, err = await asyncio.to_thread(command, capsys, "jobs", "logs", "a", "--follow")

@@ -68,7 +68,7 @@ SEGMENT_S = Fraction(1)
 
 
 class Reading(NamedTuple):
-    """Records what a worker was given for each segment, and how often it opened a part or the whole file."""
+    """Records what a worker was given for each segment, and how many times it opened a part or the whole file."""
 
     pictures: list[Any]
     parts: int

@@ -156,7 +156,7 @@ def test_what_is_left_is_listed_and_removed(film: Path, capsys: pytest.CaptureFi
 
 
 def test_a_job_is_resumed_by_its_outputs_name(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A name resumes its job even if an older file has it; a name without unfinished work says so."""
+    """An output's name finds its unfinished job, even if an older output exists; a name without one is an error."""
     spec = a_spec(film, overwrite=True)
     output = Path(spec.output)
     output.parent.mkdir(exist_ok=True)

@@ -86,7 +86,7 @@ def test_late_captions_are_carried(tmp_path: Path) -> None:
 
 
 def test_late_captions_that_are_lost_are_named_with_their_time(tmp_path: Path) -> None:
-    """AV1 and another rate lose them: the plan names them if the part has any, and strict refuses."""
+    """AV1, or another frame rate, loses captions: the plan says so if the part has any, and ``strict`` refuses."""
     source = captioned(tmp_path)
     for asked in ({"codec": "av1"}, {"fps": "30"}):
         assert planned(source, "a.mp4", **asked) == ["captions-dropped"]

@@ -56,7 +56,7 @@ def object_at(url: str) -> bytes:
 
 
 def test_a_film_goes_from_s3_to_s3(tmp_path: Path, s3: S3Proxy, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bytes are the same as with files; the work is in the store and then removed; verify reads from there."""
+    """The bytes are the same as with files; work is in the store until the end, and ``verify`` reads from the store."""
     encode(tmp_path / "o.mp4")
     code = run(
         ["transcode", SOURCE, OUTPUT, "--segment-seconds", "0.8", "--preset", "1", "--work", "s3://films/work"],

@@ -102,7 +102,7 @@ async def test_a_job_is_watched_until_it_ends(example: ModuleType, media: Path) 
 
 
 async def test_a_cancelled_job_leaves_nothing(example: ModuleType, media: Path) -> None:
-    """Cancelling also ends its events; the fleet stays usable."""
+    """Cancelling a job ends its stream of events; the fleet stays usable."""
     async with client(example, media) as service:
         job = await submitted(service, "long.mp4", preset=7)
         watching = asyncio.create_task(service.get(f"{job}/events"))

@@ -78,14 +78,14 @@ class Sent:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
-    """The reads of this test."""
+    """Provide the counter of this test's reads from another machine."""
     sending = Sent()
     monkeypatch.setattr(ShippedFiles, "answer", sending.answer)
     KEPT.close_idle(0)
     yield sending
     KEPT.close_idle(0)
     for thread in threading.enumerate():
-        if thread.name.startswith("codecfleet-ahead"):  # It may be about to ask; from now on it asks a real reader.
+        if thread.name.startswith("codecfleet-ahead"):  # It may be about to read; from now on, a real reader answers.
             thread.join()
 
 

@@ -132,7 +132,8 @@ def check_copies(carried: Carried) -> int:
         assert len(after.times_s) == len(before.times_s)
         shifts += [a - b + carried.origin_s for a, b in zip(after.times_s, before.times_s, strict=True)]
     if shifts:
-        # A transport stream moves all tracks behind 0 by the same time; in other containers nothing moves.
+        # In a transport stream all tracks are shifted by the same amount, so that no time is negative; other
+        # containers shift nothing.
         assert max(shifts) - min(shifts) <= 2 * MILLISECOND
         assert carried.path.endswith(".ts") or max(map(abs, shifts)) <= MILLISECOND
     return len(shifts)

@@ -46,7 +46,7 @@ def test_a_join_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_result_keeps_its_slot_until_it_is_written(film: Path) -> None:
-    """There are never more segments that have begun and are not yet safe on disk than there are slots."""
+    """The number of segments that have begun but are not yet safe on disk never exceeds the number of slots."""
     begun: list[int] = [0]
 
     def act(_job: object, event: Event) -> None:

@@ -122,7 +122,7 @@ def test_what_is_more_than_one_segment_is_a_job_of_its_own(films: Path) -> None:
 
 @pytest.mark.parametrize("publishes", [False, True])
 def test_when_a_worker_dies_with_a_file_that_is_done_again(films: Path, *, publishes: bool) -> None:
-    """A separate job encodes it, even if the worker had just published it."""
+    """A separate job encodes the file of a dead worker, even if the worker had just published the output."""
     results = run_batch(films, "out", OwnMachine(publishes=publishes, loses=True))
     run_batch(films, "jobs", LocalPool(2))
     assert [result.error for result in results] == [None] * 3

@@ -139,7 +139,7 @@ def test_a_copy_of_changing_sound_decodes_to_the_end(
 
 
 def test_probe_says_when_sound_changes(tmp_path: Path) -> None:
-    """Probe gives the time after the first picture, the layouts and the rates; a job's index has the same."""
+    """Probe gives the time after the first picture, the layouts and the rates; a job's index has these formats too."""
     source = film(tmp_path / "in.ts", "ac3", ("stereo", 48_000), ("5.1(side)", 48_000))
     oddity = probe(source).oddity("audio-format-changes")
 
@@ -191,7 +191,7 @@ def test_low_frequency_effects_alone_keep_their_speaker(tmp_path: Path, codec: s
 
 
 def test_opus_without_names_is_encoded_for_a_transport_stream(tmp_path: Path) -> None:
-    """No decoder accepts a copy: its descriptor there only states layouts with names (RFC 7845, family 255)."""
+    """A copy could not be decoded: transport streams cannot describe channels without names (RFC 7845, family 255)."""
     source = film(tmp_path / "in.mkv", "libopus", ("5.1", 48_000), options={"mapping_family": "255"})
 
     assert run(source, tmp_path / "out.ts") == ["audio-converted"]

@@ -60,7 +60,7 @@ def test_the_report_goes_to_stdout_as_it_is(tmp_path: Path) -> None:
     target = tmp_path / "log"
     target.write_text("before\n")
     inode, device = target.stat().st_ino, Path("/dev/stdout").readlink()
-    # By the process's own name for it, so that a failed test does not replace /dev/stdout.
+    # A link in place of /dev/stdout, so that a failed test replaces only the link.
     own = tmp_path / "stdout"
     own.symlink_to("/proc/self/fd/1")
     done = redirected([*TRANSCODE, "--report", str(own)], f">>{target}")

@@ -37,7 +37,7 @@ def test_stills_of_the_bundled_film(film: Path, tmp_path: Path) -> None:
     pictures = decoded(film)
     for entry in json.loads((output / "index.json").read_text())["stills"]:
         frame = on_screen(pictures, Fraction(entry["at_s"]))
-        # FFmpeg's other scaler, with other rounding: near, and nearer than to any picture half a second away.
+        # FFmpeg's own scaler rounds differently, but the still is near its picture.
         expected = np.asarray(frame.to_ndarray(format="rgb24", width=160, height=90), dtype=np.uint8)
         assert np.abs(_rgb(output / entry["file"]).astype(int) - expected).mean() < 8
     again = _stills(film, output, "--count", "2")

@@ -383,7 +383,7 @@ def test_a_part_is_not_held_against_the_sound_behind_it(tmp_path: Path) -> None:
 
 
 def test_a_source_that_was_cut_short_is_named(tmp_path: Path) -> None:
-    """The output may be complete, but it lacks what the source lacks."""
+    """The output has everything that can be read, but the check of the source says that the source was cut short."""
     sound = tones("mono", ["FC"])
     whole = Path(film(tmp_path / "whole.mkv", sound, "mono"))
     cut = tmp_path / "cut.mkv"

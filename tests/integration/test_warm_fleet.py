@@ -48,7 +48,7 @@ def up(env: Mapping[str, str], *options: str, cwd: Path | None = None) -> psutil
 
 @pytest.mark.slow
 def test_it_serves_programs_wherever_they_stand(film: Path, tmp_path: Path, places: Mapping[str, str]) -> None:
-    """Programs in other folders find it, say so, and write the same bytes as without it; nothing is left."""
+    """Programs in other folders find the fleet, say so, and write the same bytes as without it; nothing is left."""
     gone_folder = tmp_path / "gone"
     gone_folder.mkdir()
     fleet = up(places, "--workers", "2", cwd=gone_folder)

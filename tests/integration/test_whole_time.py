@@ -142,7 +142,7 @@ def chapters_of(path: Path) -> list[Span]:
 
 @pytest.mark.parametrize("name", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
 def test_chapters_keep_their_times_and_titles_wherever_they_lie(tmp_path: Path, name: str) -> None:
-    """The first need not begin at 0, and one may have no title; chapters that mp4 and mov add have none."""
+    """The first chapter need not begin at 0, and chapters need no title; those that mp4 and mov add have none."""
     source = with_chapters(tmp_path, (1000, 1500, "First"), (1500, 2000, None), (2200, 3000, "Third"))
     output = tmp_path / name
 

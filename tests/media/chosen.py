@@ -37,7 +37,7 @@ def differences(path: Path, decoder: str, seed: int = 0, memory_bytes: int | Non
         wanted = {frame.index: facts(frame) for frame in film}
     with codecfleet.frames(path, decoder=decoder, memory_bytes=memory_bytes) as film:
         count, times_s = len(film), film.times_s
-        drawn = random.Random(seed)  # noqa: S311 - which frames are compared
+        drawn = random.Random(seed)  # noqa: S311 - only picks the frames to compare
         some = [drawn.randrange(count) for _ in range(RANDOM_FRAMES)]
         moments = [times_s[0] + Fraction(drawn.random()) * (times_s[-1] - times_s[0]) for _ in range(RANDOM_FRAMES)]
         shown = [bisect_right(times_s, moment) - 1 for moment in moments]

@@ -1,4 +1,4 @@
-"""The damage table: films that are cut short or have broken bits give the same bytes, however often they are encoded.
+"""The damage table: films that are cut short or have broken bits give the same bytes in each encoding.
 
 ``make damage`` runs it over the shared footage and exits with 1 if two outputs of one damaged film differ. Every
 damaged film is encoded with 1, 2 and 5 segments in flight, by two processes whose new memory holds different bytes. So
@@ -83,7 +83,7 @@ class Film:
 
 @dataclass(slots=True)
 class Counts:
-    """The results of the damaged films: by SHA-256 or error, how often their outputs were equal."""
+    """The counts of damaged films, and the films of which two outputs were unequal."""
 
     films: int = 0
     encoded: int = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# By name, and not all but some: an environment or an output folder in the checkout may be huge.
+# The checkout may also have huge folders (an environment, output), so this lists what is copied.
 SOURCES = (
     *("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "Makefile"),
     *("requirements.lock", "requirements-nvidia.lock", ".gitignore", ".gitattributes", ".ci"),
@@ -29,7 +29,7 @@ def _copy(source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def checkout(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout as a clone has it, links and all."""
+    """A copy of the checkout as a clone has it, with its links."""
     root = tmp_path_factory.mktemp("checkout")
     for name in SOURCES:
         _copy(repository / name, root / name)
@@ -38,7 +38,7 @@ def checkout(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def checkout_without_links(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same clone where the file system has no links: each is a text file that names its target."""
+    """The same clone on a file system without links: each link is a text file that names its target."""
     root = tmp_path_factory.mktemp("without-links") / "checkout"
     shutil.copytree(checkout, root, symlinks=True)
     links = [path for path in (root / "codecfleet").iterdir() if path.is_symlink()]

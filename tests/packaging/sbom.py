@@ -2,8 +2,8 @@
 
     python tests/packaging/sbom.py dist/codecfleet-0.1.0-py3-none-any.whl
 
-Versions and hashes are those of the lock files, which are what was tested; who needs whom is in the packages' own
-metadata. The same wheel and locks give the same bytes.
+Versions and hashes are those of the lock files, with which the tests run; which package needs which is in the packages'
+own metadata. The same wheel and locks give the same bytes.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ def locked(path: Path) -> dict[str, Pinned]:
 
 
 def needed(name: str, extras: tuple[str, ...] = ("",)) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the packages that an installed one needs here, with the extras that it asks of them."""
+    """Yield the packages that an installed package needs on this platform, each with the extras that it asks for."""
     try:
         texts = requires(name) or []
     except PackageNotFoundError:  # for another platform
@@ -83,7 +83,7 @@ def closure(extras: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def bill(wheel: Path) -> dict[str, Any]:
-    """Return the document for a wheel."""
+    """Return a wheel's bill of materials."""
     base, nvidia = (locked(ROOT / name) for name in LOCKS)
     required, everything = closure(()), closure(OPTIONAL)
     pinned = {**{name: base[name] for name in sorted(everything) if name in base}, **_only(nvidia, base)}
@@ -102,7 +102,7 @@ def bill(wheel: Path) -> dict[str, Any]:
         }
         for each in pinned.values()
     ]
-    # What decodes films is in no lock file: PyAV brings it.
+    # FFmpeg, which decodes films, is in no lock file: PyAV brings it.
     ffmpeg = {
         "type": "library",
         "bom-ref": native,
@@ -144,7 +144,7 @@ def bill(wheel: Path) -> dict[str, Any]:
 
 
 def _only(more: dict[str, Pinned], base: dict[str, Pinned]) -> dict[str, Pinned]:
-    """Return what one lock has beyond another."""
+    """Return the packages that the first lock file pins and the second does not."""
     return {name: each for name, each in sorted(more.items()) if name not in base}
 
 

@@ -33,7 +33,7 @@ def _contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_wheel_holds_every_module_and_config_and_nothing_else(wheel: Path, checkout: Path) -> None:
-    """A module in a folder is in the wheel, and so are configs, pages, typing marker and the dashboard; no test is."""
+    """Modules in folders, configs, pages, the typing marker and the dashboard are in the wheel; tests are not."""
     others = {"codecfleet/py.typed", "codecfleet/dashboard/page.html"}
     assert set(_contents(wheel)) == _modules(checkout) | _configs(checkout) | _pages(checkout) | others
 
@@ -68,7 +68,7 @@ def test_sdist_builds_the_same_wheel(build: Build, wheel: Path, sdist: Path, tmp
 
 
 def test_sdist_holds_what_tests_and_the_demo_need(sdist: Path, checkout: Path) -> None:
-    """From an sdist one can set up, test and run the demo: all that is tracked is in it, and no link out of it."""
+    """From an sdist one can set up, test and run the demo: it holds every file of the checkout, and no link."""
     with tarfile.open(sdist) as archive:
         members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
     floors = tuple(f"codecfleet/{name}" for name in (*FLOORS, "configs", "docs"))

@@ -1,4 +1,4 @@
-"""How the code is reached: as ``codecfleet`` and its subpackages, by no other name, with nothing it need not have."""
+"""How the code is imported: as ``codecfleet`` and its subpackages, by no other name, without optional packages."""
 
 import json
 import os

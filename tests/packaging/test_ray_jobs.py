@@ -106,7 +106,7 @@ def _answers(request: Request) -> bool:
 
 
 def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, repository: Path) -> None:
-    """``--working-dir .`` takes the checkout with it: driver and workers import that copy, whatever is installed."""
+    """With ``--working-dir .``, driver and workers import a copy of the checkout, even if codecfleet is installed."""
     answer = cluster.submit(repository, WHERE)
     copy = f"{answer['cwd']}/codecfleet/__init__.py"
     assert answer["cwd"] != str(repository)
@@ -114,7 +114,7 @@ def test_checkout_as_working_dir_is_the_code_that_runs(cluster: Cluster, reposit
 
 
 def test_project_with_its_own_jobs_runs_beside_ours(cluster: Cluster, project_with_jobs: Path, installed: Path) -> None:
-    """Submitted from a project that has a ``jobs`` package, both are found: theirs by its name, ours as installed."""
+    """A job of a project that has its own ``jobs`` package finds both: the project's by its name, ours as installed."""
     answer = cluster.submit(project_with_jobs, WHERE, {"PYTHONPATH": str(installed)})
     ours = str((installed / "codecfleet" / "__init__.py").resolve())
     assert (answer["owner"], answer["driver"], answer["worker"]) == ("the user", ours, ours)
@@ -142,7 +142,7 @@ def _codecfleet(cluster: Cluster, *arguments: object, cwd: Path) -> "subprocess.
 
 @pytest.mark.ci
 def test_a_submitted_command_outlives_its_client(cluster: Cluster, film: Path, tmp_path: Path) -> None:
-    """The code is sent along; after a SIGKILL of the client the job goes on, and another sees it all, and its end."""
+    """The code is sent along; after a SIGKILL of the client the job goes on, and another client sees its whole log."""
     shutil.copy(film, tmp_path / "film.mp4")
     own = ("submit", "--python", sys.executable)
     job = ("transcode", "film.mp4", "out.mp4", "--preset", "1", "--scale", "180p", "--segment-seconds", "2")

@@ -56,7 +56,7 @@ def test_what_is_needed_is_there(document: dict[str, Any], repository: Path) -> 
 
 
 def test_the_graph_is_closed(document: dict[str, Any]) -> None:
-    """Whatever depends on something, and what it depends on, is a component."""
+    """Every package that the graph names is a component."""
     own = document["metadata"]["component"]["bom-ref"]
     known = {each["bom-ref"] for each in document["components"]} | {own}
     assert len(known) == len(document["components"]) + 1
@@ -65,7 +65,7 @@ def test_the_graph_is_closed(document: dict[str, Any]) -> None:
 
 
 def test_the_same_wheel_gives_the_same_bill(document: dict[str, Any], wheel_file: Path) -> None:
-    """No date and no random number is in it; the program writes it beside the wheel."""
+    """The bill has no date and no random number; the program writes it beside the wheel."""
     program = Path(__file__).with_name("sbom.py")
     done = subprocess.run([sys.executable, str(program), str(wheel_file)], capture_output=True, text=True, check=True)
     written = Path(done.stdout.strip())

@@ -17,7 +17,7 @@ CLUSTER = {f"codecfleet.cluster.{room}" for room in ("placement", "probes", "sup
 
 MEDIA = {"ray", "av", "numpy", "fsspec", DEVICES} | NVIDIA
 LOCAL = {"ray", "fsspec", "codecfleet.cluster.supervisor", DEVICES} | NVIDIA
-"""Modules that a job with local files does not need, on workers of another process."""
+"""Modules that a job with local files does not need if its workers are in another process."""
 
 IMPORTS = {
     "import codecfleet": NOT_AT_FIRST | {"typer", "rich", "codecfleet.actors", "codecfleet.cluster", "codecfleet.jobs"},
@@ -26,7 +26,7 @@ IMPORTS = {
     # A job on a warm fleet or a host.
     "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run, codecfleet.cluster.fleet.default": LOCAL
     | {"codecfleet.cli.commands.batch"},
-    # A process that does small files of a batch, one after the other.
+    # A process that transcodes a batch's small files one after another.
     "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": (
         LOCAL
     ),

@@ -34,7 +34,7 @@ REFERENCE = (RatePoint(1e6, 34.0), RatePoint(2e6, 37.0), RatePoint(4e6, 39.5), R
 def test_the_comparison_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One small film, each contender once; its ratios are of that run."""
+    """Each contender runs once on a small film, and the ratios are printed."""
     film = make_clip(tmp_path / "film.mp4", Clip(times=constant_times(50), keyframes=frozenset({0, 25})))
     monkeypatch.setattr(sys, "argv", ["transcode.py", str(film), "--cases", "x264", "--repeats", "1"])
     assert transcode.main() == 0
@@ -50,7 +50,7 @@ def record(contender: str, work_s: float, video_bytes: int = 100, warm_s: float 
 
 
 def test_ratios_are_of_one_run() -> None:
-    """Codecfleet's medians over each peer's, and over those of its own devices that are named later."""
+    """Codecfleet's medians are divided by each peer's, and by those of codecfleet on each later device."""
     records = [record("codecfleet auto", 2, warm_s=1), record("codecfleet cpu", 4, warm_s=3), record("ffmpeg", 2)]
     assert [(one["contender"], one["over"], one["work_s"], one["warm_s"]) for one in ratios(records)] == [
         ("codecfleet auto", "codecfleet cpu", 0.5, pytest.approx(1 / 3)),
@@ -64,7 +64,7 @@ def test_ratios_are_of_one_run() -> None:
 def test_the_comparison_of_frames_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Codecfleet alone, once: all cases give the pictures of a plain decode."""
+    """All cases run once, only with codecfleet, and give the pictures of a plain decode."""
     small = ["--size", "160x90", "--seconds", "2", "--indices", "5", "--clips", "2", "--files", "1"]
     monkeypatch.setattr(sys, "argv", ["read_frames.py", "--work", str(tmp_path), "--repeats", "1", *small, "--readers"])
     assert read_frames.main() == 0
@@ -73,7 +73,7 @@ def test_the_comparison_of_frames_runs(
 
 
 def test_ratios_of_frames_are_of_one_case_and_film() -> None:
-    """Codecfleet's pictures a second over a peer's, above 1 if it is faster; wrong and other colours are told apart."""
+    """The ratio is above 1 if codecfleet is faster; wrong pictures are told from right ones in other colours."""
     fps = {("codecfleet", "a"): 6.0, ("decord", "a"): 3.0, ("codecfleet", "b"): 8.0}
     records = [
         {"case": "every", "film": film, "reader": reader, "fps": spread([rate])} for (reader, film), rate in fps.items()
@@ -85,7 +85,7 @@ def test_ratios_of_frames_are_of_one_case_and_film() -> None:
 
 @given(st.floats(0.5, 2), st.floats(-0.5, 0.5))
 def test_bd_rates(factor: float, gain_db: float) -> None:
-    """A curve at a fixed multiple of the rate has that as its BD-rate, a better one its gain as its BD-PSNR."""
+    """At ``factor`` times the rate the BD-rate states the factor; with ``gain_db`` more, the BD-PSNR is the gain."""
     dearer = [RatePoint(point.rate_bps * factor, point.psnr_db) for point in REFERENCE]
     better = [RatePoint(point.rate_bps, point.psnr_db + gain_db) for point in REFERENCE]
     assert bd_rate_percent(REFERENCE, dearer) == pytest.approx((factor - 1) * 100, abs=1e-6)
@@ -106,7 +106,7 @@ def facts(times_s: Sequence[Fraction]) -> VideoFacts:
 
 
 def test_other_work_is_named() -> None:
-    """Lost pictures, pictures at the time of another one, and a video of about half the size are no fair peer's."""
+    """A peer with lost pictures, repeated times, or a video of about half the size is named, as it did other work."""
     film = [Fraction(n, 25) for n in range(10)]
     assert other_pictures(facts([time + 1 for time in film]), facts(film)) == ""
     assert other_pictures(facts(film[1:]), facts(film)) == "9 frames of 10"

@@ -1,4 +1,4 @@
-"""What of an address lets somebody in is never shown."""
+"""Secrets in addresses are never shown."""
 
 import pickle
 
@@ -26,7 +26,7 @@ HIDDEN = "Hidden0Value"
     ],
 )
 def test_what_lets_somebody_in_is_left_out(address: str, shown: str) -> None:
-    """Passwords, signatures, keys and tokens; the rest of the address stays, and the text around it."""
+    """Passwords, signatures, keys and tokens are hidden; the rest of the address and the text around it stay."""
     assert redacted(address) == shown
     assert redacted(f"there is nothing at '{address}', nor at {address}") == (
         f"there is nothing at '{shown}', nor at {shown}"
@@ -44,18 +44,18 @@ def test_what_lets_somebody_in_is_left_out(address: str, shown: str) -> None:
     ],
 )
 def test_other_texts_stay(text: str) -> None:
-    """Names of local files, ports, and parameters that open nothing."""
+    """Names of local files, ports, and parameters that are no secrets are shown."""
     assert redacted(text) == text
 
 
 @given(st.text())
 def test_it_is_done_once(text: str) -> None:
-    """What is redacted already stays as it is."""
+    """A redacted text stays as it is if it is redacted again."""
     assert redacted(redacted(text)) == redacted(text)
 
 
 def test_errors_show_no_secret() -> None:
-    """Neither their message nor their next step, on either side of a process boundary."""
+    """Neither an error's message nor its next step has a secret, on either side of a process boundary."""
     error = StorageFailed(f"https://me:{HIDDEN}@host/f is gone", f"Try https://host/f?sig={HIDDEN}")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert HIDDEN not in f"{error} {error!r} {error.args} {again} {again!r}"

@@ -65,7 +65,11 @@ class _Waiter:
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A session to open for ``waiter``, or for ``request``, which does not wait; both are None while unclaimed."""
+    """A session to open. ``waiter`` is the caller that waits for it, if there is one.
+
+    ``request`` is a request of a caller with a fallback: until the request is over, the session is reserved for it,
+    even if the caller does not wait.
+    """
 
     key: SessionKey
     first: bytes

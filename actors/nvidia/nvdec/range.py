@@ -43,7 +43,7 @@ class FedRange(Generic[PictureT]):
     distinct time. ``counts_pictures`` identifies pictures by counting instead, if they come in the packets' order.
 
     The first packet is a random access point. ``in_order`` requires each picture before the next packet is fed;
-    ``at_once`` waits for each picture rather than for a few. ``wanted`` None means all pictures.
+    ``at_once`` reads each picture as soon as it is decoded. ``wanted`` None means all pictures.
     """
 
     def __init__(

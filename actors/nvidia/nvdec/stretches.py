@@ -60,9 +60,10 @@ class DecodesOn(Protocol[PictureT]):
 
 
 class NvdecDecoding(Generic[PictureT]):
-    """A series of packets, which ``push`` takes one by one; ``close`` gives the session back.
+    """Decodes a series of packets, passed to ``push`` one at a time; ``close`` returns the session to the pool.
 
-    ``at_once`` waits for each picture. Only ``wanted`` pictures are copied and returned; None means all pictures.
+    With ``at_once``, each picture is read as soon as it is decoded, instead of a few at a time. Only ``wanted``
+    pictures are copied and returned; None means all pictures.
     """
 
     def __init__(

@@ -220,7 +220,7 @@ def _subset(container: ContainerReport, cuda: CudaReport) -> Iterator[Diagnosis]
 
 
 def host_facts(report: CudaReport, brand: str = "") -> dict[str, str]:
-    """Return the facts about the host that conditions may name; "" if unknown.
+    """Return the facts about the host that NVIDIA_REQUIRE_CUDA may test; an unknown fact is "".
 
     ``cuda`` is the CUDA version of the kernel driver, without a compat package. ``arch`` is the architecture of the
     first device, as in the container runtime.

@@ -5,7 +5,8 @@ from typing import Final
 
 from ....errors import FleetUnavailable, WorkError
 
-TRIES: Final = 2  #: How often a run tries an entry that fails through no fault of the input; jobs also retry segments
+#: How many times a run tries an entry that fails through no fault of the input; jobs also retry segments
+TRIES: Final = 2
 #: This many of these failures in a row end the batch, because the next files would probably fail too
 FAULTS_IN_A_ROW: Final = 8
 

@@ -46,7 +46,7 @@ class Timeline:
     order: tuple[int, ...]  # the frames in presentation order, by their places in the decoder's output
     times: tuple[int, ...]  # the times of these frames, repaired and strictly increasing
     time_base: Fraction = Fraction(1)  # the source's tick, or a part of it, in seconds
-    resets: int = 0  # how often the decoding clock was reset
+    resets: int = 0  # how many times the decoding clock was reset
     missing: int = 0  # frames without a PTS
     disordered: int = 0  # how many frames come after a frame that is shown later
     repeated: int = 0
@@ -304,7 +304,7 @@ def in_known_order(decode: SequentialDecode, order: Sequence[int]) -> Iterator[t
 class ComparedPart:
     """The part of a track that is compared."""
 
-    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as often as it is shown
+    order: tuple[int, ...]  # the places of the part's frames in the decoder's output, each as many times as it is shown
     times: tuple[int, ...]  # the times of these frames, in ticks of ``time_base``
     time_base: Fraction
     zero_s: Fraction  # when the first frame is shown, on the source's clock

@@ -28,7 +28,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def services_with(fleet: FakeFleet) -> Services:
-    """Return services that open ``fleet``."""
+    """Return services that open ``fleet`` for every job."""
     return Services(open_fleet=fleet.open)
 
 

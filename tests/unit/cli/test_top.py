@@ -40,7 +40,7 @@ def test_a_large_fleet_on_a_small_terminal() -> None:
 @settings(max_examples=20)
 @given(width=st.integers(20, 200), height=st.integers(1, 80))
 def test_nothing_leaves_the_screen(colour: bool, width: int, height: int) -> None:  # noqa: FBT001 - a parameter
-    """However small the screen is, no line is wider, and there are no more lines."""
+    """The lines fit a screen of any width and height."""
     lines = screen_lines(LARGE, width=width, height=height, colour=colour)
     assert len(lines) <= height
     assert all(cell_len(ESCAPES.sub("", line)) <= width for line in lines)
@@ -97,7 +97,10 @@ def test_names_cannot_move_the_cursor() -> None:
 
 @given(wanted=st.lists(st.integers(0, 30), max_size=6), rows=st.integers(-5, 100))
 def test_rows_are_shared_fairly(wanted: list[int], rows: int) -> None:
-    """All rows are used while a table has more, no table gets more than it has, and the shares are fair."""
+    """No row of the screen stays empty while a table has hidden rows.
+
+    No table gets more rows than it has, and the shares are fair.
+    """
     shares = shared_rows(wanted, rows)
     assert sum(shares) == max(0, min(rows, sum(wanted)))
     assert all(share <= want for share, want in zip(shares, wanted, strict=True))

@@ -66,7 +66,7 @@ def test_without_the_token_there_is_no_data(shown: str) -> None:
 
 @pytest.mark.parametrize("shown", ["Bearer s3cret-token", "bearer  s3cret-token "])
 def test_the_token_opens(shown: str) -> None:
-    """With the token, the data is sent under any host name."""
+    """A request with the token gets the data, whatever its Host header."""
     assert asked(CLOSED, host="fleet.example", authorization=shown).wants_data
 
 

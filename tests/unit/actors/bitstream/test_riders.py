@@ -96,7 +96,7 @@ def test_lengths_of_any_size(length_bytes: int) -> None:
     ],
 )
 def test_two_views_and_rotations_are_read_until_they_are_cancelled(kind: int, payload: bytes, kinds: set[str]) -> None:
-    """Frame packing and display orientation are separate messages, and such a message may cancel an earlier one."""
+    """Frame packing and display orientation are separate messages; either may cancel an earlier one of its kind."""
     unit = b"\x06" + bytes((kind, len(payload))) + payload + b"\x80"
     assert RiderReader("h264", AVCC).kinds(prefixed(unit, SLICE)) == kinds
 
@@ -116,7 +116,7 @@ def test_a_second_view_is_told_from_a_scalable_layer() -> None:
 
 
 def test_the_layer_above_hevc_s_base_is_alpha_or_a_second_view() -> None:
-    """A message of the configuration or of a packet states that the layer is alpha; without it the layer is a view."""
+    """The layer is alpha if a message in the configuration or in a packet says so, and otherwise a view."""
     above = b"\x28\x09" + bytes(range(100, 120))
     alpha = b"\x4e\x01\xa5\x04\x00\x00\x7f\x90\x80"
     with_alpha = HVCC[:22] + b"\x01\x27\x00\x01" + len(alpha).to_bytes(2) + alpha

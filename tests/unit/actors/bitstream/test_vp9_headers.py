@@ -148,7 +148,7 @@ def test_an_inter_frame_has_its_own_size_or_a_references(
 
 @given(width=sides, height=sides, profile=st.integers(0, 3), resilient=st.booleans())
 def test_a_hidden_intra_frame_states_its_size(width: int, height: int, profile: int, *, resilient: bool) -> None:
-    """Intra-only frames of every profile state their size, after the colours if the profile has colours."""
+    """In every profile, an intra-only frame states its size, after the colour fields if the profile has them."""
     bits = _start(profile, inter=True, shown=False, resilient=resilient).put(1).put(0, 0 if resilient else 2)
     bits.put(0x498342, 24)
     if profile:

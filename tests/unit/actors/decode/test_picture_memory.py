@@ -80,7 +80,7 @@ def _halved(packet: Packet) -> Packet:
 
 
 def pictures(path: Path, held: int) -> Iterator[VideoFrame]:
-    """Decode a clip while this many of its pictures are held."""
+    """Yield a clip's pictures late, so that ``held`` of them are held while the next one is decoded."""
     holding: deque[VideoFrame] = deque()
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -104,7 +104,7 @@ def range_of(path: Path) -> DecodeRange:
 
 
 def test_whole_pictures_are_complete_and_unchanged(whole: Path) -> None:
-    """Fully decoded pictures are the same as in FFmpeg's own memory, and none is reported as damaged."""
+    """Fully decoded pictures are the same as when FFmpeg allocates their memory, and none is reported as damaged."""
     with av.open(str(whole)) as container:
         expected = shown(container.decode(video=0))
     found = list(pictures(whole, FRAMES))
@@ -134,7 +134,7 @@ def test_incomplete_pictures_are_named(damaged: Path) -> None:
 
 
 def test_the_reference_decode_shows_the_same(damaged: Path) -> None:
-    """``verify`` expects the same content of a lost part as a segment's decoder gives."""
+    """``verify`` expects lost parts to have the content that a segment's decoder gives them."""
     with open_track(str(damaged)) as track:
         expected = shown(track)
     assert shown(frame for _, frame in decode_range(range_of(damaged), DecodeTally(), SOFTWARE)) == expected
@@ -142,7 +142,10 @@ def test_the_reference_decode_shows_the_same(damaged: Path) -> None:
 
 @pytest.mark.parametrize("lost", [21, 22])
 def test_what_h264_conceals_does_not_depend_on_where_decoding_began(tmp_path: Path, lost: int) -> None:
-    """Decoding begins one or two keyframes earlier; FFmpeg's own concealment would change two or three pictures."""
+    """The pictures are the same whether decoding begins one or two keyframes earlier.
+
+    With FFmpeg's own concealment, two or three pictures would differ.
+    """
     x264 = (("preset", "superfast"), ("x264-params", "keyint=8:scenecut=0:bframes=0"))
     path = make_clip(tmp_path / "clip.mkv", Clip(times=constant_times(24), width=320, height=176, options=x264))
     runs = []
@@ -169,7 +172,7 @@ def _flipped(packet: Packet) -> Packet:
 
 @pytest.mark.parametrize(("width", "height"), [(7, 5), (8, 8), (17, 9), (321, 241)])
 def test_pictures_of_any_size_can_be_asked(tmp_path: Path, width: int, height: int) -> None:
-    """A picture may be smaller than a block, or no multiple of a block."""
+    """A picture may be smaller than a block, or end within a block."""
     clip = Clip(times=constant_times(2), width=width, height=height, pix_fmt="yuv444p")
     assert not any(is_incomplete(frame) for frame in pictures(make_clip(tmp_path / "clip.mkv", clip), 0))
 

@@ -109,7 +109,7 @@ def test_a_label_may_return_while_its_former_run_ends() -> None:
 
 
 def test_work_whose_thread_never_returns_is_given_up() -> None:
-    """Current and later callers get the error at once; if the thread does return, nothing changes."""
+    """After ``give_up``, current and later callers get its error at once, even if the thread returns later."""
     core, stuck, waiting = WorkerCore(1), Gate(job="j", label="a"), Gate(job="j", label="b")
     first, second = core.submit("0", stuck), core.submit("1", waiting)
     assert stuck.reached.wait(10)
@@ -125,7 +125,7 @@ def test_work_whose_thread_never_returns_is_given_up() -> None:
 
 
 def test_work_that_is_cancelled_while_all_is_given_up_has_the_same_error() -> None:
-    """The first caller with the error may close the worker; runs that are cancelled by that get the same error."""
+    """The first caller that gets the error may close the worker; runs that closing cancels get the same error."""
     core, gates = WorkerCore(2), [Gate(job="j", label=label) for label in "ab"]
     futures = [core.submit(str(number), gate) for number, gate in enumerate(gates)]
     assert all(gate.reached.wait(10) for gate in gates)

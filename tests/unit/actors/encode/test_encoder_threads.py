@@ -146,7 +146,7 @@ def test_few_segments_of_x264_have_more_threads(segments: int, height: int, thre
 
 
 def test_x264_has_the_threads_of_its_track_and_the_same_bytes_in_every_run() -> None:
-    """The number of threads depends on the number of segments, and so do the bytes; a bitrate means two threads."""
+    """The number of segments decides the number of threads, and with it the bytes; a bitrate means two threads."""
     case = Case(Codec.H264, 2, (64, 1088), count=30)
     many, few = settled(case, segments=8), settled(case, segments=2)
     assert (many.threads, few.threads) == (THREADS, 8)

@@ -66,7 +66,7 @@ def test_an_index_at_the_end_need_not_be_looked_at() -> None:
 
 @pytest.mark.parametrize("missing", ["end", "packets", "fragments"])
 def test_what_is_not_certain_is_not_said(missing: str) -> None:
-    """No fragments are reported for a file that was not read to its end, without packets, or without fragments."""
+    """Fragments are unknown if the file's end was not read, if packets were not read, or if there are none."""
     content, _ = film(300, 301, 302)
     if missing == "fragments":
         content = box(b"ftyp", 20) + box(b"moov", 400) + box(b"mdat", 900)
@@ -97,7 +97,7 @@ starts = st.lists(st.integers(24, 1 << 40), min_size=2, max_size=12, unique=True
 
 @given(starts, st.data())
 def test_a_part_has_the_head_and_the_span(starts: list[int], data: st.DataObject) -> None:
-    """Only whole fragments after the probed bytes are left out, and none of the span."""
+    """Only whole fragments after the probed bytes are left out, and no fragment of the span."""
     head_bytes = data.draw(st.integers(0, starts[-1]))
     begin = data.draw(st.integers(starts[0], starts[-1] + 99))
     end = data.draw(st.integers(begin + 1, starts[-1] + 100))

@@ -296,7 +296,7 @@ def test_a_demuxer_that_seeks_by_dts_is_asked_once() -> None:
     ],
 )
 def test_a_packet_at_another_place_or_time_or_hidden_or_no_keyframe_is_another(other: AccessPoint) -> None:
-    """A packet that is not certainly the entry is not accepted, and at most one packet after it is read."""
+    """The search accepts only a packet that is certainly the entry, and reads at most one packet past the entry."""
     tape = Tape(GOPS, dict.fromkeys((240, 241, 320, 321, 322, 160, 159, 280, 360, 200), 4))
     assert tape.found(other) is None
     assert tape.read <= 5

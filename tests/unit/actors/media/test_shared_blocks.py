@@ -123,7 +123,10 @@ def test_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_what_others_put_there_is_not_looked_into(tmp_path: Path) -> None:
-    """Neither a pipe, which a reader would wait for, nor a link at the blocks' place keeps a job from starting."""
+    """A job starts even if somebody puts a link to a folder with a pipe in the place of its blocks.
+
+    Opening the pipe would wait for a writer.
+    """
     (tmp_path / "trap").mkdir()
     os.mkfifo(tmp_path / "trap/version")
     held = HeldBlocks(URL)

@@ -131,7 +131,7 @@ def test_a_missing_time_takes_no_expected_frames_place() -> None:
 
 @given(st.integers(1, MOST_HELD_FRAMES))
 def test_disorder_is_sorted_as_far_as_frames_are_held(late: int) -> None:
-    """Rule R3: a frame is sorted if at most as many later frames came first as are held; after one more it is late."""
+    """Rule R3: a frame is sorted if no more later frames came first than are held; after one more it is late."""
     times = list(range(0, 40 * (late + 2), 40))
     stamps = [*times[1:], times[0]]
     assert next(place for _, place in repair(list(stamps), expected=times, held_frames=late + 1)) == late + 1

@@ -12,7 +12,7 @@ from codecfleet.actors.process.program import begin, run_to_the_end, serve_paren
 
 
 class Listener(Protocol):
-    """What the other side serves."""
+    """The interface that the program's parent serves to it."""
 
     async def say(self, word: str) -> None:
         """Hear a word."""
@@ -20,12 +20,12 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Said(Request[Listener, None]):
-    """What the program says by itself."""
+    """A word that the program sends without being asked."""
 
     word: str
 
     async def serve(self, server: Listener) -> None:
-        """Hear it."""
+        """Let the parent hear the word."""
         await server.say(self.word)
 
 
@@ -39,24 +39,24 @@ class EchoServer:
 
 @dataclass(frozen=True, slots=True)
 class Echo(Request[EchoServer, object]):
-    """Returns what it holds."""
+    """Asks the program to send a value back."""
 
     what: object
 
     async def serve(self, server: EchoServer) -> object:
-        """Return it."""
+        """Return the value."""
         del server
         return beside(self.what) if isinstance(self.what, memoryview) else self.what
 
 
 @dataclass(frozen=True, slots=True)
 class Raise(Request[EchoServer, None]):
-    """Raises what it holds."""
+    """Asks the program to raise an error."""
 
     error: Exception
 
     async def serve(self, server: EchoServer) -> None:
-        """Raise it."""
+        """Raise the error."""
         del server
         raise self.error
 
@@ -68,12 +68,12 @@ class _Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Hide(Request[EchoServer, object]):
-    """Returns what does not arrive: it does not pickle, or does not unpickle."""
+    """Asks for a result that cannot arrive, because it cannot be pickled, or else cannot be unpickled."""
 
     unpickles: bool
 
     async def serve(self, server: EchoServer) -> object:
-        """Return it."""
+        """Return such a result."""
         del server
         return threading.Lock() if self.unpickles else _Unreadable()
 
@@ -98,7 +98,7 @@ class Note(Request[EchoServer, None]):
     word: str
 
     async def serve(self, server: EchoServer) -> None:
-        """Note it."""
+        """Note the word."""
         server.noted.append(self.word)
 
 
@@ -107,16 +107,16 @@ class Headcount(Request[EchoServer, tuple[str, ...]]):
     """Returns the words noted."""
 
     async def serve(self, server: EchoServer) -> tuple[str, ...]:
-        """Return them."""
+        """Return the words."""
         return tuple(server.noted)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveOrphan(Request[EchoServer, int]):
-    """Starts a process that holds everything open, and returns its id."""
+    """Starts a process that keeps the program's end of the channel open, and returns the process's id."""
 
     async def serve(self, server: EchoServer) -> int:
-        """Start it."""
+        """Start the process."""
         end = server.parent._end
         return subprocess.Popen(["sleep", "600"], pass_fds=[end.fileno()]).pid  # noqa: ASYNC220 - it returns at once
 

@@ -20,7 +20,7 @@ from codecfleet.actors.process.messages import beside, portable
 from codecfleet.actors.process.process import StartedProcess, start_program
 from codecfleet.errors import CodecfleetError, InputError, WorkError
 
-sys.path.append(str(Path(__file__).parent))  # where the program finds what both share, by the same name
+sys.path.append(str(Path(__file__).parent))  # requests are pickled by module name, which must be the program's
 
 from echo_program import Echo, EchoServer, Hang, Headcount, Hide, LeaveOrphan, Note, Raise, Said
 
@@ -30,19 +30,19 @@ LARGE_BYTES = 3 << 20
 
 
 class Heard:
-    """The parent's side: what the child has said by itself."""
+    """Serves the parent's side, and collects the words that the child sends without being asked."""
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[str] = asyncio.Queue()
 
     async def say(self, word: str) -> None:
-        """Hear it."""
+        """Collect a word."""
         self.said.put_nowait(word)
 
 
 @asynccontextmanager
 async def pair() -> AsyncIterator[tuple[Channel[EchoServer], Heard]]:
-    """Yield a channel to a server in this process, and what hears that."""
+    """Yield a channel to a server in this process, and the object that hears the server."""
     ours, theirs = socket.socketpair()
     heard = Heard()
     here: Channel[EchoServer] = Channel(ours, heard)
@@ -75,7 +75,10 @@ async def test_a_call_returns_what_its_request_is_answered_with() -> None:
 
 
 async def test_errors_are_raised_where_the_call_was_made() -> None:
-    """Ours as they are; a defect, and what does not pickle, as an error of work; the next call is served."""
+    """Our errors arrive unchanged; a defect, or a result that cannot be pickled, becomes a ``WorkError``.
+
+    After either, the next call is served.
+    """
     async with pair() as (channel, _):
         with pytest.raises(InputError, match="no picture"):
             await channel.call(Raise(InputError("no picture", "Look at it.")))
@@ -144,7 +147,7 @@ class Stubborn(CodecfleetError):
 
 
 def test_an_error_that_does_not_pickle_has_a_substitute() -> None:
-    """Its message arrives."""
+    """The substitute has the error's message and next step."""
     found = portable(Stubborn("it sticks", "Pull."))
     assert (type(found), found.message, found.next_step) == (WorkError, "Stubborn: it sticks", "Pull.")
 
@@ -155,7 +158,7 @@ def start_echo(*settings: object, outlives: bool = False) -> StartedProcess:
 
 
 async def test_a_program_gets_its_settings_and_serves() -> None:
-    """Over real processes: calls, what it says by itself, and an end that is waited for."""
+    """A real process answers calls and sends words of its own, and its end is waited for."""
     heard = Heard()
     child: Child[EchoServer] = Child(start_echo("hello"), heard)
     async with asyncio.timeout(PATIENCE_S):
@@ -168,7 +171,10 @@ async def test_a_program_gets_its_settings_and_serves() -> None:
 
 
 async def test_a_death_is_seen_at_once() -> None:
-    """Also while another process holds the other end of its channel; calls under way end with how it ended."""
+    """A death is seen even while another process keeps the dead one's end of the channel open.
+
+    Unanswered calls raise an error that says how the process ended.
+    """
     heard = Heard()
     child: Child[EchoServer] = Child(start_echo("hello"), heard)
     async with asyncio.timeout(PATIENCE_S):
@@ -178,13 +184,13 @@ async def test_a_death_is_seen_at_once() -> None:
             pass
         child.kill()
         assert await child.death() == "it was killed by SIGKILL"
-        os.kill(orphan, signal.SIGKILL)  # it was there until now
+        os.kill(orphan, signal.SIGKILL)  # the orphan has kept the channel open until now
         with pytest.raises(ChildDied, match="SIGKILL"):
             await hanging
 
 
 async def test_last_words() -> None:
-    """A failed program reports why; a killed one reports what killed it."""
+    """The death of a failed program has the program's error; that of a killed one has the reason for the kill."""
     child: Child[EchoServer] = Child(start_echo())
     async with asyncio.timeout(PATIENCE_S):
         assert (await child.death()).startswith("ValueError: not enough values")
@@ -195,7 +201,7 @@ async def test_last_words() -> None:
 
 @pytest.mark.parametrize("outlives", [False, True])
 async def test_a_child_ends_with_the_thread_that_started_it(*, outlives: bool) -> None:
-    """The kernel ends it, whatever it does; one that is to outlive that goes on."""
+    """The kernel ends the child with the thread; a child started with ``outlives`` goes on."""
     is_up, heard, started = threading.Event(), Heard(), list[StartedProcess]()
 
     def start() -> None:

@@ -1,4 +1,4 @@
-"""Processes of any program: their limits, how they end, and what they leave to be read."""
+"""Processes of any program: their limits, how they end, and their output."""
 
 import os
 import select
@@ -23,12 +23,12 @@ PATIENCE_S = 20.0
     ],
 )
 def test_how_a_process_ended(code: int | None, last_line: str, words: str) -> None:
-    """The reason is its last line, unless it was killed."""
+    """The reason is the process's last line of output, or else its exit code or the signal that killed it."""
     assert how_it_ended(code, last_line) == words
 
 
 def test_a_process_is_heard_and_its_end_is_seen() -> None:
-    """Its output comes over its channel, which is also its input; its stderr gives the reason for its end."""
+    """The channel is the process's input and output; the reason for the end comes from stderr."""
     program = "import sys; print(sys.stdin.readline().upper(), end=''); sys.exit('it had enough')"
     process = start_command([sys.executable, "-c", program], prints=Prints.SENT)
     with process.end as end:
@@ -40,7 +40,7 @@ def test_a_process_is_heard_and_its_end_is_seen() -> None:
 
 
 def test_a_group_ends_as_one() -> None:
-    """Processes that a program started end with it."""
+    """Killing a group also ends the processes that the program has started."""
     process = start_command(["sh", "-c", "sleep 600 & echo $!; exec sleep 600"], prints=Prints.ALL_SENT)
     with process.end as end:
         orphan = int(end.recv(100))
@@ -67,7 +67,7 @@ def test_limits_hold(limits: Limits, program: str, words: str) -> None:
 
 
 def test_a_process_gets_a_folder_and_descriptors(tmp_path: Path) -> None:
-    """Its output may go to one of them; another has the same number in both processes."""
+    """The output may go to a given descriptor; an inherited descriptor has the same number in both processes."""
     reading, writing = os.pipe()
     told = os.memfd_create("told")
     program = f"import os, sys; print(os.getcwd()); os.write({told}, b'it'); sys.stderr.write(sys.stdin.read() + '.')"
@@ -87,7 +87,7 @@ def test_a_process_gets_a_folder_and_descriptors(tmp_path: Path) -> None:
     ("command", "environment"), [(["a\0b"], None), (["\ud800"], None), (["true"], {"A=": "b"}), (["true"], {"A": "\0"})]
 )
 def test_what_no_program_can_get_leaves_nothing(command: list[str], environment: dict[str, str] | None) -> None:
-    """It is the caller's error."""
+    """A command or variable that no program can get is the caller's error, and no descriptor stays open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(ValueError):  # noqa: PT011 - Python's own words
         start_command(command, prints=Prints.KEPT, environment=environment)
@@ -95,7 +95,7 @@ def test_what_no_program_can_get_leaves_nothing(command: list[str], environment:
 
 
 def test_what_cannot_start_leaves_nothing() -> None:
-    """An error of the kernel's is raised as it is, and no descriptor stays open."""
+    """The kernel's error is raised unchanged, and no descriptor stays open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError):
         start_command(["/no/such/program"], prints=Prints.SENT)

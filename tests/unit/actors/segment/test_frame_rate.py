@@ -83,7 +83,10 @@ SOURCE_RATES = st.sampled_from([Fraction(24000, 1001), Fraction(25), Fraction(30
 
 @given(SOURCE_RATES, st.integers(1, 4), st.sampled_from([1, -1]), st.lists(st.integers(-1, 1), min_size=1, max_size=99))
 def test_rounded_times_neither_repeat_nor_drop(fps: Fraction, times: int, power: int, jitter: list[int]) -> None:
-    """At a multiple or fraction of the source's rate, every picture is shown equally often, with rounded times."""
+    """At a multiple of the source's rate all pictures repeat alike, at a fraction every N-th is shown.
+
+    This holds although the source's times are rounded.
+    """
     shown = [0, *(round(place * 1000 / fps) + off for place, off in enumerate(jitter, start=1))]
     wanted, more = fps * Fraction(times) ** power, power > 0
     step_ticks, nominal = 1000 / wanted, 1000 / fps
@@ -103,7 +106,7 @@ def test_the_last_picture_is_there_if_the_film_goes_on_where_it_is_chosen() -> N
 
 @given(st.fractions(1, 60, max_denominator=1001), st.integers(1, 100))
 def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(interval: Fraction, count: int) -> None:
-    """Exactly the first pictures at or after the multiples; the first requested one begins a segment."""
+    """The only keyframes are picture 0, which begins a segment, and the first picture from each multiple on."""
     grid = CountedGrid(interval)
     found = {number for number in range(1, count) if grid.is_keyframe(number, number - 1)}
     due = {ceil(multiple * interval) for multiple in range(1, count)}

@@ -30,7 +30,7 @@ def keyframes(grid: KeyframeGrid, times: list[int]) -> list[int]:
 def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(
     first: int, interval: Fraction, steps: list[int]
 ) -> None:
-    """Every multiple has a keyframe, one picture may serve several multiples, and there are no other keyframes."""
+    """Every multiple of the interval has a keyframe, one may serve several, and there are no other keyframes."""
     times = shown(first, steps)
     multiples = range(ceil((times[-1] - first) / interval) + 1)
     wanted = {next((time for time in times if time - first >= floor(n * interval)), None) for n in multiples}
@@ -39,7 +39,7 @@ def test_a_keyframe_is_the_first_picture_at_or_after_a_multiple(
 
 @given(st.integers(-(10**6), 10**6), INTERVALS, TIMES, st.sets(st.integers(0, 200)))
 def test_cuts_at_multiples_change_no_keyframe(first: int, interval: Fraction, steps: list[int], cuts: set[int]) -> None:
-    """Each segment begins with a keyframe; segments cut at any multiples have the keyframes of the whole track."""
+    """Each segment begins with a keyframe, and cuts at multiples of the interval move no keyframe of the track."""
     grid, times = KeyframeGrid(first, interval), shown(first, steps)
     ends = [*(grid.begins(cut) for cut in sorted(cuts)), times[-1] + 1]
     parts = [[t for t in times if begin <= t < end] for begin, end in pairwise([first, *ends])]
@@ -48,7 +48,7 @@ def test_cuts_at_multiples_change_no_keyframe(first: int, interval: Fraction, st
 
 @given(st.integers(-(10**6), 10**6), INTERVALS, st.integers(0, 10**6))
 def test_ticks_and_multiples_agree(first: int, interval: Fraction, after: int) -> None:
-    """The first tick of a multiple is the earliest at or after it, and no multiple is skipped."""
+    """A multiple of the interval begins at the first tick at or after it, and no multiple is skipped."""
     grid, ticks = KeyframeGrid(first, interval), first + after
     multiple = grid.multiple(ticks)
     assert grid.begins(multiple) <= ticks < grid.begins(multiple + 1)

@@ -149,7 +149,10 @@ def test_filters_are_softwares(folder: Path, changes: dict[str, object], kind: s
 
 @pytest.mark.parametrize("fps", [Fraction(12), Fraction(60000, 1001)])
 def test_a_rate_is_softwares(folder: Path, fps: Fraction) -> None:
-    """Pictures that are repeated or left out come to the device's encoder from the host, each with its number."""
+    """When the frame rate changes, the host repeats or drops pictures.
+
+    It passes each remaining one to the device's encoder with its number.
+    """
     plan = planned(folder / "h264.mkv", fps=fps, keyframe_interval_s=Fraction(1, 4))
     assert not plan.filters.on_device
     assert plan.encoder_kind.endswith(f" fps={fps}")
@@ -171,7 +174,7 @@ def test_the_kind_says_what_was_done_to_pictures(folder: Path) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.H264, Codec.HEVC, Codec.AV1])
 def test_keyframes_lie_where_they_were_asked_for(folder: Path, codec: Codec) -> None:
-    """With --keyframe-interval the device makes a keyframe at the first picture of each multiple, and no others."""
+    """With --keyframe-interval, only the first picture at or after each multiple of the interval is a keyframe."""
     plan = planned(folder / "h264.mkv", codec=codec, keyframe_interval_s=Fraction(7, 50), preset=6)
     encoded = [work.run(WorkContext(device=FakeDevice().gpu)) for work in works(plan)]
     assert len(encoded) > 1

@@ -98,6 +98,6 @@ def test_the_table_is_the_same_everywhere() -> None:
 
 
 def test_the_kind_names_all_that_decides() -> None:
-    """The kind names operator, transfer function and peak."""
+    """The encoder kind names the operator, the transfer function and the peak."""
     assert PQ_1000.name == "tonemap=bt2390:pq:1000"
     assert PQ_1000.words == "tone mapped from PQ of up to 1000 cd/m² to SDR by bt2390"

@@ -110,7 +110,7 @@ def test_what_the_device_cannot_do_is_said_when_planning() -> None:
 
 @pytest.mark.parametrize("name", ["rc", "constqp", "gop", "idrperiod", "timinginfo", "vbvbufsize"])
 def test_a_job_says_who_takes_what_it_refuses(name: str) -> None:
-    """A job refuses such a setting, because its segments could not be joined; a single session accepts it."""
+    """A job refuses settings that keep segments from being joined; the error names the function that takes them."""
     with pytest.raises(Unsupported, match=f"a job cannot set the NVENC setting {name}") as caught:
         settle(options=((name, "1"),))
     assert "codecfleet.encode" in caught.value.next_step
@@ -166,7 +166,7 @@ def test_one_session_has_every_mode(
 def test_what_a_job_cannot_keep_is_refused(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
 ) -> None:
-    """Contradictory or dropped rates are refused, and settings that a job chooses or that have no effect."""
+    """Refused are contradictory or dropped rates, settings that a job chooses, and settings without effect."""
     with pytest.raises(kind, match=named):
         settle(options=extra, rate=rate)
 
@@ -187,7 +187,7 @@ def test_what_a_job_cannot_keep_is_refused(
 def test_modes_that_contradict_each_other_are_refused(
     extra: tuple[tuple[str, str], ...], rate: RateControl | None, kind: type[Exception], named: str
 ) -> None:
-    """The modes are refused by name before an encoder is made."""
+    """Contradictory modes are refused by name before an encoder is made."""
     with pytest.raises(kind, match=named):
         settle(options=extra, rate=rate, single_session=True)
 

@@ -38,7 +38,7 @@ def test_every_sample_goes_where_the_matrix_sends_it(name: str) -> None:
 
 
 def test_other_angles_go_to_the_nearest_quarter_turn() -> None:
-    """A matrix of a few degrees leaves the picture upright, as does no matrix."""
+    """The picture stays upright without a matrix, and with one that turns by a few degrees only."""
     assert nearest_turn((ONE, 4000, 0, -4000, ONE, 0, 0, 0, 1 << 30)) == nearest_turn(None) == UPRIGHT
 
 

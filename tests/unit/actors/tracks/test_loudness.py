@@ -54,7 +54,7 @@ def test_quiet_passages_do_not_count() -> None:
 
 @pytest.mark.parametrize("frames", [sine(-120, 2), sine(-23, 0.1)], ids=["silence", "too short"])
 def test_what_cannot_be_measured_stays_as_it_is(frames: list[av.AudioFrame]) -> None:
-    """There is no block, or none passes the absolute gate."""
+    """The loudness is unknown if there is no block, or none passes the absolute gate."""
     found = measured(frames)
     assert (found.integrated_lufs, found.gain_db, found.limited) == (None, 0, False)
 

@@ -59,7 +59,7 @@ def test_what_each_format_names_is_a_tag_and_all_else_is_words(
 
 
 def test_each_target_is_written_in_its_own_way() -> None:
-    """mov_text is plain with a length, SubRip keeps emphasis and separates brackets from words, WebVTT escapes."""
+    """mov_text has a length and no emphasis; SubRip breaks up brackets that are no tags, WebVTT escapes them."""
     text = read_cue("subrip", b"<i>A</i> & B <3")
     assert write_cue("mov_text", text) == b"\x00\x08A & B <3"
     assert write_cue("subrip", text) == b"<i>A</i> & B <3"

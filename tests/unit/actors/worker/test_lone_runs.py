@@ -32,7 +32,7 @@ class Bench:
 
     @property
     def running(self) -> int:
-        """How many works run."""
+        """How many pieces of work run."""
         return sum(len(helper.pieces()) for helper in self.lone.helpers)
 
     async def run(self, work: Work[Any], run: str = "run", constraints: Constraints = ALONE) -> Any:
@@ -80,7 +80,7 @@ async def test_a_sound_process_serves_the_next() -> None:
 async def test_a_death_is_charged_to_what_was_alone(
     device: str, constraints: Constraints, error: type[CodecfleetError], *, for_memory: bool
 ) -> None:
-    """A death is blamed on the device in use, unless the kernel killed for memory; otherwise on the work."""
+    """A death is blamed on the device in use; without one, or if the OOM killer caused the death, on the work."""
     bench = Bench(device, for_memory=for_memory)
     died = await bench.killed(constraints)
     assert (type(died), "OOM-killed" in died.message) == (error, for_memory)
@@ -89,7 +89,7 @@ async def test_a_death_is_charged_to_what_was_alone(
 
 @pytest.mark.parametrize("error", [OSError("no more processes"), TypeError("a path that is none")])
 async def test_a_process_that_does_not_start_is_a_lost_worker(error: Exception) -> None:
-    """The work is not blamed, and may run elsewhere."""
+    """If no process starts, the work is not blamed, and may run elsewhere."""
 
     def refuses(_: int) -> StartedProcess:
         raise error

@@ -48,7 +48,7 @@ def test_each_blob_is_sent_once() -> None:
 
 
 def test_work_arrives_as_it_was_and_carries_no_contents() -> None:
-    """Unpacked work has its blobs; pickled work does not grow with the blobs, however often they occur."""
+    """Unpacked work has its blobs; pickled work does not grow with the blobs, however many times they occur."""
     work = Weigh(job="j", label="one", blobs=(LARGE, SMALL, LARGE))
     packed, contents = BlobCache(bytes).pack(work)
     assert len(packed) < 1000

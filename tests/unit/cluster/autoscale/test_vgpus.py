@@ -26,7 +26,10 @@ def guests(vgpus: int = 1, **changes: int) -> Group:
 def limited(
     *groups: Group, rooms: dict[str, int] | None, up: int = 0, wanted: int = 0
 ) -> tuple[AutoscaleConfig, tuple[NodeSeen, ...]]:
-    """Return the limited configuration with ``up`` running and ``wanted`` requested guests."""
+    """Return the configuration limited to the vGPU ``rooms``, and the running nodes.
+
+    ``up`` guests run, and ``wanted`` guests are requested.
+    """
     nodes = tuple(NodeSeen(node=f"g{number}", group="guests") for number in range(up))
     last = Decision(sizes=(GroupSize(group="guests", wanted=wanted),))
     return with_vgpu_rooms(config(*groups), nodes, last, rooms), nodes

@@ -16,7 +16,7 @@ GPU = "n/gpu#0:1"
 
 
 def workers() -> KnownWorkers:
-    """Return workers whose handles count how often they were fetched."""
+    """Return workers whose handles count how many times they were fetched."""
     asked = itertools.count()
 
     async def handle(worker: str) -> str:

@@ -41,7 +41,7 @@ def test_work_of_unknown_speed_is_taken_to_last() -> None:
     ],
 )
 def test_a_gpu_pays_for_long_segments(segments: int, segment_s: float, *, software_alone: bool, pays: bool) -> None:
-    """Ray starts only if all slots are busy for longer than its start takes, unless the job uses no GPU."""
+    """A job is limited to software unless its segments last long enough to pay for Ray's start."""
     work = replace(demand(segments, segment_s), software_decode="it was asked for" if software_alone else "")
     late = LateRay(SLOTS, never, has_gpus=True)
     assert gpus_pay(work, SLOTS) is pays
@@ -121,7 +121,7 @@ async def test_closed_while_it_starts() -> None:
 
 
 class FakeConnection:
-    """A connection that counts how often it is closed."""
+    """A connection that counts how many times it is closed."""
 
     notes = ("it is a fake",)
     closed = 0

@@ -116,7 +116,7 @@ async def test_connections_that_are_gone_give_their_slots_back() -> None:
 
 
 def test_names_differ() -> None:
-    """Two fleets have different names, and so do two connections of one fleet."""
+    """Two fleets have different names; two connections of one fleet have different names, too."""
     one, other = ClientName(), ClientName()
     assert len({str(one), str(one.next), str(other)}) == 3
     assert one.earlier == ()

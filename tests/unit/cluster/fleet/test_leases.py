@@ -158,7 +158,7 @@ async def test_refused_sessions_are_tried_again_for_a_minute() -> None:
 
 @pytest.mark.parametrize("why", ["memory", "cancelled", "it may not wait"])
 async def test_other_ends_are_final_at_once(why: str) -> None:
-    """A lack of memory is final, because waiting frees no memory; so is the end of cancelled work."""
+    """Work does not wait after a cancellation or a lack of memory (waiting frees none), or if its kind never waits."""
     kind = works.Count if why == "it may not wait" else Encoding
     pending = PendingWork(kind(job="j", label="a"), b"", (), WorkRun(lambda _: None))
     if why == "cancelled":

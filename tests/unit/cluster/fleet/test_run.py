@@ -12,7 +12,7 @@ class Payload:
 
 
 async def ended_run() -> "weakref.ref[Payload]":
-    """Let a run end while its pool refers to it; return a weak reference to the result."""
+    """Let a run end while its pool refers to the run; return a weak reference to the result."""
     runs: list[WorkRun[Payload]] = []
     run: WorkRun[Payload] = WorkRun(lambda _: runs[0].cancel())
     runs.append(run)

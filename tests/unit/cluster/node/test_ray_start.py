@@ -73,7 +73,7 @@ def test_a_node_is_reached_from_others(ip: str) -> None:
 
 
 def test_it_takes_a_token_to_get_in(tmp_path: Path) -> None:
-    """A worker without a token is refused, and so is RAY_AUTH_MODE=disabled; a head without a token makes one."""
+    """A worker without a token and RAY_AUTH_MODE=disabled are refused; a head without a token makes one."""
     nothing = {"HOME": str(tmp_path)}
     assert check_options(HEAD, nothing) is True
     assert check_options(HEAD, {**nothing, **TOKEN}) is False

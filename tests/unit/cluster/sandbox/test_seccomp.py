@@ -51,7 +51,7 @@ def answer(architecture: int, number: int, first: int = 0, second: int = 0) -> i
 
 @pytest.mark.parametrize("number", REFUSED)
 def test_named_calls_are_refused(number: int) -> None:
-    """Each named call fails with EACCES, and so do all calls of other architectures and of x32."""
+    """Each named call, and every call of another architecture or of x32, fails with EACCES."""
     assert answer(OURS, number) == answer(OTHERS, number) == answer(OURS, number | 1 << 30) == REFUSE
 
 
@@ -72,13 +72,13 @@ def test_some_are_refused_by_an_argument(
 
 
 def test_what_hides_its_flags_is_missing() -> None:
-    """The C library then makes a call whose flags the filter can see."""
+    """clone3, whose flags the filter cannot see, is reported as missing, so the C library falls back to clone."""
     assert answer(OURS, CLONE3) == MISSING
 
 
 @given(st.integers(0, (1 << 30) - 1).filter(lambda number: number not in SPECIAL), *[st.integers(0, (1 << 32) - 1)] * 2)
 def test_all_others_are_allowed(number: int, first: int, second: int) -> None:
-    """Calls that are not refused are not affected."""
+    """Calls outside the lists are allowed, but every call of another architecture is refused."""
     assert answer(OURS, number, first, second) == ALLOW
     assert answer(OTHERS, number, first, second) == REFUSE
 

@@ -30,7 +30,7 @@ async def test_what_a_dead_worker_was_asked_says_how_it_died() -> None:
 
 
 async def test_a_worker_that_cannot_be_understood_is_killed() -> None:
-    """If a worker's message cannot be read, it is killed and reaped, and its end says why."""
+    """If a worker's message cannot be read, the worker is killed and reaped, and its reported end says why."""
     ours, theirs = socket.socketpair()
     kills, reaped = [], []
     process = StartedProcess(ours, lambda: kills.append("killed"), lambda: reaped.append("reaped") or "it was killed")

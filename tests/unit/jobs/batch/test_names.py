@@ -1,4 +1,4 @@
-"""The files of the names that a batch uses: the batch's own are replaced, others never."""
+"""Files under the names that a batch uses: the batch replaces its own files, and never the files of others."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

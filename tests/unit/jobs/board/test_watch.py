@@ -77,19 +77,19 @@ def loop_over(watch: WorkWatch, segments: int, capacity: Capacity | None = None)
 
 
 class Asked(Capacity):
-    """A capacity that notes how it is asked, and its release."""
+    """A capacity that records each question and its release."""
 
     def __init__(self) -> None:
         super().__init__(2)
         self.said: list[str] = []
 
     def at_once(self, board: Board) -> int:
-        """Note it."""
+        """Record the question."""
         self.said.append("asked")
         return super().at_once(board)
 
     def release(self) -> None:
-        """Note it."""
+        """Record the release."""
         self.said.append("released")
 
 

@@ -42,7 +42,7 @@ def plan(*tracks: Track, output: str = "out.mp4", **asked: Any) -> CarryPlan:
 
 
 def codes(carried: CarryPlan) -> list[str]:
-    """The codes of what is lost."""
+    """Return the codes of the losses."""
     return [loss.code for loss in carried.losses]
 
 
@@ -101,7 +101,7 @@ def test_what_is_asked_for_is_no_loss(asked: dict[str, Any], works: dict[int, ob
     ],
 )
 def test_leaving_tracks_out_as_asked_is_no_loss(asked: dict[str, Any], kept: list[bool], lost: list[str]) -> None:
-    """Tracks left out on request are no loss; a track without a sample description is one if it was requested."""
+    """Tracks left out on request are no loss; a requested track without a sample description is a loss."""
     carried = plan(video(), audio(1), audio(2), audio(3, codec="", audio=None, decodable=False), **asked)
 
     assert [t.action is Action.COPY for t in carried.tracks] == kept
@@ -159,7 +159,7 @@ def test_what_is_not_encoded_has_neither_bitrate_nor_mix(audio_mode: str, asked:
     ],
 )
 def test_audio_that_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
-    """A codec that the container cannot hold is refused with those that fit; so is a track that does not exist."""
+    """If the container cannot hold a codec, the error lists codecs that it can hold. A missing track is refused too."""
     with pytest.raises(Unsupported, match=said):
         plan(video(codec="vp9"), audio(), **asked)
 
@@ -240,7 +240,7 @@ def test_matroska_keeps_a_timecode_that_nothing_counts_but_cannot_move_it() -> N
 
 
 def test_a_chapter_track_is_not_a_loss_where_chapters_are_kept() -> None:
-    """QuickTime's chapter track becomes chapters, and so is no loss."""
+    """QuickTime's chapter track is no loss, because it becomes chapters."""
     chapters = (Chapter(Fraction(0), Fraction(1)),)
     carried = plan(video(), track(1, TrackKind.DATA, tag="text"), chapters=chapters)
 
@@ -280,7 +280,7 @@ def test_unusual_tags_need_keys_of_their_own() -> None:
 
 
 def test_losses_name_the_checks_that_miss_what_is_lost() -> None:
-    """A check has the number that verify gives: the place among the requested tracks of one kind."""
+    """A check's name has the number that verify gives the track: its place among the requested ones of its kind."""
     carried = plan(
         video(),
         audio(1),

@@ -85,7 +85,7 @@ def test_what_is_left_of_a_stretch_is_a_turn_that_matroska_states(
 
 
 def test_what_a_container_cannot_state_is_named() -> None:
-    """Raw bitstreams state none of it, QuickTime no cube map; mp4's two boxes for views contradict each other."""
+    """Transport streams state no rotation, projection or views, QuickTime no cube map, and mp4 other views."""
     everything = {"display_matrix": matrix(0, 1, -1, 0), "spherical": CUBE, "stereo3d": SIDE_BY_SIDE}
     dropped = [
         ("rotation-dropped", ("metadata.rotation",)),

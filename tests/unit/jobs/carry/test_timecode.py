@@ -53,12 +53,12 @@ def test_a_later_picture_has_a_later_name(text: str, rate: Fraction, pictures: i
     ],
 )
 def test_what_names_no_picture_is_no_timecode(text: str, rate: Fraction) -> None:
-    """A name that the rate does not count is invalid; only 30 pictures a second and its multiples drop names."""
+    """A name that the rate does not count is invalid; names are dropped only at 30 pictures a second, 60 and so on."""
     assert Timecode.parse(text, rate) is None
 
 
 def test_the_same_picture_at_twice_the_rate() -> None:
-    """A timecode at 29.97 beside pictures at 59.94 counts each twice; it does not count other rates."""
+    """A timecode at 29.97 can be counted at 59.94, where its numbers are doubled, but not at unrelated rates."""
     assert str(parsed("01:00:59;29", NTSC).counted_at(2 * NTSC)) == "01:00:59;58"
     assert parsed("01:00:59;29", NTSC).counted_at(Fraction(25)) is None
 

@@ -104,7 +104,7 @@ def test_a_copy_opens_its_own_films(films: list[str]) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_opens_its_own_films(films: list[str]) -> None:
-    """A forked process opens its own films while its parent goes on reading the same films."""
+    """A forked process opens the films itself while its parent goes on reading the same films."""
     used = dataset(films)
     clips = iter(used)
     next(clips)

@@ -144,7 +144,7 @@ def test_software_waits_for_the_stream_that_is_named(tmp_path: Path) -> None:
 
 
 class _Held(HeldPicture):
-    """A picture that another interface holds on a GPU, which counts how often it is read."""
+    """A picture that another interface holds on a GPU; it counts how many times it is read."""
 
     def __init__(self, device: FakeDevice, ordinal: int) -> None:
         self.reads = 0

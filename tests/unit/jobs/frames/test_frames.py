@@ -133,7 +133,7 @@ def test_a_device_that_fails_leaves_no_trace_but_a_reason(source: Path, error: D
 @pytest.mark.parametrize("place", ["host", "device"])
 @pytest.mark.parametrize("latency", ["low", "zero"])
 def test_little_latency_gives_the_same_frames(unordered: Path, place: str, latency: Latency) -> None:
-    """With low latency the decoder gets that option, and frames and times are the same."""
+    """The decoder gets the requested latency, and frames and times are the same."""
     device = FakeDevice()
     frames = stream(unordered, device.gpu, place=place, decoder="nvdec", nvdec=NvdecOptions(latency=latency))
     assert told(taken(frames)) == reference(unordered)

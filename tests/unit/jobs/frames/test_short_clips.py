@@ -1,4 +1,4 @@
-"""What opening a film costs: how often its file is opened, its index is read, and by which threads."""
+"""What opening a film costs: how many times its file is opened and its index is read, and by which threads."""
 
 import os
 import threading

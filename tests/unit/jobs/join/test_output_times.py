@@ -115,7 +115,7 @@ def test_any_split_gives_the_same_times(steps: list[int], reorder: int, size: in
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=80), st.integers(0, 4))
 def test_samples_last_as_long_as_pictures(steps: list[int], reorder: int) -> None:
-    """With the lead of its own times, a track's samples together last as long as its pictures."""
+    """If the lead is computed from a track's own times, its samples together last as long as its pictures."""
     shown = [sum(steps[:n]) for n in range(len(steps))]
     lead = int(decoding_lead(np.array(shown), reorder, Fraction(1001), TB))
     packets = times(reorder, lead=lead, last=steps[-1], counts_decoding=True).segment(shown, None)

@@ -59,7 +59,7 @@ def packets_of(path: Path) -> tuple[bytes, list[Any]]:
 
 
 def annex_b(path: Path, start: int = 0) -> list[Packet]:
-    """Return a clip's packets as sent over a network: with parameter sets, ``start`` ticks later."""
+    """Return a clip's packets as sent over a network, with parameter sets; ``start`` is added to their times."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         name = stream.codec_context.codec.canonical_name

@@ -30,7 +30,7 @@ with OwnThread("decoder", lambda: None) as decoder:
 
 
 class Session(OwnThread):
-    """A session that counts how often it was closed."""
+    """A session that counts how many times it was closed."""
 
     def __init__(self) -> None:
         self.closed = 0

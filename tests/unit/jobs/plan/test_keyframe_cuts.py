@@ -53,7 +53,7 @@ def tracks(draw: st.DrawFn) -> TrackIndex:
 def test_every_cut_is_a_multiple_and_soon_after_its_access_point(
     index: TrackIndex, interval_s: Fraction, segment_s: Fraction | None
 ) -> None:
-    """No segment is empty, all begin at multiples, and each entry is shortly before its cut."""
+    """No segment is empty, all begin at multiples of the interval, and each entry is shortly before its cut."""
     grid = grid_of(index, interval_s)
     cuts = choose_cuts(index, segment_s, grid=grid)
     for cut in cuts:
@@ -61,7 +61,7 @@ def test_every_cut_is_a_multiple_and_soon_after_its_access_point(
         assert cut.ticks == grid.begins(grid.multiple(cut.ticks))
         assert cut.reason is CutReason.MULTIPLE
         assert entry_ticks <= cut.ticks
-        # Later multiples up to the cut, if any, have no picture.
+        # Between the entry and the cut, multiples of the interval have no picture.
         assert index.frames_between(grid.following(entry_ticks), cut.ticks) == 0
         assert not index.is_unreliable(cut.entry.packet)
     ends = [index.first_ticks, *(cut.ticks for cut in cuts), index.end_ticks + 1]
@@ -120,7 +120,7 @@ def test_a_track_without_times_has_a_grid_and_no_cuts() -> None:
 def test_multiples_count_from_the_first_picture_of_the_output(
     start_s: Fraction | None, shown_from: int | None, first: int
 ) -> None:
-    """Multiples count from the first picture after --start, or from the first one that decodes."""
+    """Multiples of the interval count from the first picture after --start, or from the first one that decodes."""
     index = index_of([5000 + n * 40 for n in range(100)], {0})
     grid = keyframe_grid(index, spec(keyframe_interval_s=Fraction(1), start_s=start_s), shown_from)
     assert isinstance(grid, KeyframeGrid)
@@ -158,7 +158,7 @@ def test_the_interval_is_part_of_the_encoder_kind(source: Path) -> None:
 
 
 def test_the_plan_shows_it(source: Path) -> None:
-    """The plan shows the interval in words and in seconds, and each cut as a multiple."""
+    """The plan shows the interval in words and in seconds, and each cut as a multiple of the interval."""
     plan = planned(source)
     assert "keyframes: the first frame at or after each multiple of 0.5 s" in plan.lines()
     found = plan.to_json()

@@ -53,7 +53,7 @@ def test_a_track_is_named_by_number_or_language(asked: int | str | None, index: 
 
 
 def test_what_cannot_be_burnt_in_is_refused() -> None:
-    """A track that does not exist is refused with the existing ones, and so is styled text."""
+    """If a track does not exist, the error lists those that do; styled text is refused too."""
     source = source_of((PGS, "eng"), (STYLED, None))
     for asked in (2, "fra"):
         with pytest.raises(Unsupported, match=r"it has 0: hdmv_pgs_subtitle eng, 1: ass"):

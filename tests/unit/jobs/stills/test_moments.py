@@ -26,7 +26,7 @@ def _covers(moments: tuple[Moment, ...], begin_s: Fraction, end_s: Fraction) -> 
 
 @given(SECONDS, SECONDS, SECONDS)
 def test_multiples_are_exact(every_s: Fraction, begin_s: Fraction, length_s: Fraction) -> None:
-    """Stills are taken at exactly the multiples before the end."""
+    """Stills are taken exactly at the start plus each multiple of the step, before the end."""
     end_s = begin_s + min(length_s, every_s * 50)
     moments = at_multiples(every_s, begin_s, end_s)
     assert [each.at_s for each in moments] == [begin_s + n * every_s for n in range(len(moments))]

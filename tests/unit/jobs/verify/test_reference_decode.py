@@ -63,7 +63,7 @@ def test_frames_of_one_time_keep_the_decoders_order(pts: list[int | None], nomin
     [
         ((0, None, None, 200), FORTY_MS, [0, 40, 80, 200]),  # R2: a missing time follows the frame before it
         ((None, None, 200), FORTY_MS, [120, 160, 200]),  # R2: frames before the first known time count back from it
-        # R2: exact multiples, rounded one by one, so that nothing drifts
+        # R2: exact multiples of the frame's duration, rounded one by one, so that nothing drifts
         ((None,) * 4, Fraction(100, 3), [0, 33, 67, 100]),
         ((0, 0, 0, 100), FORTY_MS, [0, 33, 66, 100]),  # R4: spread evenly up to the next time, rounded down
         # R4: nominal steps if there is no room, and the next time moves back

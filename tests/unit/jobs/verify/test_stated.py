@@ -135,7 +135,7 @@ def test_the_last_picture_is_the_last_one_before_the_edit_list_ends(end_ms: int,
 
 @pytest.mark.parametrize("count", [49, 0x9FAA1BA6])
 def test_tables_that_contradict_each_other_say_nothing_of_time(count: int) -> None:
-    """Samples whose times are not all stated are not guessed, and an output with such tables fails."""
+    """If tables do not give every sample a time, no time is guessed, and an output with such tables fails."""
     damaged = read_mp4(movie(offsets=((count, 40),)))
     assert damaged.tracks[0].spread is None
     assert failed(read_mp4(movie()), damaged) == ["stream.durations"]

@@ -82,7 +82,7 @@ def test_a_reference_of_ten_bits_is_the_same_each_time() -> None:
 def test_a_file_begins_with_what_comes_first(
     frame_ms: int, sample_ms: int | None, packet_ms: int | None, begin_ms: int, unhidden_ms: int
 ) -> None:
-    """A packet that does not decode counts for the start, one before 0 is hidden, and edit lists hide samples there."""
+    """An undecodable packet counts for the start unless it is before 0; edit lists also hide samples before 0."""
     sound = tuple(None if each is None else each * MILLISECOND for each in (sample_ms, packet_ms))
     for hides_early, expected_ms in ((True, begin_ms), (False, unhidden_ms)):
         found = begin_s(frame_ms * MILLISECOND, [(sound[0], sound[1])], hides_early=hides_early)
@@ -262,7 +262,7 @@ def test_a_last_picture_of_one_and_a_half_frames_is_too_long(last_s: Fraction, *
 def test_fields_that_only_lost_pictures_stated_are_not_missed(
     *, was: bool | None, is_damaged: bool, expected: bool | None
 ) -> None:
-    """If packets of the source do not decode, pictures without fields do not prove that it has none."""
+    """If packets of the source do not decode, its other pictures cannot prove that the source has no fields."""
     life = StatedPictures()
     life.source.fields, life.output.fields = [was, was], [True, True]
     found = {each.name: each.passed for each in life.checks((None, None), is_damaged=is_damaged)}

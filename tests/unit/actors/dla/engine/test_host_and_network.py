@@ -87,7 +87,7 @@ def machine_without_limits(machine: Machine) -> Machine:
 
 
 def test_the_watchdog_keeps_the_limit_that_cudla_cannot(machine_without_limits: Machine) -> None:
-    """A limit also works if libcudla lacks the function: a task that exceeds the limit counts as hung."""
+    """A time limit also works without ``cudlaSetTaskTimeoutInMs``: a task that exceeds the limit counts as hung."""
     session = machine_without_limits.host().open(0)
     session.set_task_limit(2)
     machine_without_limits.fake.fault("cuStreamSynchronize", 1, HANG)
@@ -128,7 +128,7 @@ def test_a_hang_while_draining_is_noticed(machine: Machine) -> None:
 
 
 def test_every_stream_with_tasks_is_waited_for(machine: Machine) -> None:
-    """A session waits once for each stream with its tasks, whether the stream is its own or another."""
+    """A session waits once for each stream that has its tasks, whether the session made the stream or not."""
     session = machine.host().open(0)
     task = prepared(session)
     session.synchronize()
@@ -202,7 +202,7 @@ def test_a_thread_waits_as_it_is_asked_to(machine: Machine, waiting: Waiting) ->
 
 
 def test_a_context_that_somebody_made_keeps_its_flags(machine: Machine) -> None:
-    """That drivers before CUDA 11 refuse flags for an existing context is ignored; any other refusal is an error."""
+    """If a driver before CUDA 11 refuses flags for an existing context, this is ignored; other refusals are errors."""
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, CONTEXT_ACTIVE)
     assert machine.host().open(0).state is DlaSessionState.IDLE
     machine.fake.fault("cuDevicePrimaryCtxSetFlags", 1, 101)

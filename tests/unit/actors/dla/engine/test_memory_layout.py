@@ -144,7 +144,7 @@ def test_statuses_are_those_of_nvidia_s_binding() -> None:
 
 
 def test_a_task_holds_all_that_it_points_to() -> None:
-    """C would read the tensors, the statistics after the outputs, and no events."""
+    """C code finds the tensors at the task's pointers, the statistics after the outputs, and no events."""
     tensor = descriptor()
     module = DlaModule(7, (tensor,), (tensor,), (tensor,))
     places = [Registration(memory=1, size_bytes=1, dla_address=address) for address in (11, 22, 33)]

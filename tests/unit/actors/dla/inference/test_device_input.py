@@ -123,7 +123,7 @@ def test_a_gpu_without_room_for_the_tables_keeps_nothing(good: int) -> None:
 
 
 def test_exact_scaling_is_near_to_ffmpeg_s() -> None:
-    """Without scaling, the samples of both ways differ only in the last bits."""
+    """Without scaling, the samples of the GPU and of the host differ only in the last bits."""
     descriptor = fake_tensor("x", (1, 3, 16, 24))
     picture = VideoFrame(24, 16, "yuv444p")
     for number, samples in enumerate(plane_samples(picture, surface_format("yuv444p"))):  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_colours_are_h_273_s(*, y: int, cb: int, cr: int, matrix: int, range_: i
 
 
 def test_a_picture_without_a_surface_is_refused() -> None:
-    """NVDEC has no RGB format; the host scales such pictures."""
+    """NVDEC has no RGB format, so an RGB picture is refused; the host can scale it."""
     with pytest.raises(Unsupported, match="has no surface") as caught:
         ExactScaler(fake_tensor("x", (1, 3, 4, 4)), None).scaled(VideoFrame(8, 8, "rgb24"))
     assert "--dla-input host" in caught.value.next_step

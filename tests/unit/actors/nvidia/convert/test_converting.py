@@ -39,7 +39,7 @@ def weight(filter_: ScaleFilter, distance: Fraction) -> Fraction:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a target sample among the source's samples, whose last sample repeats at each end."""
+    """The weights of the source's samples in a target sample; the source's first and last samples repeat outside."""
 
     weights: dict[int, Fraction]
 
@@ -148,7 +148,7 @@ def test_other_bits_alone(source: str) -> None:
 
 
 def test_an_identity_is_a_copy() -> None:
-    """If format, size and chroma positions stay the same, so do all bytes, padding bits included, without memory."""
+    """If format, size and chroma positions stay the same, all bytes do, even padding bits, and no memory is used."""
     conversion = Conversion(
         source=P016, source_size=(8, 4), target=P016, target_size=(8, 4), filter=ScaleFilter.LANCZOS
     )

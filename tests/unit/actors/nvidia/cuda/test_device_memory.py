@@ -138,12 +138,12 @@ def test_one_wait_serves_all_whose_consumer_is_unknown() -> None:
 
 
 class Interrupted(FakeCudaDriver):
-    """A driver that runs others' code during a wait for everything, after everything is done."""
+    """A driver that calls ``meanwhile`` when a wait for all work is about to return."""
 
     meanwhile: list[Callable[[], None]]
 
     def cuCtxSynchronize(self) -> tuple[object, ...]:  # noqa: N802 - the binding's own name
-        """Wait, and let them."""
+        """Wait, and then call the next function."""
         answer = super().cuCtxSynchronize()
         if self.meanwhile:
             self.meanwhile.pop()()
@@ -228,7 +228,7 @@ def test_a_failed_wait_loses_no_buffer_and_no_consumer() -> None:
 
 @pytest.mark.parametrize("pools", [True, False])
 def test_what_is_freed_is_freed_behind_its_consumers(*, pools: bool) -> None:
-    """Idle memory beyond the limit is freed after its consumers finish, with memory pools without a wait."""
+    """Idle memory beyond the limit is freed after its consumers finish; with memory pools, no call waits for them."""
     bench = Bench(pools=pools, idle_bytes=0)
     consumer = bench.cuda.stream()
     for _ in range(3):

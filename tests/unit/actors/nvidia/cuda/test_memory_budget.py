@@ -137,7 +137,7 @@ def test_a_buffer_may_come_back_while_another_is_freed_or_got() -> None:
     first = keeper.acquire(5)
     assert not late
     late.append(keeper.acquire(8))
-    del first  # 4 and 5 are too much, and freeing one of them releases another buffer
+    del first  # 4 and 5 idle bytes exceed the limit of 8, and freeing one buffer releases the third
     assert not late
     drop_idle(keeper)
     assert (budget.taken_bytes, below.used_bytes) == (0, 0)

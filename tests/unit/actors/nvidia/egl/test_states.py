@@ -46,7 +46,7 @@ def test_every_state_can_be_closed(state: EndState) -> None:
 
 
 def test_the_consumer_connects_first() -> None:
-    """A producer waits for a consumer, connects once the consumer has, and never connects twice."""
+    """A producer waits for a consumer, connects once the consumer has connected, and never connects twice."""
     assert [may_connect_producer(state) for state in (StreamState.CREATED, StreamState.CONNECTING)] == [False, True]
     for state in set(StreamState) - {StreamState.CREATED, StreamState.CONNECTING}:
         with pytest.raises(UsageError, match="had a producer"):

@@ -42,7 +42,7 @@ class Maker:
         return self.made[-1]
 
     def finish(self, error: DeviceError | None = None) -> None:
-        """Let the current opening end, or the next one."""
+        """Let the current opening end, or the next one if none runs."""
         self._orders.put(error)
 
     def began(self) -> str:
@@ -194,7 +194,7 @@ def test_while_enough_sessions_are_in_use_the_next_caller_gets_one_that_returns(
 
 
 def test_if_no_session_returns_in_time_another_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The users of all sessions may wait for the caller."""
+    """Waiting longer might last for ever, because the users of all sessions may wait for the caller."""
     monkeypatch.setattr("codecfleet.actors.nvidia.nvdec.pool.FULL_WAIT_S", 0.0)
     bench = Bench(enough=1)
     bench.maker.finish()

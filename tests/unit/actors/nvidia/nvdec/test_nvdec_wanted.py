@@ -98,7 +98,7 @@ def test_each_wanted_picture_is_copied_once(film: Film, chosen: set[int]) -> Non
 
 @pytest.mark.parametrize(("number", "fed"), [(0, 1), (1, 3), (3, 2), (COUNT - 1, 9)])
 def test_nothing_is_fed_that_a_wanted_picture_does_not_need(film: Film, number: int, fed: int) -> None:
-    """A picture to which no other refers is not fed, nor is a packet after that of the last wanted picture."""
+    """Unwanted pictures to which no other refers are not fed, nor are packets after the last wanted picture's."""
     device, tally = FakeDevice(), DecodeTally()
     found = list(_decode(device.gpu.pictures, film.path, frozenset({film.times[number]}), tally=tally))
     assert [picture_hash(each.pts, each) for _, each in found] == [film.pictures[number]]

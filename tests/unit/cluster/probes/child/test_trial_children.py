@@ -62,7 +62,7 @@ def test_every_case_has_one_answer_whatever_dies(deadly: set[str]) -> None:
 
 
 def test_a_machine_on_which_everything_dies_is_left_alone() -> None:
-    """After this many dead children, the remaining cases are not tried; the reason is how the last child ended."""
+    """After ``CHILDREN_MAX`` dead children, the other cases are not tried; the reason is how the last child ended."""
     script = Script(dict.fromkeys(CASES, ChildEnd.EXITED))
     outcome = script.run()
     assert len(script.limits_s) == CHILDREN_MAX

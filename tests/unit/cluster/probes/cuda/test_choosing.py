@@ -99,7 +99,7 @@ def test_a_trial_that_fails_leaves_the_systems_driver(answer: CudaReport, reason
     ],
 )
 def test_what_does_not_fit_is_not_tried(system: CudaReport, environ: dict[str, str], reason: str) -> None:
-    """If no package exists, is needed, is allowed or fits, nothing is tried, and jobs get no note."""
+    """If there is no package, or none is needed, allowed or suitable, nothing is tried, and jobs get no note."""
     choice, seen, paths = chosen(system, environ=environ)
     assert (choice, seen, paths) == (DriverChoice(reason=reason), system, [])
     assert choice.note == ""

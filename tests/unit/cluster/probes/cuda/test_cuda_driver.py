@@ -127,7 +127,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
     ],
 )
 def test_the_kernel_driver_is_read(text: str | None, found: KernelModule | Absence, tmp_path: Path) -> None:
-    """Each of NVIDIA's kernel modules writes its version and kind to a file; without the file, there is no module."""
+    """NVIDIA's kernel module writes its version and kind to a file; if the file is missing, no module is loaded."""
     if text is not None:
         kernel_file(tmp_path, text)
     module = kernel_module(tmp_path)
@@ -185,7 +185,7 @@ ELSEWHERE = loaded("/home/me/lib/libcuda.so.590.44.01", in_compat_folder=False)
 def test_the_deployment_of_a_library_is_recognised(
     library: CudaLibrary, environ: dict[str, str], folders: tuple[str, ...], how: Deployment
 ) -> None:
-    """Each way to deploy a compat package is recognised, and so is the driver's own library."""
+    """Each way to deploy a compat package is recognised, as is the driver's own library."""
     assert deployment(library, KernelModule("580.82.07", is_open=False), environ, folders) is how
 
 

@@ -55,7 +55,7 @@ def test_a_licence_is_judged_at_a_time(said: LicensableFeatures, state: LicenceS
 
 
 def test_a_device_that_needs_no_licence_is_not_limited() -> None:
-    """Neither a device without licensing nor one that could not be queried is limited."""
+    """Devices without licensing, and devices that could not be queried, have no limit."""
     unsupported = licence_of(features(is_licensed=False, supported=False), NOW)
     refused = Unavailable(Absence.NO_PERMISSION, "nvmlDeviceGetGridLicensableFeatures answered NO_PERMISSION (4)")
     for licence in (unsupported, licence_of(refused, NOW)):

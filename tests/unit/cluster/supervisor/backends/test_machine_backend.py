@@ -133,7 +133,7 @@ async def gpu_machine(starts: RayStarts, nvml: Nvml) -> AsyncIterator[Machine]:
 
 @asynccontextmanager
 async def started(starts: RayStarts, nvml: Nvml | None, *, device_wait_s: float = 30.0) -> AsyncIterator[Machine]:
-    """Start a pool on a machine; it waits this long for GPUs that do not appear."""
+    """Start a pool on a machine; it waits up to ``device_wait_s`` for GPUs to appear."""
     node = RayNode(node=HERE, name="this machine", cores=CORES, free_cores=CORES)
     known = one_gpu(HERE)
     with_gpu = replace(node, gpus=1, devices=known.devices, shown=known.shown)

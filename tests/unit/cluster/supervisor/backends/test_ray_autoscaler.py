@@ -87,7 +87,7 @@ def test_without_an_autoscaler_nothing_is_requested_or_ended() -> None:
 
 
 def test_a_refusal_counts_only_for_the_current_request() -> None:
-    """A refusal of an earlier request says nothing about a new one."""
+    """A refusal of an earlier request does not count for a new request."""
     autoscaler = Calls()
     autoscaler.resize(want(9))
     autoscaler.is_refused = True

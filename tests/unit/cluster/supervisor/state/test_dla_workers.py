@@ -125,7 +125,7 @@ def test_a_worker_is_adopted_before_its_node_is_probed() -> None:
 
 
 def test_a_job_learns_that_there_is_no_dla_once_every_node_was_probed() -> None:
-    """A job learns only then that there is no DLA, because an unprobed node may have one; transcodes continue."""
+    """While a node is unprobed, it may have a DLA, so jobs that need one are not refused; transcodes continue."""
     one, other = node("a"), node("b")
     world = World(one, other)
     world.feed(probed(one, 0))

@@ -60,7 +60,7 @@ def test_an_xid_of_the_device_quarantines_it_until_a_user_opens_its_node(watched
     ("xids", "state"), [((68,), DeviceState.OPEN), ((45, 68, 48), DeviceState.QUARANTINED)], ids=["alone", "of several"]
 )
 def test_an_xid_of_an_engine_replaces_the_worker(watched: Watched, xids: tuple[int, ...], state: DeviceState) -> None:
-    """The worker is replaced, not the device; this holds even beside an error that closes the device."""
+    """An engine's Xid replaces the worker and leaves the device open, unless another Xid closes the device."""
     worker = _at_work(watched)
     for xid in xids:
         watched.nvml.raise_xid(watched.raw, xid)

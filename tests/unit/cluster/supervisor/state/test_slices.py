@@ -245,7 +245,7 @@ def wanted(**changes: object) -> JobReport:
 
 
 def test_a_job_that_no_gpu_can_ever_serve_ends_with_the_reason(machines: dict[str, SimulatedNode]) -> None:
-    """The reason is given at once, and after a while that no GPU became available; here Ray sees no GPU."""
+    """The job gets the reason at once (here, Ray sees no GPU); after 30 s without a GPU, the job is ended."""
     world = RayWorld(Started(machines["four"], 1, {CUDA_VARIABLE: "9"}))
     first = world.say("one", wanted())
     assert "hidden from Ray by CUDA_VISIBLE_DEVICES" in first.waiting["j"]
@@ -313,7 +313,7 @@ def test_two_ray_nodes_of_one_host_serve_all_their_slices(machines: dict[str, Si
 
 
 def test_a_device_that_ray_gave_unannounced_is_still_judged_by_its_health(machines: dict[str, SimulatedNode]) -> None:
-    """The device that a worker got counts more than what Ray was thought to have, and damage counts more than both."""
+    """A device that a worker got is open, even if Ray was not expected to assign it; damage still closes it."""
     world = RayWorld(plain(machines["four"]))
     uuids = [device.uuid for device in _gpus(machines["four"])]
     world.feed(NodesSeen((replace(world.ray, gpus=2),)))
