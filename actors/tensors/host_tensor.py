@@ -147,7 +147,7 @@ def normalising(format_: TensorFormat, largest: int) -> NDArray[np.float64] | No
 
 
 def write(target: NDArray[Any], values: Array, scales: NDArray[np.float64] | None, format_: TensorFormat) -> None:
-    """Write whole values (channels, rows, columns) or (1, ...) as numbers of the format."""
+    """Scale whole numbers (channels, rows, columns), and write them in the format's type; one channel is for all."""
     if scales is None:
         np.copyto(target, values, casting="unsafe")
         return

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(os.geteuid() != 0, reason="a folder is hidden from a node by root alone"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide a folder from a node"),
 ]
 
 

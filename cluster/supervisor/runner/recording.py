@@ -12,7 +12,7 @@ from ..state.events import Effect, SupervisorEvent
 SUFFIX: Final = ".events"
 KEPT: Final = 10_000  # the fewest events kept; at most twice as many are kept
 COPIED_EVERY: Final = 500
-"""After this number of events a copy of the core follows, which a replay compares with its own."""
+"""The number of events between two copies of the core in the recording; a replay compares its core with each copy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def split_edit(path: Path, first_ms: int, first_ticks: int) -> None:
     at = data.index(b"elst") - 4
     size, _, _, count, duration, start, rate = struct.unpack_from(">I4sIIIiI", data, at)
     assert (size, count) == (28, 1), "an edit list of one entry, in its short form"
-    assert data.index(b"mdat") < at, "nothing moves that the sample tables point to"
+    assert data.index(b"mdat") < at, "the media data that the sample tables point to must not move"
     data[at + size : at + size] = struct.pack(">IiI", duration - first_ms, start + first_ticks, rate)
     struct.pack_into(">II", data, at + 12, 2, first_ms)
     for box in (b"elst", b"edts", b"trak", b"moov"):
