@@ -29,7 +29,7 @@ from ..surfaces.device_frame import DevicePicture
 from .convert.converting import Converter, SurfaceConverter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
 from .convert.packing import CompiledPacking, CudaPacker, PackingKernels
-from .convert.tensors import CompiledTensors, CudaTensors, TensorKernels
+from .convert.tensors import CompiledTensors, CudaTensors, TensorKernels, free_idle
 from .convert.unpacking import PictureFetcher, Unpacker
 from .cuda.context import Cuda
 from .cuda.kernels import KernelsT, compiled
@@ -44,7 +44,7 @@ from .stdout_monitor import CStdoutTap, StdoutTap, wrong_picture_counter
 _IDLE_SESSIONS: Final = 32
 """How many idle decoder sessions a worker keeps: more than one GPU's engines can use at once."""
 _SESSIONS_BESIDE: Final = 16
-"""How many decoder sessions a user's program uses at once, however many films it reads: enough for all engines of a
+"""How many decoder sessions are enough for a user's program, however many films it reads: they fill all engines of a
 GPU. More would only be opened and closed again, which takes a tenth of a second each.
 """
 _SWITCH_INTERVAL_S: Final = 1e-4
@@ -171,7 +171,7 @@ class Gpu(WorkerDevice):
         try:
             return gpu.tensor_makers.pop()
         except IndexError:
-            return CudaTensors(gpu.cuda, gpu.memory, gpu.tensors(), gpu.budget, gpu.tensor_makers)
+            return CudaTensors(gpu.cuda, gpu.memory, gpu.tensors(), gpu.budget, idle=gpu.tensor_makers)
 
     def opened(self) -> OpenedGpu:
         """Return the opened GPU, opening it the first time.
@@ -330,6 +330,8 @@ def assemble_gpu(
         size = (key.width, key.height)
         return PictureFetcher(cuda, pinned, unpacker, format_=key.surface, size=size, pix_fmt=key.pix_fmt)
 
+    tensor_makers: deque[CudaTensors] = deque()
+    budget.reclaim_from(partial(free_idle, tensor_makers))
     return OpenedGpu(
         cuda=cuda,
         pool=pool,
@@ -342,6 +344,7 @@ def assemble_gpu(
         converter=converter or _CompiledOnce(cuda, Converter),
         packing=packing or _CompiledOnce(cuda, CompiledPacking),
         tensors=tensors or _CompiledOnce(cuda, CompiledTensors),
+        tensor_makers=tensor_makers,
         # If this kernel compiles, the others will too; compiling those takes longer, and happens on first use.
         converts=converter is not None or unpacker is not None,
         is_shared=is_shared,

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -106,11 +106,12 @@ def start_command(
         inherited: descriptors of this process that it gets, with the same numbers.
         limits: its limits.
     """
-    ours, theirs = socket.socketpair()
-    kept = -1
-    try:
-        kept = os.memfd_create("codecfleet")
+    with ExitStack() as undo:
+        ours, theirs = socket.socketpair()
+        undo.callback(ours.close)
         with theirs:
+            kept = os.memfd_create("codecfleet")
+            undo.callback(os.close, kept)
             sent = theirs.fileno()
             outputs = {Prints.KEPT: (kept, kept), Prints.SENT: (sent, kept), Prints.ALL_SENT: (sent, sent)}
             stdout, stderr = (prints, prints) if isinstance(prints, int) else outputs[prints]
@@ -124,13 +125,12 @@ def start_command(
                 pass_fds=inherited,
                 start_new_session=True,
             )
+        undo.callback(process.wait)
+        undo.callback(process.kill_group)
         process.end, process.kept, process.death = ours, kept, os.pidfd_open(process.pid)
+        undo.callback(os.close, process.death)
         limits.impose(process.pid)
-    except BaseException:
-        ours.close()
-        if kept >= 0:
-            os.close(kept)
-        raise
+        undo.pop_all()
     return process
 
 

@@ -1,16 +1,18 @@
 """Where queues are: a file of this machine, or a PostgreSQL database."""
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import UsageError
+from ...errors import REDACTED, UsageError
 from .postgres import PostgresStore
 from .sqlite import SqliteStore
 from .store import JobStore
 
 _DATABASES = ("postgresql://", "postgres://")
+_USER_AND_PASSWORD = re.compile(r"(?<=://)([^:@/?]*):.*@")  # a password may have any character, even unescaped
 
 
 def default_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -36,8 +38,11 @@ def queue_file(place: str | None) -> Path | None:
 
 
 def queue_option(place: str | None) -> str:
-    """Return the option of commands that names a queue again; "" for this user's."""
-    return "" if place is None else f" --queue {shlex.quote(place)}"
+    """Return the option of commands that names a queue again, without a database's password; "" for this user's."""
+    if place is None:
+        return ""
+    shown = _USER_AND_PASSWORD.sub(rf"\1:{REDACTED}@", place) if place.startswith(_DATABASES) else place
+    return f" --queue {shlex.quote(shown)}"
 
 
 def open_store(place: str | None, *, makes: bool) -> JobStore:

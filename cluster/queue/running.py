@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -109,22 +109,23 @@ async def start_run(command: QueuedCommand, ends_s: float) -> "GuardedRun | RunE
     if not await asyncio.to_thread(Path(command.folder).is_dir):
         message = f"the job's folder {command.folder} is not on this machine"
         return RunEnd(InputNotFound.exit_code, InputNotFound.__name__, message, "Submit it again from another folder.")
-    failure = os.memfd_create("codecfleet")
-    output, printed = os.pipe()
     try:
-        process = start_command(
-            [sys.executable, "-P", "-m", _GUARD, repr(ends_s), str(failure), *command.arguments],
-            prints=printed,
-            environment={**os.environ, **command.variables, FAILURE: str(failure)},
-            folder=command.folder,
-            inherited=(failure,),
-        )
+        with ExitStack() as undo:
+            failure = os.memfd_create("codecfleet")
+            undo.callback(os.close, failure)
+            output, printed = os.pipe()
+            undo.callback(os.close, output)
+            with os.fdopen(printed, "wb"):
+                process = start_command(
+                    [sys.executable, "-P", "-m", _GUARD, repr(ends_s), str(failure), *command.arguments],
+                    prints=printed,
+                    environment={**os.environ, **command.variables, FAILURE: str(failure)},
+                    folder=command.folder,
+                    inherited=(failure,),
+                )
+            undo.pop_all()
     except (OSError, ValueError) as error:
-        os.close(output)
-        os.close(failure)
         return _not_started(error)
-    finally:
-        os.close(printed)
     return GuardedRun(process, output, failure)
 
 

@@ -6,8 +6,7 @@ so the bits are the same.
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import MutableSequence
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -183,6 +182,7 @@ KERNEL_NAMES: Final = {
 """The name of the kernel for each size of a sample and type of tensor."""
 _MIDDLE_BITS: Final = 16
 _KEPT_PLANS: Final = 16
+_IDLE_MAKERS: Final = 4
 
 
 class _Channel(ctypes.Structure):
@@ -341,7 +341,7 @@ class CudaTensors(TensorMaker):
         memory: DevicePool,
         kernels: TensorKernels,
         budget: MemoryBudget,
-        idle: MutableSequence["CudaTensors"] | None = None,
+        idle: "deque[CudaTensors] | None" = None,
     ) -> None:
         self._cuda = cuda
         self._memory = memory
@@ -371,10 +371,14 @@ class CudaTensors(TensorMaker):
         return target
 
     def close(self) -> None:
-        """Put the maker into ``idle``, or free its memory and its stream."""
-        if self._idle is not None:
+        """Put the maker into ``idle``; without ``idle``, or if that has enough makers, free it."""
+        if self._idle is not None and len(self._idle) < _IDLE_MAKERS:
             self._idle.append(self)
-            return
+        else:
+            self.free()
+
+    def free(self) -> None:
+        """Free the maker's memory and its stream."""
         try:
             while self._prepared:
                 self._forget_oldest()
@@ -422,6 +426,16 @@ class CudaTensors(TensorMaker):
     def _free(self, address: int, size_bytes: int) -> None:
         self._cuda.free(address)
         self._budget.give_back(size_bytes)
+
+
+def free_idle(idle: deque[CudaTensors]) -> bool:
+    """Free the maker that has been idle longest; return whether there was one."""
+    try:
+        maker = idle.popleft()
+    except IndexError:
+        return False
+    maker.free()
+    return True
 
 
 def _on_device(frame: "Frame") -> DevicePicture:

@@ -4,6 +4,7 @@ Opening a session takes 0.1 s in the operating system's kernel, which opens one 
 """
 
 import threading
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -76,6 +77,7 @@ class _Opening:
     request: SessionRequest | None = None
     waiter: _Waiter | None = None
     is_begun: bool = False
+    since_s: float = field(default_factory=time.monotonic)
 
     @property
     def is_free(self) -> bool:
@@ -88,8 +90,9 @@ class NvdecPool:
 
     A separate thread opens sessions with ``make``, and ends when none is missing. The session that has been idle
     longest is closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs
-    room (None: unbounded). While ``enough`` sessions are in use, another is opened only if none returns within
-    ``FULL_WAIT_S`` (None: at once). ``changed`` is notified whenever an opening succeeds or fails.
+    room (None: unbounded). While ``enough`` sessions are in use (None: unbounded), another is opened for a caller
+    without a fallback only if none returns within ``FULL_WAIT_S``. ``changed`` is notified whenever an opening succeeds
+    or fails.
     """
 
     def __init__(
@@ -212,16 +215,21 @@ class NvdecPool:
     def _next_opening(self) -> _Opening | None:
         """Return the next opening (openings with a waiter come first); None ends the thread."""
         with self._changed:
-            self._changed.wait_for(self._may_open, FULL_WAIT_S)
-            opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
-            if opening is None:
-                self._maker = None
-            else:
-                opening.is_begun = True
-            return opening
+            while True:
+                opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
+                if opening is None:
+                    self._maker = None
+                    return None
+                wait_s = self._wait_s(opening)
+                if wait_s <= 0:
+                    opening.is_begun = True
+                    return opening
+                self._changed.wait(wait_s)
 
-    def _may_open(self) -> bool:
-        return self._enough is None or self.counts.in_use_now < self._enough or not self._openings
+    def _wait_s(self, opening: _Opening) -> float:
+        """Return how long to wait for a session that returns, instead of opening another."""
+        is_full = self._enough is not None and self.counts.in_use_now >= self._enough
+        return opening.since_s + FULL_WAIT_S - time.monotonic() if is_full and opening.request is None else 0.0
 
     def _opened(self, opening: _Opening) -> NvdecSession:
         session = self._make(opening.key)

@@ -5,6 +5,7 @@ import select
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from codecfleet.actors.process.running import Limits, Prints, how_it_ended, start_command
@@ -100,3 +101,19 @@ def test_what_cannot_start_leaves_nothing() -> None:
     with pytest.raises(FileNotFoundError):
         start_command(["/no/such/program"], prints=Prints.SENT)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class _Refused(Limits):
+    """Limits that the kernel refuses."""
+
+    def impose(self, process: int) -> None:
+        """Refuse them."""
+        raise PermissionError(process)
+
+
+def test_a_process_that_cannot_be_limited_is_killed() -> None:
+    """A start that fails leaves no process."""
+    before = psutil.Process().children()
+    with pytest.raises(PermissionError):
+        start_command(["sleep", "77"], prints=Prints.KEPT, limits=_Refused())
+    assert psutil.Process().children() == before

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from codecfleet.cluster.queue.places import queue_option
 from codecfleet.cluster.queue.queue import PRIORITY_MAX, Queue
 from codecfleet.errors import CodecfleetError, UsageError
 
@@ -34,3 +35,17 @@ async def test_commands_that_help_name_the_queue(tmp_path: Path) -> None:
             with pytest.raises(CodecfleetError) as caught:
                 await ask
             assert f"`codecfleet jobs {command} --queue '{place}'`" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("place", "option"),
+    [
+        (None, ""),
+        ("jobs of mine.sqlite", " --queue 'jobs of mine.sqlite'"),
+        ("postgresql://queue@db/films", " --queue postgresql://queue@db/films"),
+        ("postgresql://queue:se/c#r@et@db:5432/films", " --queue 'postgresql://queue:***@db:5432/films'"),
+    ],
+)
+def test_the_option_that_names_a_queue_has_no_password(place: str | None, option: str) -> None:
+    """A password may have any character, even one that should have been escaped."""
+    assert queue_option(place) == option

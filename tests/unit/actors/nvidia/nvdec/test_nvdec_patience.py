@@ -193,6 +193,20 @@ def test_while_enough_sessions_are_in_use_the_next_caller_gets_one_that_returns(
     assert len(bench.maker.made) == 3
 
 
+def test_a_caller_with_a_fallback_does_not_wait_for_a_session_that_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session is opened at once, even while enough sessions are in use."""
+    monkeypatch.setattr("codecfleet.actors.nvidia.nvdec.pool.FULL_WAIT_S", LIMIT_S)
+    bench = Bench(enough=1)
+    bench.maker.finish()
+    first = bench.wait_for(non_blocking=False)
+    first.session()
+    bench.maker.finish()
+    other = bench.wait_for(non_blocking=True)
+    assert other.session() is not first.session()
+    for each in (first, other):
+        each.return_it()
+
+
 def test_if_no_session_returns_in_time_another_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting longer might last for ever, because the users of all sessions may wait for the caller."""
     monkeypatch.setattr("codecfleet.actors.nvidia.nvdec.pool.FULL_WAIT_S", 0.0)
