@@ -109,7 +109,7 @@ class HeldSource(str):
 
     def __reduce__(self) -> tuple[Callable[[bytes], Self | None], tuple[bytes]]:
         if self._sent is None:
-            message = f"{self} can only be read in its own process"
+            message = f"{self} can only be read in the process that created it"
             raise UsageError(message, "Pickle the file's path instead, or its content as bytes.")
         data = self._sent.obj
         return type(self).of, (data if isinstance(data, bytes) else bytes(self._sent),)

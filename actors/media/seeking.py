@@ -41,8 +41,8 @@ class AccessPoint:
     def presented_ticks(self) -> tuple[int, ...]:
         """The timestamps that may lead straight to the packet if a demuxer seeks by PTS; empty without reordering.
 
-        With reordering, ``seek_ticks`` arrives one keyframe too early: FFmpeg's mov demuxer subtracts the reorder delay
-        from a PTS, and once more before a GOP that the file declares as open.
+        With reordering, a seek to ``seek_ticks`` lands one keyframe too early. FFmpeg's mov demuxer subtracts the
+        reorder delay from the PTS, and subtracts it a second time if the file declares the GOP as open.
         """
         if self.pts is None or self.dts is None or self.pts <= self.dts:
             return ()

@@ -171,7 +171,7 @@ _PARSERS: Final[Mapping[object, Callable[[str], NvencValue]]] = {
 
 
 SETTINGS: Final = {
-    # The type of a field that may be None is a union; the first member is the type of values.
+    # An optional field has a union type; its first member is the type other than None.
     **{entry.name: _PARSERS[next(iter(get_args(entry.type)), entry.type)] for entry in fields(NvencSettings)},
     "aq": _strength,
 }

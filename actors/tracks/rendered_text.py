@@ -17,7 +17,7 @@ from ...errors import InputUnreadable, Unsupported
 from .bitmaps import Bitmap, Size, trimmed
 
 LINES_PER_HEIGHT: Final = 18
-"""The canvas height, in letter sizes; for a canvas narrower than 16:9, the height of 16:9 at the same width."""
+"""Canvas height divided by font size. A canvas narrower than 16:9 uses the height of a 16:9 one of the same width."""
 _EDGE_SHARE: Final = 14
 """The letter size, in widths of the black edge."""
 _WIDEST: Final = 90

@@ -228,7 +228,7 @@ class WorkerHost:
         if self._is_ending:
             return
         self._is_ending = True
-        self._log(HostEvent.BROKEN, "its device does not recover within this process, which ends")
+        self._log(HostEvent.BROKEN, "the device cannot recover within this process, so the process ends")
         self.close()
         asyncio.get_running_loop().call_later(ANSWER_S, self.end)
 

@@ -9,7 +9,7 @@ from .media import VideoFacts
 __all__ = ["other_pictures", "other_sizes"]
 
 SIZE_FACTOR: Final = 1.25
-"""With equal settings, an encoder's sizes differ by less than this factor, however the film is cut."""
+"""With equal settings, an encoder's output sizes differ by less than this, however the film is cut into segments."""
 
 
 def other_pictures(found: VideoFacts, wanted: VideoFacts) -> str:

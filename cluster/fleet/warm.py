@@ -47,7 +47,7 @@ def find_warm() -> tuple[FoundFleet | None, str]:
     if other is None:
         return None, ""
     other.end.close()
-    return None, _left_alone(other, f"it runs other code (codecfleet {other.greeting.version})")
+    return None, _left_alone(other, f"it runs different code (codecfleet {other.greeting.version})")
 
 
 def is_any_warm() -> bool:

@@ -38,7 +38,10 @@ class ListedNode:
 
 
 def label_words(labels: Mapping[str, str]) -> list[str]:
-    """Return labels as a list with at most one string; codecs are joined: ``kind=nvenc, encodes av1 h264``."""
+    """Return all labels joined into one string, in a list, which is empty without labels.
+
+    Codecs are grouped: ``kind=nvenc, encodes av1 h264``.
+    """
     codecs: dict[str, list[str]] = {}
     others = []
     for key, value in labels.items():

@@ -48,7 +48,7 @@ def main() -> None:
     core = WorkerCore(slots, gpu)
     process_watch().on_overdue(core.give_up)
     use = SessionCounts if gpu is None else gpu.use
-    # Work that runs alone opens the GPU itself, so that a failure is an error of the work.
+    # Work that runs alone opens the GPU itself, so that a failure to open it counts as the work's failure.
     prepare = gpu.opened if gpu is not None and role == SECOND else bool
     run_to_the_end(serve_worker(end, core, use, prepare))
 

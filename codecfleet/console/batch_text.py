@@ -64,7 +64,7 @@ def summary_lines(progress: "BatchProgress") -> list[str]:
         ("files", f"{progress.done} of {progress.files} done{skipped}"),
         ("failed", _failures(progress)),
         *_failed_files(progress),
-        ("left out", f"{counted(progress.left_out, 'file')} not named as video" if progress.left_out else ""),
+        ("left out", f"{counted(progress.left_out, 'file')} without a video extension" if progress.left_out else ""),
         ("size", _sizes(progress)),
         ("speed", _speed(progress)),
     ]
@@ -104,7 +104,7 @@ def preview_lines(preview: "Preview") -> list[str]:
     counts = ", ".join(f"{count} {intent.value}" for intent, count in preview.counts.items() if count)
     rows = [
         ("files", counts or "none"),
-        ("left out", f"{counted(preview.left_out, 'file')} not named as video" if preview.left_out else ""),
+        ("left out", f"{counted(preview.left_out, 'file')} without a video extension" if preview.left_out else ""),
     ]
     rows += [
         ("would fail", f"{failure_text(source, error.message)} [{type(error).__name__}]")

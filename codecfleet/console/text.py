@@ -81,7 +81,7 @@ def restored_text(event: "JournalOpened") -> str:
 
 
 def segment_text(event: "SegmentFinished") -> str:
-    """Return a finished segment in one line."""
+    """Return one line that describes a finished segment."""
     size = bytes_text(event.payload_bytes)
     return f"segment {event.segment} finished: {counted(event.frames, 'frame')}, {size} in {event.wall_s:.1f} s"
 

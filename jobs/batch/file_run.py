@@ -127,7 +127,7 @@ class FileRun:
 
         Raises:
             OutputInUse, StorageFailed: the database cannot be written.
-            asyncio.CancelledError: the batch ends; the entry waits again.
+            asyncio.CancelledError: the batch is ending; the entry is waiting to run again.
         """
         self._began_s = time.time()
         try:

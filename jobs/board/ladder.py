@@ -32,7 +32,8 @@ from ...errors import (
 
 #: How many times work may fail in the same way; after device failures, software is one more attempt
 ATTEMPTS: Final = 3
-FAILURES_ALONE: Final = 2  #: How many times work may fail alone if software can decode it
+#: Work that software can decode is given up after this many failures while it was the only work in its process
+FAILURES_ALONE: Final = 2
 #: How many silent deaths of its workers a segment survives; a supervisor closes a failing station sooner
 LOSSES: Final = 8
 SHARED_LOSSES: Final = 2  #: From this silent death on, the work runs alone, because it may be killing its workers

@@ -84,9 +84,9 @@ def _colours_lost(
     def differs(name: str, run: PictureRun) -> bool:
         return is_kept(run) and not _is_alike(name, run.colour, target)
 
-    for name, words in (("primaries", "primaries"), ("transfer", "transfer function")):
+    for name, words in (("primaries", "primaries"), ("transfer", "transfer functions")):
         if when := _when(life, index, partial(differs, name)):
-            message = f"colours are wrong {when}: these pictures have another {words} than the output"
+            message = f"colours are wrong {when}: these pictures and the output have different {words}"
             yield f"{name}-changes", message, f"metadata.{name}", f"pictures.{name}"
     if when := _when(life, index, lambda run: is_kept(run) and _is_stuck(run, source, target)):
         message = f"colours are wrong {when}: these pictures have another matrix, which is not converted"

@@ -223,4 +223,4 @@ def _check_ours(folder: Path) -> None:
     is_shared = bool(above.st_mode & stat.S_ISVTX)
     if not stat.S_ISDIR(found.st_mode) or (is_shared and found.st_uid != os.geteuid()):
         message = f"{folder} is in the way: it is not this user's work folder"
-        raise OutputUnwritable(message, "Remove it, or choose another output.")
+        raise OutputUnwritable(message, "Remove what is at this path, or choose another output.")

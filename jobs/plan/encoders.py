@@ -25,7 +25,7 @@ from .plan import Plan
 
 NOT_ON_NVENC = "encoder"  #: The code of the warning that a track for which NVENC was chosen is encoded in software
 Ask: TypeAlias = Callable[[DescribeEncoder], Awaitable[EncoderOffer]]
-_NONE = "no device of this fleet has one for this track"
+_NONE = "no device of this fleet has an NVENC that can encode this track"
 _STEP = "Use --encoder software, or leave it at auto."
 
 

@@ -148,7 +148,7 @@ def check_nothing_is_lost(losses: Sequence[Warning_], reading: SourceReading) ->
     if index.shifts or index.states_too_long:
         resets = f"the source's clock was reset {len(index.shifts)} times"
         lasting = f"the last picture would be shown for {index.stated_last_words}"
-        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to repair it.")
+        raise InputDamaged(resets if index.shifts else lasting, "Leave out --strict to repair the timestamps.")
 
 
 def keeps_dolby_vision(extras: StreamExtras, codec: Codec, picture: VideoFormat, container: Container) -> bool:

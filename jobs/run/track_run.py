@@ -147,7 +147,10 @@ class TrackRun:
         await self._events.emit(Warned, code=WORKER_LOST, message=f"{label} lost its worker: {error.message}")
 
     async def _with_evidence(self, error: SegmentFailed) -> SegmentFailed:
-        """Return the error. If the segment's packets were saved, the next step names their file."""
+        """Save the segment's packets if the job keeps evidence, and return the error.
+
+        Its ``next_step`` then names the saved file, or says why the packets were not saved.
+        """
         folder = self._plan.spec.keep_evidence
         if folder is None or error.segment is None:
             return error

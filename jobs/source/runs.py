@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...actors.media.values import StatedPicture, VideoFormat
 
-_MOST_PACKETS = 64  #: The most packets decoded for one picture, more than any decoder delays
+_MOST_PACKETS = 64  #: The most packets to decode for one picture; larger than the delay of any decoder
 
 
 class RunReader:

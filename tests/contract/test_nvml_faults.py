@@ -39,7 +39,10 @@ from .nvml_nodes import (
     ],
 )
 def test_a_library_that_cannot_answer_says_how_to_fix_it(code: int, absence: Absence, says: str, fix: str) -> None:
-    """Without a driver, or after an upgrade under the loaded kernel module, there is one problem, with its fix."""
+    """The report has one problem and its fix.
+
+    The driver is missing or not loaded, or it was upgraded while the old kernel module is still loaded.
+    """
     fake = FakeNvml(node(L4))
     fake.library_code = int(code)
     report = probed(fake)

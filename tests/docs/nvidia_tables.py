@@ -134,7 +134,7 @@ def _is_command(words: list[str]) -> bool:
 
 
 def _attribute(found: object, path: str) -> object:
-    """Return what an object has under a dotted path, which may end in a field; None for nothing."""
+    """Return the attribute at a dotted path, or the annotation of a field without a value; None if there is neither."""
     for name in path.split("."):
         found = getattr(found, name, getattr(found, "__annotations__", {}).get(name))
     return found

@@ -1,8 +1,8 @@
 """The values of every NVENC setting in the driver's structures, through the real PyNvVideoCodec.
 
-The simulator writes each field of NV_ENC_INITIALIZE_PARAMS and NV_ENC_CONFIG into its trace, by the names of
-nvEncodeAPI.h. So these tests compare our model with the package's own code, and show that the refused settings would
-fail.
+The simulator writes each field of NV_ENC_INITIALIZE_PARAMS and NV_ENC_CONFIG into its trace, under its name in
+nvEncodeAPI.h. So these tests compare our model with the package's own code, and show that the settings codecfleet
+refuses would indeed fail.
 """
 
 import json

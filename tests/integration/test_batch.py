@@ -139,7 +139,7 @@ def test_the_command_tells_what_happened(films: Path) -> None:
     assert code == 3
     assert "10 of 11 done" in said
     assert "1 InputUnreadable" in said
-    assert "1 file not named as video" in said
+    assert "1 file without a video extension" in said
     assert f"{films / 'broken.mkv'} is not a media file codecfleet can read" in said
     assert told.count("encoded: ") == 10
     code, said, _ = command([str(films), "--output", out, "--preset", "1", "--json"])

@@ -46,7 +46,7 @@ def test_a_stream_that_takes_nothing_fails_no_job(redirection: str, options: lis
 
 @pytest.mark.parametrize("arguments", swept([["probe", "in.mkv"], ["--help"], ["--version"]]))
 def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
-    """A full disk is named; a stdout that is closed on purpose is no error."""
+    """The error message says that the disk is full; a stdout closed on purpose is not an error."""
     full = redirected(arguments, ">/dev/full")
     assert full.returncode == 5
     assert full.stderr.startswith("codecfleet: error: stdout cannot be written: No space left on device. ")

@@ -231,7 +231,8 @@ def run_all(paths: Sequence[Path], *, places: int, jobs: int) -> Counts:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Encode damaged footage again and again, and compare the bytes.")
     parser.add_argument("--only", metavar="GLOB", default="", help="only files whose name has this in it")
-    parser.add_argument("--places", type=int, default=PLACES, metavar="N", help=f"damages of each kind ({PLACES})")
+    places_help = f"how many places to damage in each way (default: {PLACES})"
+    parser.add_argument("--places", type=int, default=PLACES, metavar="N", help=places_help)
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="films at a time (2)")
     parser.add_argument("--film", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

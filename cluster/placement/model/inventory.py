@@ -68,7 +68,7 @@ class Node:
     node: NodeId
     name: str
     devices: tuple[Device, ...]  # the node's devices with its processor, but without its DLAs
-    # Accelerators for jobs that run networks; after an error the process that used one ends.
+    # Accelerators for jobs that run networks. If an accelerator fails, the process that used it ends.
     dlas: tuple[Device, ...] = ()
     preemptible: bool = False
     memory_bytes: int | None = None

@@ -108,7 +108,8 @@ class TegraReport:
     engines: tuple[EngineCount, ...]  #: the engines that tegrastats lists
     dla: Maybe[DlaReport]
     unsupported: Maybe[dict[str, str]]  #: the CUDA features that are missing, each with the reason
-    undecided: tuple[str, ...] = ()  #: features that depend on the CUDA version, as long as the version is unknown
+    #: features that cannot be decided because the CUDA version is unknown; empty if it is known
+    undecided: tuple[str, ...] = ()
 
 
 def detect_tegra(root: Path) -> Maybe[TegraIdentity]:

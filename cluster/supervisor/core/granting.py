@@ -88,7 +88,10 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
 
 
 def _cores_of_slot(state: SupervisorState, job: JobBook, station: StationId) -> float:
-    """Return how many cores a session of a job uses: as placed, or if not placed, one to encode in software."""
+    """Return how many cores one session of a job uses on a station: as placed.
+
+    If the job is not placed there: 1 if the job may encode in software, else 0.
+    """
     device = processor_name(station.node) if station.kind.is_processor else state.stations[station].device
     for lane in state.plans.of(job.key).lanes_at.get(station.node, ()):
         if lane.device == device:

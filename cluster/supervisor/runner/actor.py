@@ -80,7 +80,8 @@ class SupervisorActor:
     async def renew(self, version: str, report: ClientReport, wait_s: float) -> Grants:
         """Take a client's report; return its grants as soon as they change, or after ``wait_s``.
 
-        Raises VersionRefused: the client's ``version`` differs; the client connected to this supervisor's predecessor.
+        Raises VersionRefused: the client's ``version`` differs from the supervisor's, which happens when the client had
+        connected to a predecessor of this supervisor.
         """
         refuse_client(version, VERSION)
         return await (await self._runner()).renew(report, wait_s)

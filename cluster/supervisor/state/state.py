@@ -141,7 +141,7 @@ class SupervisorState:
     is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
     is_urgent: bool = False  # the change cannot wait: a job came, or a node went
     placed_s: float | None = None  # when everything was last placed
-    early_s: float = 0.0  # how long that was before its time, because it was urgent
+    early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0
     clients: Clients = field(default_factory=Clients)  # all clients, with their jobs and open calls

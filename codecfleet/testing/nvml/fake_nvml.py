@@ -31,11 +31,11 @@ _ON_DEVICES = {**DEVICE_ANSWERS, **MIG_ANSWERS, **HOST_ANSWERS}
 class FakeNvml:
     """Answers pynvml's calls for one simulated node.
 
-    ``clock`` is the clock for ``at``, for example a ``FakeClock``. ``faults`` has return codes by function name, for
-    all devices; ``SimulatedDevice.faults`` and ``device(...).faults`` have those for one device. ``device(...)``
-    returns an object on which the use of a device can be set. ``calls`` has the names of the called functions, in
-    order. ``library_code`` is the code with which every call fails, for example because the library is missing; 0 if
-    calls do not fail.
+    ``clock`` decides when changes scheduled with ``at`` apply; it may be a ``FakeClock``. ``faults`` maps function
+    names to return codes for all devices; ``SimulatedDevice.faults`` and ``device(...).faults`` do so for one device.
+    Set a device's utilisation on the object that ``device(...)`` returns. ``calls`` has the names of the called
+    functions, in order. ``library_code`` is the code with which every call fails, for example because the library is
+    missing; 0 if calls do not fail.
     """
 
     def __init__(self, node: SimulatedNode, clock: Callable[[], float] = lambda: 0.0) -> None:

@@ -69,10 +69,10 @@ class ResetClock:
         self.resets = 0
 
     def advance(self, dts: int | None) -> int:
-        """Take the next packet's DTS in demux order, and return the offset of its timestamps in ticks.
+        """Take the next packet's DTS in demux order, and return what to add to its timestamps to undo resets, in ticks.
 
         Pass None for packets that an edit list hides and for packets without a DTS. A PTS cannot replace the DTS,
-        because it is ahead by the reorder delay (many seconds at a low frame rate).
+        because the PTS is ahead by the reorder delay (many seconds at a low frame rate).
         """
         if dts is None:
             return self.offset

@@ -212,7 +212,7 @@ def test_what_is_asked_for_arrives(line: str, asked: tuple[object, ...], capsys:
 def test_jobs_are_on_a_cluster_if_one_is_named_and_else_in_a_queue(
     variables: dict[str, str], options: str, asked: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An option counts first, then the cluster in the environment, then the queue in the configuration."""
+    """An option takes precedence over the environment's cluster, which takes precedence over the configured queue."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert asked_by(f"jobs list{options}") == [asked]

@@ -46,7 +46,7 @@ class Rests:
 
 
 def hosted(*pools: Pool) -> tuple[RemotePool, FakeHosts]:
-    """Return a pool whose hosts serve these pools, in order."""
+    """Return a remote pool and its fake hosts, which serve the given pools in order."""
     hosts = FakeHosts(pools)
     return RemotePool(hosts, rest=Rests()), hosts
 

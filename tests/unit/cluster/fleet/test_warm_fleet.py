@@ -199,7 +199,7 @@ async def test_other_code_is_left_alone_with_a_word() -> None:
         async with program:
             assert program.state.warm_fleet is None
             (note,) = program.state.notes
-        assert note.endswith("was not used: it runs other code (codecfleet 1.2.3)")
+        assert note.endswith("was not used: it runs different code (codecfleet 1.2.3)")
 
 
 async def test_too_few_slots() -> None:

@@ -58,7 +58,7 @@ def most_at_once(found: Sequence[Span]) -> int:
 
 @given(spans())
 def test_of_many_segments_the_load_is_shown(found: list[Span]) -> None:
-    """Of a station with many segments, the load is shown, with 1 as its maximum."""
+    """For a station with many segments, the bars show its load, scaled so that the highest bar is 1."""
     if not found:
         return
     drawn = lanes(found, WALL_S, 0, 8)

@@ -40,7 +40,10 @@ def test_workers_that_have_nothing_to_do_get_a_file(left: list[int | None], slot
 
 
 def test_what_waits_is_as_what_was_planned() -> None:
-    """Waiting files count like the mean of the planned files; without planned files or room there is no demand."""
+    """Each waiting file is assumed to need as much work as the average planned file.
+
+    There is no demand if nothing has been planned or no more files fit.
+    """
     planned = PlannedFiles()
     assert planned.later("job", waiting=100, room=60) is None
     planned.add(segments=12, frames=3000)

@@ -117,7 +117,7 @@ async def test_software_is_not_asked_about(source: Path, tmp_path: Path, changes
 
 async def test_what_the_fleet_has_not_got_is_refused(source: Path, tmp_path: Path) -> None:
     """A job that requires NVENC fails if there is none, and leaves nothing behind."""
-    with pytest.raises(Unsupported, match="no NVENC is available: no device of this fleet has one"):
+    with pytest.raises(Unsupported, match="no NVENC is available: no device of this fleet has an NVENC"):
         await run(Asked(FakeDevice(), kind=None), spec_of(source, tmp_path / "out.mkv", encoder="nvenc"))
     assert not (tmp_path / "out.mkv").exists()
 

@@ -75,7 +75,7 @@ def test_a_keyframe_may_change_everything(tmp_path: Path) -> None:
 
 
 def test_a_damaged_set_at_a_keyframe_proves_nothing(tmp_path: Path) -> None:
-    """A parameter set that is damaged here proves nothing, since a decoder may read it."""
+    """A keyframe with a damaged parameter set leaves the pictures unproven: a decoder might still accept that set."""
     pictures, (first, *_) = seen(make_clip(tmp_path / "h264.mp4", WHOLE["h264.mp4"]))
     damaged = Packet(b"\x00\x00\x00\x02\x67\x64" + bytes(first))
     damaged.is_keyframe = True

@@ -73,7 +73,7 @@ def test_a_still_that_is_missing_is_covered_by_the_one_before() -> None:
 
 
 def test_sheets_are_named_with_a_place() -> None:
-    """A cue of a sheet has a media fragment in pixels, which players cut out."""
+    """A cue that refers to a sheet ends in a media fragment (``#xywh=``): the rectangle that players crop from it."""
     (moment,) = at_multiples(Fraction(5), Fraction(0), Fraction(5))
     still = Still(1, moment, 128, "sheet-00002.jpg", Tile(2, 320, 90))
     assert cues(webvtt([still], Fraction(0), Fraction(5), SIZE)) == [(0, 5000, "sheet-00002.jpg#xywh=320,90,160,90")]

@@ -129,7 +129,7 @@ async def test_an_urgent_change_moves_the_planned_placement_forward(make_runner:
 
 
 async def test_a_client_hears_news_at_once(make_runner: MakeRunner) -> None:
-    """A client that waits for news learns of a death when it happens, not when the time of its call ends."""
+    """A client that waits for news learns of a worker's death at once, not when the call times out."""
     backend, runner, held = await at_work(make_runner)
     waiting = asyncio.create_task(runner.renew(report(2, 50, held), 60))
     await all_quiet()
