@@ -1,6 +1,6 @@
 """Compares frames by number, slice and time with those of an iteration, over the shared footage.
 
-``make chosen`` runs it over all files, and exits with 1 if a frame differs.
+``make chosen`` runs it over all files, and exits with 1 if a frame differs or no file has frames.
 """
 
 import argparse
@@ -15,7 +15,15 @@ from typing import Final
 import codecfleet
 from codecfleet import Frame
 from codecfleet.actors.decode.decoding import picture_hash
-from codecfleet.errors import CodecfleetError, FrameDamaged, InputError, NoVideoTrack, Unsupported
+from codecfleet.errors import (
+    CodecfleetError,
+    EngineFailed,
+    EngineUnfit,
+    FrameDamaged,
+    InputError,
+    NoVideoTrack,
+    Unsupported,
+)
 
 from .damage import FOOTAGE, NOT_FOOTAGE
 
@@ -78,7 +86,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="which frames are compared (default: %(default)s)")
     parser.add_argument("--memory-bytes", type=int, help="for frames decoded ahead (default: 2 GiB)")
     options = parser.parse_args()
-    is_wrong = False
+    is_wrong, is_compared = False, False
     for path in sorted(FOOTAGE.iterdir()):
         if path.name in NOT_FOOTAGE or options.only not in path.name:
             continue
@@ -86,13 +94,16 @@ def main() -> int:
             found = differences(path, options.decoder, options.seed, options.memory_bytes)
             said = "; ".join(found) or "equal"
             is_wrong |= bool(found)
+            is_compared = True
         except (InputError, NoVideoTrack, Unsupported) as error:
             said = f"no frames: {type(error).__name__}"
         except CodecfleetError as error:
-            said, is_wrong = f"WRONG: {error}", True
+            is_refused = options.decoder == "nvdec" and isinstance(error, EngineUnfit | EngineFailed)
+            said = f"{'refused' if is_refused else 'WRONG'}: {error}"
+            is_wrong |= not is_refused
         sys.stdout.write(f"{path.name}: {said}\n")
         sys.stdout.flush()
-    return int(is_wrong)
+    return int(is_wrong or not is_compared)
 
 
 if __name__ == "__main__":
