@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import cache
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ..errors import EngineHung
+from .shared_once import shared_once
 
 ResultT = TypeVar("ResultT")
 
@@ -181,7 +181,7 @@ class CallWatch:
                 self._wait(self._rest, max(0.0, rest_s))
 
 
-@cache
+@shared_once
 def process_watch() -> CallWatch:
     """Return this process's watch: one watch is enough, since a call that never returns costs the whole process."""
     return CallWatch()

@@ -5,7 +5,6 @@ All arithmetic is in whole numbers, so the tensors equal those of ``ExactScaler`
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from ....errors import EngineUnfit, Unsupported
 from ...closing import undone_by
 from ...media.values import Colour
 from ...nvidia.convert.converting import upload
+from ...shared_once import shared_once
 from ...surfaces.conversion import Conversion
 from ...surfaces.device_frame import DevicePicture, stated_colour
 from ...surfaces.formats import SurfaceFormat, SurfaceLayout, surface_format
@@ -209,7 +209,7 @@ def open_filler(gpu: "OpenedGpu", descriptor: TensorDescriptor, rule: PixelRule,
 OpenFiller = Callable[["OpenedGpu", TensorDescriptor, PixelRule, Colour | None], TensorFiller]
 
 
-@cache
+@shared_once
 def beside_gpu() -> "Gpu":
     """Return the GPU with which this process's DLAs are coupled; the GPU is opened on first use."""
     from ...nvidia.gpu import Gpu, open_beside  # noqa: PLC0415 - imported only for pictures on a GPU

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from ....errors import CodecfleetError, DeviceLost, EngineUnfit, InputNotFound, InputUnreadable, Unsupported, UsageError
 from ...device.memory_choice import Waiting
 from ...device.work import Blob
+from ...shared_once import shared_once
 from ..engine.host import AnySession, DlaHost, open_host
 from ..engine.hybrid import HybridSession
 from ..engine.states import DlaMode, DlaSessionState
@@ -231,7 +231,7 @@ class WarmNetworks:
         return self._hosts[wanted]
 
 
-@cache
+@shared_once
 def warm_networks() -> WarmNetworks:
     """Return the networks of this process. They are closed in order before the process ends."""
     networks = WarmNetworks()
