@@ -29,7 +29,8 @@ from ..surfaces.device_frame import DevicePicture
 from .convert.converting import Converter, SurfaceConverter
 from .convert.device_pictures import CudaConversion, CudaMover, PicturePool, SurfaceKeeper
 from .convert.packing import CompiledPacking, CudaPacker, PackingKernels
-from .convert.tensors import CompiledTensors, CudaTensors, TensorKernels, free_idle
+from .convert.tensor_kernel import CompiledTensors, TensorKernels
+from .convert.tensors import CudaTensors, free_idle
 from .convert.unpacking import PictureFetcher, Unpacker
 from .cuda.context import Cuda
 from .cuda.kernels import KernelsT, compiled

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from codecfleet.actors.media.values import Colour, VideoFormat
 from codecfleet.actors.nvidia.convert.device_pictures import PicturePool
-from codecfleet.actors.nvidia.convert.tensors import CudaTensors, TensorKernels
+from codecfleet.actors.nvidia.convert.tensor_kernel import TensorKernels
+from codecfleet.actors.nvidia.convert.tensors import CudaTensors
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.memory import MemoryBudget
 from codecfleet.actors.surfaces.frames import Frame

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.nvidia.convert.tensors import CompiledTensors
+from codecfleet.actors.nvidia.convert.tensor_kernel import CompiledTensors
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.nvidia.cuda.kernels import compiled
 from codecfleet.actors.surfaces.scaling import ScaleFilter

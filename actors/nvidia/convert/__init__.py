@@ -2,7 +2,7 @@
 
 from .converting import SurfaceConversion, SurfaceConverter
 from .packing import PackingKernels
-from .tensors import TensorKernels, TensorLaunch, TensorWork
+from .tensor_kernel import TensorKernels, TensorLaunch, TensorWork
 
 __all__ = [
     "PackingKernels",

@@ -4,7 +4,7 @@ import pytest
 
 from codecfleet.actors.nvidia.convert.converting import Converter
 from codecfleet.actors.nvidia.convert.packing import CompiledPacking
-from codecfleet.actors.nvidia.convert.tensors import CompiledTensors
+from codecfleet.actors.nvidia.convert.tensor_kernel import CompiledTensors
 from codecfleet.actors.nvidia.cuda.context import Cuda
 
 from ..kernel_machine import HostCudaCore, KernelMachine

@@ -7,7 +7,7 @@ import pytest
 
 from codecfleet import UsageError
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.nvidia.convert.tensors import CompiledTensors
+from codecfleet.actors.nvidia.convert.tensor_kernel import CompiledTensors
 from codecfleet.actors.nvidia.cuda.context import Cuda
 from codecfleet.actors.surfaces.frames_dlpack import BFLOAT, DeviceArray, described
 from codecfleet.actors.surfaces.scaling import ScaleFilter

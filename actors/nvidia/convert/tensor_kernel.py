@@ -1,0 +1,313 @@
+"""The kernel that makes tensors of pictures: it crops, resizes, converts, normalises and lays out the samples.
+
+The kernel does the integer arithmetic of ``actors/tensors/plan.py``, and rounds floating-point values as the host does,
+so the bits are the same.
+"""
+
+import ctypes
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ...media.values import Colour
+from ...surfaces.conversion import plane_places
+from ...surfaces.formats import SurfaceFormat
+from ...tensors.host_tensor import normalising
+from ...tensors.plan import EarlyColour, TensorPlan, tensor_plan
+from ...tensors.sample_places import surface_places
+from ...tensors.tensor_format import TensorFormat
+from ..cuda.context import Cuda, Stream
+from ..cuda.kernels import Kernels, Launch
+
+SOURCE: Final = """
+struct Channel
+{
+    long long source;
+    int step, pitch, down, down_count, across, across_count;
+};
+
+struct Job
+{
+    long long constants[3], picture_place, channel_step, row_step, column_step;
+    double factors[3], terms[3];
+    Channel channels[3];
+    int weights[9], early_luma, early_base, early_chroma[6];
+    int count, values, targets, width, height, shift, largest;
+};
+
+/* The compiler must not fuse these: the host rounds twice. */
+__device__ double scaled(double value, double factor, double term)
+{
+#ifdef __CUDA_ARCH__
+    return __dadd_rn(__dmul_rn(value, factor), term);
+#else
+    const volatile double product = value * factor;
+    return product + term;
+#endif
+}
+
+union Word { float number; unsigned bits; };
+
+__device__ unsigned short to_half(float number)
+{
+    Word word;
+    word.number = number;
+    const unsigned sign = word.bits >> 16 & 0x8000;
+    word.bits &= 0x7FFFFFFF;
+    if (word.bits >= 0x47800000)
+        return (unsigned short)(sign | 0x7C00);
+    if (word.bits < 0x38800000) {
+        word.number += 0.5f;
+        return (unsigned short)(sign | (word.bits - 0x3F000000));
+    }
+    return (unsigned short)(sign | (word.bits + 0xC8000FFFu + (word.bits >> 13 & 1)) >> 13);
+}
+
+__device__ unsigned short to_bfloat(float number)
+{
+    Word word;
+    word.number = number;
+    return (unsigned short)((word.bits + 0x7FFF + (word.bits >> 16 & 1)) >> 16);
+}
+
+template <int kind> struct Element;
+template <> struct Element<0> { typedef unsigned char type; };
+template <> struct Element<1> { typedef unsigned short type; };
+template <> struct Element<2> { typedef float type; };
+template <> struct Element<3> { typedef unsigned short type; };
+
+template <int kind>
+__device__ void put(typename Element<kind>::type *to, int value, double factor, double term)
+{
+    if (kind == 0) {
+        *to = (unsigned char)value;
+        return;
+    }
+    const float number = (float)scaled(value, factor, term);
+    if (kind == 1)
+        *to = to_half(number);
+    else if (kind == 2)
+        *to = number;
+    else
+        *to = to_bfloat(number);
+}
+
+/* The value of EarlyColour; weights are those of Cb and Cr. */
+template <typename Sample>
+__device__ int early(const Sample *surface, const int *tables, const Job &job, const int *weights, int x, int y)
+{
+    const Channel &luma = job.channels[0], &cb = job.channels[1], &cr = job.channels[2];
+    const int *down = tables + cb.down + y, *across = tables + cb.across + x;
+    int sum = 0;
+    for (int right = 0; right < cb.across_count; ++right)
+        for (int below = 0; below < cb.down_count; ++below) {
+            const Sample *sample = surface + (long long)(*down + below) * cb.pitch + (*across + right) * cb.step;
+            const int term = weights[0] * (sample[cb.source] - 128) + weights[1] * (sample[cr.source] - 128);
+            const int weight = (down[(below + 1) * job.height] >> 12) * (across[(right + 1) * job.width] >> 12);
+            sum += weight * ((term + 128) >> 8);
+        }
+    const Sample *sample = surface + luma.source + (long long)tables[luma.down + y] * luma.pitch;
+    sum = (job.early_luma * sample[tables[luma.across + x] * luma.step] >> 2) + job.early_base + (sum >> 2);
+    return sum < 0 ? 0 : sum >> 5 > 255 ? 255 : sum >> 5;
+}
+
+template <typename Sample, int kind>
+__global__ void tensor(const Sample *surface, typename Element<kind>::type *target, const int *tables,
+                       const __grid_constant__ Job job)
+{
+    const int x = blockIdx.x * blockDim.x + threadIdx.x;
+    const int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= job.width || y >= job.height)
+        return;
+    target += job.picture_place + y * job.row_step + x * job.column_step;
+    if (job.early_luma) {
+        for (int number = 0; number < job.targets; ++number) {
+            const int value = early(surface, tables, job, job.early_chroma + 2 * number, x, y);
+            put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
+        }
+        return;
+    }
+    long long sums[3] = {0, 0, 0};
+    for (int number = 0; number < job.count; ++number) {
+        const Channel &channel = job.channels[number];
+        const int *down = tables + channel.down + y, *across = tables + channel.across + x;
+        const Sample *column = surface + channel.source + (long long)*down * channel.pitch + *across * channel.step;
+        for (int right = 0; right < channel.across_count; ++right, column += channel.step) {
+            const Sample *sample = column;
+            const int *weight = down;
+            int sum = 0;
+            for (int below = 0; below < channel.down_count; ++below, sample += channel.pitch) {
+                weight += job.height;
+                sum += *weight * (*sample >> job.shift);
+            }
+            sum = (sum + 0x7FF + (sum >> 12 & 1)) >> 12;
+            across += job.width;
+            sums[number] += (long long)*across * sum;
+        }
+    }
+    for (int number = 0; number < job.targets; ++number) {
+        const int *weights = job.weights + (job.values == 1 ? 0 : 3 * number);
+        long long sum = -job.constants[job.values == 1 ? 0 : number];
+        for (int from = 0; from < job.count; ++from)
+            sum += weights[from] * sums[from];
+        sum = (sum + 0x7FFFFFFF + (sum >> 32 & 1)) >> 32;
+        const int value = sum < 0 ? 0 : sum > job.largest ? job.largest : (int)sum;
+        put<kind>(target + number * job.channel_step, value, job.factors[number], job.terms[number]);
+    }
+}
+"""
+_SAMPLES: Final = {1: "unsigned char", 2: "unsigned short"}
+_ELEMENTS: Final = {"uint8": 0, "float16": 1, "float32": 2, "bfloat16": 3}
+KERNEL_NAMES: Final = {
+    (size, dtype): f"tensor<{sample}, {number}>"
+    for size, sample in _SAMPLES.items()
+    for dtype, number in _ELEMENTS.items()
+}
+"""The name of the kernel for each size of a sample and type of tensor."""
+_MIDDLE_BITS: Final = 16
+
+
+class _Channel(ctypes.Structure):
+    """The kernel's struct ``Channel``: positions are counted in samples, table offsets in table entries."""
+
+    _fields_ = (
+        ("source", ctypes.c_int64),
+        *((name, ctypes.c_int) for name in ("step", "pitch", "down", "down_count", "across", "across_count")),
+    )
+
+
+class _Job(ctypes.Structure):
+    """The kernel's struct ``Job``, passed by value. The target's steps are counted in the tensor's elements."""
+
+    _fields_ = (
+        ("constants", ctypes.c_int64 * 3),
+        *((name, ctypes.c_int64) for name in ("picture_place", "channel_step", "row_step", "column_step")),
+        *((name, ctypes.c_double * 3) for name in ("factors", "terms")),
+        ("channels", _Channel * 3),
+        ("weights", ctypes.c_int * 9),
+        *((name, ctypes.c_int) for name in ("early_luma", "early_base")),
+        ("early_chroma", ctypes.c_int * 6),
+        *((name, ctypes.c_int) for name in ("count", "values", "targets", "width", "height", "shift", "largest")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorWork:
+    """The format, size and colour of pictures, and of the tensor that they become."""
+
+    surface: SurfaceFormat
+    size: tuple[int, int]  # the pictures' (width, height)
+    colour: Colour
+    format: TensorFormat
+
+    @property
+    def plan(self) -> TensorPlan:
+        """The arithmetic of the conversion. Raises the errors of ``tensor_plan``."""
+        return tensor_plan(surface_places(self.surface), self.size, self.colour, self.format)
+
+    def tables(self) -> bytes:
+        """Return the weights that the device needs."""
+        return _tables(self.plan)[1]
+
+
+class TensorLaunch(ABC):
+    """A prepared launch, for one thread."""
+
+    @abstractmethod
+    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
+        """Begin to write the picture at a device address into a tensor.
+
+        ``steps`` are the distances from channel to channel, row to row and column to column, in the tensor's elements.
+        """
+
+
+class TensorKernels(ABC):
+    """Prepares launches. Safe from any thread that has entered the device's context."""
+
+    @abstractmethod
+    def prepare(self, work: TensorWork, tables: int) -> TensorLaunch:
+        """Return a launch; ``tables`` is the device address of ``work.tables()``."""
+
+
+class CompiledTensors(TensorKernels):
+    """The kernels. Raises errors of ``cuda.core`` if NVRTC is missing or refuses the kernels."""
+
+    def __init__(self, core: Any, cuda: Cuda) -> None:
+        self._kernels = Kernels(core, cuda, SOURCE, KERNEL_NAMES.values())
+        self._cuda = cuda
+
+    def prepare(self, work: TensorWork, tables: int) -> "_Launching":
+        """Return a launch."""
+        return _Launching(self._cuda, self._kernels, work, tables)
+
+
+class _Launching(TensorLaunch):
+    """A launch of the kernel."""
+
+    def __init__(self, cuda: Cuda, kernels: Kernels, work: TensorWork, tables: int) -> None:
+        self._job = _job(work)
+        self._surface, self._target = ctypes.c_uint64(0), ctypes.c_uint64(0)
+        kernel = kernels[KERNEL_NAMES[work.surface.sample_bytes, work.format.dtype]]
+        values = (self._surface, self._target, ctypes.c_uint64(tables), self._job)
+        self._launch = Launch(cuda, kernel, work.plan.size, values)
+
+    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
+        """Put the kernel into the stream."""
+        self._surface.value, self._target.value = surface, target
+        self._job.channel_step, self._job.row_step, self._job.column_step = steps
+        self._launch.begin(stream)
+
+
+def _tables(plan: TensorPlan) -> tuple[list[tuple[int, int]], bytes]:
+    """Return the offsets of each channel's tables (down, across), and all tables in one array.
+
+    A table has the first sources of all targets, then the first weights of all targets, then the second weights, and so
+    on.
+    """
+    begins: dict[object, int] = {}
+    tables: list[int] = []
+    for channel in plan.taps:
+        for taps in (channel.down, channel.across):
+            if taps not in begins:
+                begins[taps] = len(tables)
+                tables += taps.firsts
+                for weights in zip(*taps.weights, strict=True):
+                    tables += weights
+    places = [(begins[each.down], begins[each.across]) for each in plan.taps]
+    return places, np.array(tables, dtype=np.int32).tobytes()
+
+
+def _job(work: TensorWork) -> _Job:
+    plan, places = work.plan, surface_places(work.surface)
+    tables, planes = _tables(plan)[0], plane_places(work.surface, *work.size)
+    channels = [
+        _Channel(place.offset, place.step, place.pitch, down, taps.down.count, across, taps.across.count)
+        for place, (down, across), taps in zip(planes, tables, plan.taps, strict=False)
+    ]
+    rows = plan.weights if len(set(plan.weights)) > 1 else plan.weights[:1]
+    weights = [weight for row in rows for weight in (*row, 0, 0)[:3]]
+    constants = [
+        sum(weight * offset for weight, offset in zip(row, plan.offsets, strict=True)) << _MIDDLE_BITS for row in rows
+    ]
+    scales = normalising(work.format, plan.largest)
+    pairs = [(1.0, 0.0)] * 3 if scales is None else [tuple(map(float, pair)) for pair in scales]
+    early = plan.early or EarlyColour(luma=0, base=0, chroma=())
+    return _Job(
+        constants=(ctypes.c_int64 * 3)(*constants),
+        factors=(ctypes.c_double * 3)(*(factor for factor, _ in pairs)),
+        terms=(ctypes.c_double * 3)(*(term for _, term in pairs)),
+        channels=(_Channel * 3)(*channels),
+        weights=(ctypes.c_int * 9)(*weights),
+        early_luma=early.luma,
+        early_base=early.base,
+        early_chroma=(ctypes.c_int * 6)(*(weight for pair in early.chroma for weight in pair)),
+        count=len(plan.offsets),
+        values=len(rows),
+        targets=work.format.channels,
+        width=plan.size[0],
+        height=plan.size[1],
+        shift=places.shift,
+        largest=plan.largest,
+    )
