@@ -13,7 +13,6 @@ from .probes.report.device_kinds import SEATS, DeviceKind
 #: The concurrency group of all worker calls except work. One thread always answers these calls
 CONTROL: Final = "control"
 WORKER_PREFIX: Final = "codecfleet-worker "  #: The prefix of a worker's name as a Ray actor
-WORKER: Final = "codecfleet.cluster.worker.program"  #: The program of a worker that is a child process
 
 _DEVICE_SEATS: Final = tuple(kind.seat for kind in DeviceKind if not kind.is_processor)
 

@@ -13,8 +13,8 @@ from codecfleet import Fleet, Job, TranscodeSpec
 from codecfleet.actors.process.process import start_program
 from codecfleet.cluster import machine
 from codecfleet.cluster.fleet.default import default_pool
+from codecfleet.cluster.fleet.host.program import WORKER
 from codecfleet.cluster.worker.child_worker import ChildWorker
-from codecfleet.cluster.worker_names import WORKER
 from codecfleet.jobs.report.events import Progress
 
 __all__ = ["STEPS"]

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from codecfleet.actors.process.process import start_program
+from codecfleet.cluster.fleet.host.program import WORKER
 from codecfleet.cluster.fleet.leases.connecting import connecting_pool, ground_on
 from codecfleet.cluster.fleet.leases.ground import Ground
 from codecfleet.cluster.fleet.leases.leased_pool import LeasedPool
@@ -19,7 +20,6 @@ from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.runner.runner import SupervisorRunner
 from codecfleet.cluster.supervisor.state.messages import RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
-from codecfleet.cluster.worker_names import WORKER
 from codecfleet.testing import FakeClusterBackend, FakeHosts, FakeProcesses, FaultyPool, LocalPool
 
 MakePool = Callable[[int], Awaitable[Pool]]

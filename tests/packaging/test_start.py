@@ -30,7 +30,8 @@ IMPORTS = {
     "import codecfleet.cluster.worker.helper_program, codecfleet.jobs.batch.whole_file, codecfleet.jobs.run.job_run": (
         LOCAL
     ),
-    # A fleet's host, and its worker.
+    # What a fleet's host loads before it starts its workers, then the host, and its worker.
+    "import codecfleet.cluster.fleet.host.program": NOT_AT_FIRST - {"asyncio"} | CLUSTER,
     "import codecfleet.cluster.fleet.host.running, codecfleet.cluster.fleet.leases.leased_pool": MEDIA - {"fsspec"},
     "import codecfleet.cluster.worker.program, codecfleet.actors.segment.encoding": {"ray", "pydantic", DEVICES}
     | NVIDIA

@@ -4,13 +4,15 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from ....actors.process.process import StartedProcess, start_program
 from ....actors.process.program import begin, run_to_the_end
 from ...machine import cores, slots_of_processes
 from ...ray.ray_environment import may_begin_without_ray
-from ...worker_names import WORKER
-from ..pool import ClientName
+
+WORKER: Final = "codecfleet.cluster.worker.program"
+"""The program of a worker that is a child process."""
 
 
 def early_workers(address: str | None, slots: int | None, dlas: int) -> Callable[[], StartedProcess] | None:
@@ -34,6 +36,7 @@ def main() -> None:
         _leave_folder()
     start_process = early_workers(address, slots, dlas)
     from ..leases.connecting import connecting_pool  # imported while the workers load
+    from ..pool import ClientName
     from .running import serve_many, serve_one
 
     pool = connecting_pool(address, slots, dlas=dlas, name=ClientName(*name), start_process=start_process)
