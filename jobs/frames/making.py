@@ -58,7 +58,7 @@ class FrameMaker:
         source, index = self._source, self._source.ranges.index
         format_ = source.output or source.format
         if isinstance(picture, DevicePicture):
-            shape = (picture.frame.width, picture.frame.height, picture.pix_fmt)
+            shape = (picture.width, picture.height, picture.pix_fmt)
         else:
             shape = (picture.width, picture.height, picture.format.name)
         if shape != (format_.width, format_.height, format_.pix_fmt):

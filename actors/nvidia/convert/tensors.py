@@ -101,7 +101,7 @@ class CudaTensors(TensorMaker):
         return out, place.address, place.strides_bytes
 
     def _launch(self, frame: "Frame", picture: DevicePicture, format_: TensorFormat) -> TensorLaunch:
-        size = picture.frame.width, picture.frame.height
+        size = picture.width, picture.height
         work = TensorWork(surface=picture.format, size=size, colour=frame.format.colour, format=format_)
         if work not in self._prepared:
             while len(self._prepared) >= _KEPT_PLANS:

@@ -6,7 +6,7 @@ range after another.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -185,14 +185,13 @@ class NvdecSession:
 
     def feed(
         self,
-        payload: bytes,
-        ticket: int,
+        packets: Iterable[tuple[bytes, int]],
         reader: SurfaceReader[PictureT],
         keeps: Callable[[int], bool],
         *,
         at_once: bool = False,
     ) -> list[PictureT]:
-        """Decode one packet; return the pictures that are now complete: often none, then several.
+        """Decode packets, each with its ticket; return the pictures that are now complete: often none, then several.
 
         ``keeps`` gets the ticket of each decoded picture's packet, in the pictures' order; only the surfaces for which
         ``keeps`` returns True are read. ``at_once`` waits for each picture instead of a few at a time.
@@ -201,10 +200,14 @@ class NvdecSession:
             EngineFailed, EngineUnfit, DeviceLost: depending on the failure; then close the session.
         """
         self._state = _State.FEEDING
-        # One watch for all calls of a picture: watching each would cost as much as the calls.
+        found: list[PictureT] = []
+        # One watch for all calls of these packets: watching each would cost as much as the calls.
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
-            self._begin(self._packet(payload, ticket), reader, keeps)
-            return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
+            for payload, ticket in packets:
+                self._begin(self._packet(payload, ticket), reader, keeps)
+                if self._is_far_ahead or (at_once and self._begun):
+                    found += self._finished()
+        return found
 
     def flush(self, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> list[PictureT]:
         """Return the remaining pictures; afterwards the session is clean. Raises as ``feed`` does."""
