@@ -65,11 +65,11 @@ class PartFrames:
         pts = self.ranges.index.pts
         return frozenset(int(pts[point.packet]) for point in self.ranges.index.access_points)
 
-    def duration(self, ticks: int) -> Fraction:
+    def duration(self, ticks: int) -> Fraction | int:
         """Return how many ticks the picture shown at ``ticks`` stays on screen, until the track's next picture."""
         times = self.ranges.index.times
-        place = int(np.searchsorted(times, ticks, side="right"))
-        return self.ranges.index.shown_ticks(None) if place >= len(times) else Fraction(int(times[place]) - ticks)
+        place = int(times.searchsorted(ticks, side="right"))
+        return self.ranges.index.shown_ticks(None) if place >= len(times) else int(times[place]) - ticks
 
     def number_at(self, time_s: float | Fraction) -> int:
         """Return the position of the frame on screen at ``time_s``, in seconds after the track's first picture.
