@@ -186,7 +186,7 @@ def _without_first(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]
 
 
 def _damaged(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
-    packets[4][1].is_corrupt = True
+    packets[12][1].is_corrupt = True
     return packets
 
 
@@ -205,7 +205,7 @@ def _doubled(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
     ("edit", "kind", "reason"),
     [
         (_without_first, EngineUnfit, "which is not a keyframe"),
-        (_damaged, EngineFailed, "packet 4 is marked as damaged"),
+        (_damaged, EngineFailed, "packet 12 is marked as damaged"),
         (_untimed, EngineUnfit, "packet 4 has no distinct presentation time"),
         (_doubled, EngineUnfit, "packet 2 has no distinct presentation time"),
     ],
