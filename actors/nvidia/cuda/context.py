@@ -229,7 +229,8 @@ class Cuda:
     def _begun(self, name: str, *arguments: object) -> None:
         """Call without a watch, because the caller's watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
-        check_cuda(error, name)
+        if error:
+            check_cuda(error, name)
 
     def _opened(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.opening("CUDA", name), name, arguments)
