@@ -115,6 +115,15 @@ def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
     assert len(bench.driver.memory) == pinned
 
 
+def test_packets_share_what_each_of_them_would_take(bench: Bench, clips: dict[str, Path]) -> None:
+    """A thread enters the context once for several packets, since each call releases the GIL."""
+    list(decoded(bench.decoder, clips["h264.mkv"]))
+    entered = bench.driver.calls["cuCtxPushCurrent"]
+    pictures = len(list(decoded(bench.decoder, clips["h264.mkv"])))
+    assert bench.driver.calls["cuCtxPushCurrent"] - entered <= 2 + pictures // 8
+    assert bench.driver.calls["cuCtxPopCurrent"] == bench.driver.calls["cuCtxPushCurrent"]
+
+
 def test_nothing_is_given_back_that_is_still_written_to(
     bench: Bench, clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
