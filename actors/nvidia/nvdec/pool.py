@@ -283,11 +283,13 @@ class NvdecPool:
 
     def _give_back(self, session: NvdecSession) -> None:
         with self._changed:
+            in_use = self.counts.in_use_now
             self.counts.of_kind[session.key].in_use_now -= 1
             self.counts.in_use_now -= 1
             self._returned_s[session.key] = self._clock()
             surplus = self._shelve(session, None) if session.is_clean else [session]
-            self._changed.notify()
+            if self.counts.in_use_now < in_use:  # no caller waited for it, so another may be opened
+                self._changed.notify()
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
