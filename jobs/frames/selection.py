@@ -68,7 +68,7 @@ class PartFrames:
 
     def duration(self, ticks: int) -> Fraction | int:
         """Return how many ticks the picture shown at ``ticks`` stays on screen, until the track's next picture."""
-        times = memoryview(self.ranges.index.times)  # NumPy's search would release the GIL
+        times = self.ranges.index.times.data  # NumPy's search would release the GIL
         place = bisect_right(times, ticks)
         return self.ranges.index.shown_ticks(None) if place >= len(times) else times[place] - ticks
 

@@ -269,7 +269,7 @@ class TrackIndex:
     def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
         """Return the times of the pictures in [start, end), sorted."""
         # NumPy's search releases the GIL, for which all threads that decode then queue.
-        times = memoryview(self.times)
+        times = self.times.data
         low = 0 if start is None else bisect_left(times, start)
         high = len(times) if end is None else bisect_left(times, end)
         return self.times[low:high]

@@ -268,7 +268,8 @@ class _Launching(TensorLaunch):
         job.picture_step, job.channel_step, job.row_step, job.column_step = steps
         for first in range(0, len(surfaces), _PICTURES):
             group = surfaces[first : first + _PICTURES]
-            self._surfaces[: len(group)] = group
+            for place, surface in enumerate(group):
+                self._surfaces[place] = surface
             self._target.value = target + first * steps[0] * self._element_bytes
             self._launch.begin(stream, len(group))
 
