@@ -97,8 +97,10 @@ class DecodeRange:
 
     def colour(self, packet: int | None) -> Colour | None:
         """Return the colours of a packet's pictures; None keeps the decoder's colours."""
+        if not self.colours:
+            return None
         place = bisect_right(self.colours, -1 if packet is None else packet, key=lambda each: each[0])
-        return self.colours[max(0, place - 1)][1] if self.colours else None
+        return self.colours[max(0, place - 1)][1]
 
 
 @dataclass(slots=True)

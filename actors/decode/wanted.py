@@ -39,6 +39,6 @@ class WantedPictures:
 
 def shifted_ticks(packet: int | None, pts: int, shifts: tuple[TimeShift, ...], tick_divisor: int) -> int:
     """Convert a time from a container's ticks to a range's ticks."""
-    return tick_divisor * (
-        pts + sum(shift.ticks for shift in shifts if packet is not None and shift.first_packet <= packet)
-    )
+    if shifts and packet is not None:
+        pts += sum(shift.ticks for shift in shifts if shift.first_packet <= packet)
+    return tick_divisor * pts

@@ -68,14 +68,14 @@ class DeviceChain:
 
     def push(self, ticks: int, picture: DevicePicture) -> Iterator[tuple[int, DevicePicture]]:
         """Yield the converted picture, with its time; ``Unsupported`` or ``DeviceError`` if it cannot be converted."""
-        frame, output = picture.frame, self._output
-        if (frame.width, frame.height) != (output.width, output.height):
-            self.resized[frame.width, frame.height] += 1
-        shape = (picture.format, frame.width, frame.height)
+        size, output = (picture.width, picture.height), self._output
+        if size != (output.width, output.height):
+            self.resized[size] += 1
+        shape = (picture.format, *size)
         if shape != self._shape:
             self.close()
             self._shape = shape
-            conversion = device_conversion(picture.format, (frame.width, frame.height), output)
+            conversion = device_conversion(picture.format, size, output)
             if not conversion.is_identity:
                 self._conversion = self._device.open_conversion(conversion, output.pix_fmt)
         yield ticks, picture if self._conversion is None else self._conversion.convert(picture)

@@ -54,20 +54,33 @@ class PictureNotes:
 
 @dataclass(slots=True, eq=False)
 class DevicePicture:
-    """A finished picture in contiguous device memory without padding; keep this object until the device has read it."""
+    """A finished picture in contiguous device memory without padding; keep this object until the device has read it.
 
-    frame: DeviceFrame
+    ``owner`` keeps the memory at ``address`` alive.
+    """
+
     format: SurfaceFormat
+    address: int
+    width: int
+    height: int
     pix_fmt: str  # FFmpeg's name of the format into which software decodes the picture
+    owner: object = field(repr=False)
     pts: int | None = None  # the time of the picture, in ticks of its track
     opaque: object = None  # the decoder's notes
     colour: Colour | None = None
     """The colours of this picture, if the track's colours change; None means the track's colours."""
 
     @property
-    def address(self) -> int:
-        """The picture's address on the device."""
-        return self.frame.planes[0].address
+    def frame(self) -> DeviceFrame:
+        """The picture with its planes."""
+        return DeviceFrame(
+            layout=self.format.layout,
+            bits=self.format.bits,
+            width=self.width,
+            height=self.height,
+            planes=device_planes(self.format, self.address, self.width, self.height),
+            owner=self.owner,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,15 +124,3 @@ def device_planes(format_: SurfaceFormat, address: int, width: int, height: int)
         planes.append(DevicePlane(address, row_bytes, row_bytes, count))
         address += count * row_bytes
     return tuple(planes)
-
-
-def tight_picture(
-    format_: SurfaceFormat, address: int, size: tuple[int, int], pix_fmt: str, owner: object
-) -> DevicePicture:
-    """Return a picture of this (width, height) in the memory at ``address``, which ``owner`` keeps alive."""
-    width, height = size
-    planes = device_planes(format_, address, width, height)
-    frame = DeviceFrame(
-        layout=format_.layout, bits=format_.bits, width=width, height=height, planes=planes, owner=owner
-    )
-    return DevicePicture(frame, format_, pix_fmt)

@@ -207,7 +207,7 @@ def device_of(picture: DevicePicture) -> int:
 def frame_bytes(picture: VideoFrame | DevicePicture) -> int:
     """Return how much memory a picture takes, in bytes."""
     if isinstance(picture, DevicePicture):
-        return picture.format.size_bytes(picture.frame.width, picture.frame.height)
+        return picture.format.size_bytes(picture.width, picture.height)
     return sum(plane.buffer_size for plane in picture.planes)
 
 
@@ -277,4 +277,4 @@ def _device_planes(picture: DevicePicture) -> tuple[DeviceArray, ...]:
 
 
 def _owner(picture: DevicePicture) -> DeviceOwner:
-    return cast("DeviceOwner", picture.frame.owner)
+    return cast("DeviceOwner", picture.owner)

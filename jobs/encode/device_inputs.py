@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.surfaces.device_frame import DevicePicture, tight_picture
+from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.device_tensor import DeviceTensor, array_tensor, device_kind, device_tensor
 from ...actors.surfaces.formats import SurfaceFormat, surface_format
 from ...actors.surfaces.frames_dlpack import CPU
@@ -128,8 +128,8 @@ def strided_picture(found: DeviceInput, pix_fmt: str, matrix: int | None) -> Str
 
 def device_picture(picture: StridedPicture) -> DevicePicture:
     """Return a picture without padding, for NVENC to read in place."""
-    size = picture.width, picture.height
-    return tight_picture(picture.format, picture.channels[0].address, size, picture.pix_fmt, picture.owner)
+    address = picture.channels[0].address
+    return DevicePicture(picture.format, address, picture.width, picture.height, picture.pix_fmt, picture.owner)
 
 
 def picture_size(shape: tuple[int, ...], pix_fmt: str) -> tuple[int, int]:

@@ -122,7 +122,7 @@ class InputReader:
         )
 
     def _of_picture(self, picture: DevicePicture, colour: Colour | None = None) -> Offered:
-        size = picture.frame.width, picture.frame.height
+        size = picture.width, picture.height
         format_ = VideoFormat(*size, picture.pix_fmt, self.frame_rate, colour=colour or Colour())
         return Offered(picture, format_, None, from_gpu=True)
 

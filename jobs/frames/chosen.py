@@ -18,10 +18,10 @@ from ..source.source import SourceReading
 from .batches import FrameBatches
 from .group_reader import GroupReader
 from .proofs import EntryProofs
-from .reader import FramesEnd
 from .request import FrameRequest, FramesReport
 from .selection import PartFrames
 from .source import FrameSource, open_frame_source
+from .window import FramesEnd
 
 
 class Film:

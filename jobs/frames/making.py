@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from av.video.frame import VideoFrame
 
@@ -19,6 +19,9 @@ from ...actors.surfaces.frames import Frame, frame_bytes
 from ...errors import DeviceError, Retry
 from .source import FrameSource
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
 ResultT = TypeVar("ResultT")
 
 
@@ -29,6 +32,8 @@ class FrameMaker:
         self._source = source
         self._path = path
         self._by_colours = bool(range_.colours)
+        self._to_host = None if source.device is None else partial(picture_to_host, source.device)
+        self._durations_s: dict[Fraction | int, Fraction] = {}
         self._chain = None
         if source.output is not None:
             filters = FilterSettings(source.output, by_picture=self._by_colours)
@@ -58,11 +63,14 @@ class FrameMaker:
         source, index = self._source, self._source.ranges.index
         format_ = source.output or source.format
         if isinstance(picture, DevicePicture):
-            shape = (picture.frame.width, picture.frame.height, picture.pix_fmt)
+            shape = (picture.width, picture.height, picture.pix_fmt)
         else:
             shape = (picture.width, picture.height, picture.format.name)
         if shape != (format_.width, format_.height, format_.pix_fmt):
             format_ = replace(format_, width=shape[0], height=shape[1], pix_fmt=shape[2])
+        shown_ticks = source.part.duration(ticks)
+        if shown_ticks not in self._durations_s:
+            self._durations_s[shown_ticks] = shown_ticks * index.time_base
         frame = Frame(
             index=number,
             ticks=ticks,
@@ -70,11 +78,11 @@ class FrameMaker:
             start_ticks=index.first_ticks,
             format=format_,
             source_index=source.part.first + number,
-            duration_s=source.part.duration(ticks) * index.time_base,
+            duration_s=self._durations_s[shown_ticks],
             is_keyframe=ticks in source.part.keyframes,
             notes=notes,
             _picture=picture,
-            _to_host=None if source.device is None else partial(picture_to_host, source.device),
+            _to_host=self._to_host,
         )
         if source.request.stream is not None and frame.on_device:
             frame.record_stream(source.request.stream)

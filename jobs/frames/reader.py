@@ -24,11 +24,7 @@ from ..held import Held
 from .making import FrameMaker, Paths
 from .request import FramesReport
 from .source import FrameSource
-from .window import FrameQueue, FrameWindow, Superseded
-
-
-class FramesEnd(Exception):
-    """Every frame was delivered."""
+from .window import FrameQueue, FramesEnd, FrameWindow, Superseded
 
 
 class _Unsound(Exception):

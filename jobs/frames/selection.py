@@ -5,6 +5,7 @@ whole segment, in which pictures are counted.
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -65,11 +66,11 @@ class PartFrames:
         pts = self.ranges.index.pts
         return frozenset(int(pts[point.packet]) for point in self.ranges.index.access_points)
 
-    def duration(self, ticks: int) -> Fraction:
+    def duration(self, ticks: int) -> Fraction | int:
         """Return how many ticks the picture shown at ``ticks`` stays on screen, until the track's next picture."""
-        times = self.ranges.index.times
-        place = int(np.searchsorted(times, ticks, side="right"))
-        return self.ranges.index.shown_ticks(None) if place >= len(times) else Fraction(int(times[place]) - ticks)
+        times = self.ranges.index.times.data  # NumPy's search would release the GIL
+        place = bisect_right(times, ticks)
+        return self.ranges.index.shown_ticks(None) if place >= len(times) else times[place] - ticks
 
     def number_at(self, time_s: float | Fraction) -> int:
         """Return the position of the frame on screen at ``time_s``, in seconds after the track's first picture.

@@ -24,10 +24,11 @@ from ..request.values import location
 from .batches import FrameBatches
 from .chosen import Film, FrameSelection, refuse_in_loop, wake
 from .group_reader import GroupReader
-from .reader import FrameReader, FramesEnd
+from .reader import FrameReader
 from .request import FrameOptions, FrameRequest, FramesReport
 from .selection import FrameChooser, PartFrames
 from .stream_reader import StreamReader, stream_request
+from .window import FramesEnd
 
 TURN_FRAMES: Final = 16  #: How many ready frames are handed out before other tasks get to run
 

@@ -16,8 +16,8 @@ from ...actors.surfaces.device_frame import DevicePicture
 from ...actors.surfaces.frames import Frame
 from ...errors import DeadlineMissed, UsageError
 from ..request.options import build
-from .reader import FramesEnd
 from .request import FrameRequest, FramesReport, count_held
+from .window import FramesEnd
 
 AHEAD_FRAMES: Final = 4  #: The most pictures that are copied ahead; for a live source, old pictures are of little use
 _NANOSECOND: Final = Fraction(1, 1_000_000_000)

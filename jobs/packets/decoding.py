@@ -177,7 +177,7 @@ class DecodingSession:
         if isinstance(picture, VideoFrame):
             width, height, pix_fmt = picture.width, picture.height, picture.format.name
         else:
-            width, height, pix_fmt = picture.frame.width, picture.frame.height, picture.pix_fmt
+            width, height, pix_fmt = picture.width, picture.height, picture.pix_fmt
         rate = stated.frame_rate or _USUAL_RATE
         format_ = VideoFormat(
             width=width,

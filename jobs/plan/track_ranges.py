@@ -103,12 +103,12 @@ class TrackRanges:
         """Return what to decode for some pictures of a segment with reliable times.
 
         ``last_packet`` is the packet of the last of these pictures. With ``skips``, packets that the pictures do not
-        need are left out.
+        need are left out; if all pictures are wanted, no packet is examined for that.
         """
         index = self.index
         margin = 0 if index.has_whole_pictures else PACKET_MARGIN
         found = self._range(self.entry(segment, entry_moves), min(last_packet + margin, index.packets - 1))
-        by_packet = skips and index.has_whole_pictures
+        by_packet = skips and index.has_whole_pictures and not ticks.issuperset(found.expected_ticks)
         return replace(found, wanted=WantedPictures(ticks, index.shifts, index.tick_divisor, by_packet))
 
     def _range(self, entry: AccessPoint | None, last_packet: int | None) -> DecodeRange:

@@ -1,6 +1,6 @@
 """The index of a video track: every packet's times, flags and position. Durations and counts in headers are ignored."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -268,8 +268,10 @@ class TrackIndex:
 
     def times_between(self, start: int | None, end: int | None) -> NDArray[np.int64]:
         """Return the times of the pictures in [start, end), sorted."""
-        low = 0 if start is None else int(np.searchsorted(self.times, start))
-        high = len(self.times) if end is None else int(np.searchsorted(self.times, end))
+        # NumPy's search releases the GIL, for which all threads that decode then queue.
+        times = self.times.data
+        low = 0 if start is None else bisect_left(times, start)
+        high = len(times) if end is None else bisect_left(times, end)
         return self.times[low:high]
 
     def frames_between(self, start: int | None, end: int | None) -> int:

@@ -305,7 +305,7 @@ def test_a_refused_picture_writes_to_no_memory(tmp_path: Path) -> None:
 
     def feed() -> None:
         for number, packet in enumerate(packets):
-            session.feed(packet.data, number, reader, lambda _: True)
+            session.feed([(packet.data, number)], reader, lambda _: True)
 
     with pytest.raises(EngineUnfit, match="has no decode statistics"):
         feed()

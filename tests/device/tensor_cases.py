@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from codecfleet.actors.dla.engine.tensors import DataFormat, DataType, TensorDescriptor
 from codecfleet.actors.dla.inference.pictures import PixelRule
 from codecfleet.actors.media.values import Colour
-from codecfleet.actors.surfaces.device_frame import DevicePicture, tight_picture
+from codecfleet.actors.surfaces.device_frame import DevicePicture
 from codecfleet.actors.surfaces.formats import surface_format
 from codecfleet.actors.surfaces.host_pictures import packed_surface, plane_samples
 from codecfleet.testing.nvidia.fake_cudla import fake_tensor
@@ -81,4 +81,4 @@ def picture_at(address: int, picture: VideoFrame, owner: object) -> DevicePictur
     """Return the description of a picture whose surface is at this device address."""
     format_ = surface_format(picture.format.name)
     assert format_ is not None
-    return tight_picture(format_, address, (picture.width, picture.height), picture.format.name, owner)
+    return DevicePicture(format_, address, picture.width, picture.height, picture.format.name, owner)

@@ -38,6 +38,7 @@ def test_a_gpu_makes_what_the_host_makes(bench: TensorBench) -> None:
         BatchCase("yuv420p", (1920, 1080), HD, TensorFormat(size=(224, 224), dtype="float32", **NORMALISED), 4),
         BatchCase("yuv420p10le", (3840, 2160), HD, TensorFormat(size=(518, 294), dtype="bfloat16", layout="nhwc")),
         BatchCase("yuv420p", (1280, 720), HD, TensorFormat()),
+        BatchCase("yuv420p", (320, 180), HD, TensorFormat(layout="nhwc"), 35),
         BatchCase("yuv444p12le", (854, 480), HD, TensorFormat(size=(1920, 1080), filter=ScaleFilter.LANCZOS)),
         BatchCase("yuv422p10le", (1280, 720), HD, TensorFormat(crop=(101, 55, 640, 481), size=(300, 301))),
         BatchCase("yuv420p", (1366, 768), HD, TensorFormat(size=(8, 8), dtype="float16", filter=ScaleFilter.BICUBIC)),

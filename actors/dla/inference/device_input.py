@@ -155,13 +155,13 @@ class TensorFiller:
             self._cuda.free(address)
 
     def _prepared_for(self, picture: DevicePicture) -> "tuple[SurfaceConversion, Launch, ctypes.c_uint64]":
-        frame, colour = picture.frame, self._colour or picture.colour or Colour()
-        key = picture.format, frame.width, frame.height, colour
+        colour = self._colour or picture.colour or Colour()
+        key = picture.format, picture.width, picture.height, colour
         if key not in self._prepared:
-            scaling = _scaling(picture.format, (frame.width, frame.height), self._descriptor, colour)
+            scaling = _scaling(picture.format, (picture.width, picture.height), self._descriptor, colour)
             target = ctypes.c_uint64(0)
             size = self._descriptor.w, self._descriptor.h
-            launch = self._launch(self._element_bytes, size, self._arguments(rgb_rule(colour, frame.height), target))
+            launch = self._launch(self._element_bytes, size, self._arguments(rgb_rule(colour, picture.height), target))
             self._prepared[key] = self._converter().prepare(scaling, self._planes), launch, target
         return self._prepared[key]
 

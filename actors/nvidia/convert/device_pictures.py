@@ -1,6 +1,7 @@
 """Pictures that own their device memory, and copies of pictures to and from the host."""
 
 from collections.abc import Callable, Iterable, MutableSequence
+from functools import partial
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -10,7 +11,7 @@ from ....errors import EngineUnfit
 from ...closing import undone_by
 from ...device.interface import PictureConversion, PictureMover
 from ...surfaces.conversion import Conversion
-from ...surfaces.device_frame import DevicePicture, tight_picture
+from ...surfaces.device_frame import DevicePicture
 from ...surfaces.device_tensor import THREADS_STREAM
 from ...surfaces.formats import SurfaceFormat, surface_format
 from ...surfaces.host_pictures import packed_surface, planar_picture
@@ -30,7 +31,7 @@ class PicturePool(DevicePool):
         The calling thread must have entered the device's context.
         """
         buffer = self.acquire_for(stream, format_.size_bytes(*size))
-        return tight_picture(format_, buffer.address, size, pix_fmt, buffer)
+        return DevicePicture(format_, buffer.address, *size, pix_fmt, buffer)
 
 
 class SurfaceKeeper(SurfaceReader[DevicePicture]):
@@ -45,9 +46,9 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
     def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
         """Begin to copy a surface."""
         key = self._key
-        picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt, stream)
-        self._cuda.copy_on_device(picture.address, surface, self._size_bytes, stream)
-        return lambda: picture
+        buffer = self._memory.acquire_for(stream, self._size_bytes)
+        self._cuda.copy_on_device(buffer.address, surface, self._size_bytes, stream)
+        return partial(DevicePicture, key.surface, buffer.address, key.width, key.height, key.pix_fmt, buffer)
 
     def close(self) -> None:
         """Do nothing: pictures own their memory."""
@@ -84,9 +85,9 @@ class CudaMover(PictureMover):
 
     def to_host(self, picture: DevicePicture) -> VideoFrame:
         """Copy a picture to the host."""
-        frame, format_ = picture.frame, picture.format
-        samples = self._fetched(picture.address, format_.size_bytes(frame.width, frame.height), "a picture")
-        found = planar_picture(samples, format_, frame.width, frame.height, picture.pix_fmt)
+        format_, width, height = picture.format, picture.width, picture.height
+        samples = self._fetched(picture.address, format_.size_bytes(width, height), "a picture")
+        found = planar_picture(samples, format_, width, height, picture.pix_fmt)
         found.pts = picture.pts
         return found
 

@@ -6,6 +6,7 @@ so the bits are the same.
 
 import ctypes
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,12 +31,15 @@ struct Channel
 
 struct Job
 {
-    long long constants[3], picture_place, channel_step, row_step, column_step;
+    long long constants[3], picture_step, channel_step, row_step, column_step;
     double factors[3], terms[3];
     Channel channels[3];
     int weights[9], early_luma, early_base, early_chroma[6];
     int count, values, targets, width, height, shift, largest;
 };
+
+/* The addresses of a launch's pictures. */
+struct Pictures { unsigned long long surfaces[16]; };
 
 /* The compiler must not fuse these: the host rounds twice. */
 __device__ double scaled(double value, double factor, double term)
@@ -114,14 +118,15 @@ __device__ int early(const Sample *surface, const int *tables, const Job &job, c
 }
 
 template <typename Sample, int kind>
-__global__ void tensor(const Sample *surface, typename Element<kind>::type *target, const int *tables,
-                       const __grid_constant__ Job job)
+__global__ void tensor(const __grid_constant__ Pictures pictures, typename Element<kind>::type *target,
+                       const int *tables, const __grid_constant__ Job job)
 {
+    const Sample *surface = reinterpret_cast<const Sample *>(pictures.surfaces[blockIdx.z]);
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= job.width || y >= job.height)
         return;
-    target += job.picture_place + y * job.row_step + x * job.column_step;
+    target += blockIdx.z * job.picture_step + y * job.row_step + x * job.column_step;
     if (job.early_luma) {
         for (int number = 0; number < job.targets; ++number) {
             const int value = early(surface, tables, job, job.early_chroma + 2 * number, x, y);
@@ -167,6 +172,8 @@ KERNEL_NAMES: Final = {
 }
 """The name of the kernel for each size of a sample and type of tensor."""
 _MIDDLE_BITS: Final = 16
+_PICTURES: Final = 16
+"""The most pictures of one launch, as in the kernel's struct ``Pictures``."""
 
 
 class _Channel(ctypes.Structure):
@@ -183,7 +190,7 @@ class _Job(ctypes.Structure):
 
     _fields_ = (
         ("constants", ctypes.c_int64 * 3),
-        *((name, ctypes.c_int64) for name in ("picture_place", "channel_step", "row_step", "column_step")),
+        *((name, ctypes.c_int64) for name in ("picture_step", "channel_step", "row_step", "column_step")),
         *((name, ctypes.c_double * 3) for name in ("factors", "terms")),
         ("channels", _Channel * 3),
         ("weights", ctypes.c_int * 9),
@@ -216,10 +223,11 @@ class TensorLaunch(ABC):
     """A prepared launch, for one thread."""
 
     @abstractmethod
-    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
-        """Begin to write the picture at a device address into a tensor.
+    def begin(self, surfaces: Sequence[int], target: int, steps: tuple[int, int, int, int], stream: Stream) -> None:
+        """Begin to write the pictures at device addresses into a tensor.
 
-        ``steps`` are the distances from channel to channel, row to row and column to column, in the tensor's elements.
+        ``steps`` are the distances from picture to picture, channel to channel, row to row and column to column, in the
+        tensor's elements.
         """
 
 
@@ -248,16 +256,22 @@ class _Launching(TensorLaunch):
 
     def __init__(self, cuda: Cuda, kernels: Kernels, work: TensorWork, tables: int) -> None:
         self._job = _job(work)
-        self._surface, self._target = ctypes.c_uint64(0), ctypes.c_uint64(0)
+        self._element_bytes = work.format.element_bytes
+        self._surfaces, self._target = (ctypes.c_uint64 * _PICTURES)(), ctypes.c_uint64(0)
         kernel = kernels[KERNEL_NAMES[work.surface.sample_bytes, work.format.dtype]]
-        values = (self._surface, self._target, ctypes.c_uint64(tables), self._job)
+        values = (self._surfaces, self._target, ctypes.c_uint64(tables), self._job)
         self._launch = Launch(cuda, kernel, work.plan.size, values)
 
-    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
-        """Put the kernel into the stream."""
-        self._surface.value, self._target.value = surface, target
-        self._job.channel_step, self._job.row_step, self._job.column_step = steps
-        self._launch.begin(stream)
+    def begin(self, surfaces: Sequence[int], target: int, steps: tuple[int, int, int, int], stream: Stream) -> None:
+        """Put the kernel into the stream, once for several pictures: each launch releases the GIL."""
+        job = self._job
+        job.picture_step, job.channel_step, job.row_step, job.column_step = steps
+        for first in range(0, len(surfaces), _PICTURES):
+            group = surfaces[first : first + _PICTURES]
+            for place, surface in enumerate(group):
+                self._surfaces[place] = surface
+            self._target.value = target + first * steps[0] * self._element_bytes
+            self._launch.begin(stream, len(group))
 
 
 def _tables(plan: TensorPlan) -> tuple[list[tuple[int, int]], bytes]:

@@ -2,11 +2,14 @@
 
 from collections import OrderedDict, deque
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ....errors import UsageError
 from ...closing import undone_by
+from ...media.values import Colour
 from ...surfaces.device_frame import DevicePicture
+from ...surfaces.formats import SurfaceFormat
 from ...surfaces.frames_dlpack import CUDA, DeviceArray
 from ...tensors.host_tensor import common_size
 from ...tensors.tensor_format import ELEMENT_BYTES, TensorFormat
@@ -57,11 +60,13 @@ class CudaTensors(TensorMaker):
                 target, address, strides_bytes = self._target(out, format_, shape)
                 first, *others = (step // format_.element_bytes for step in strides_bytes)
                 order = (0, 1, 2) if format_.layout == "nchw" else (2, 0, 1)
-                steps = others[order[0]], others[order[1]], others[order[2]]
-                for number, (frame, picture) in enumerate(zip(frames, pictures, strict=True)):
-                    launch = self._launch(frame, picture, format_)
-                    place = address + number * first * format_.element_bytes
-                    launch.begin(picture.address, place, steps, self._stream)
+                steps = first, others[order[0]], others[order[1]], others[order[2]]
+                colours = [frame.format.colour for frame in frames]
+                for (surface, size, colour), group in groupby(zip(pictures, colours, strict=True), _kind):
+                    surfaces = [picture.address for picture, _ in group]
+                    work = TensorWork(surface=surface, size=size, colour=colour, format=format_)
+                    self._launch(work).begin(surfaces, address, steps, self._stream)
+                    address += len(surfaces) * strides_bytes[0]
             finally:
                 self._stream.wait()
         return target
@@ -100,9 +105,7 @@ class CudaTensors(TensorMaker):
             self._cuda.wait_for(place.stream)
         return out, place.address, place.strides_bytes
 
-    def _launch(self, frame: "Frame", picture: DevicePicture, format_: TensorFormat) -> TensorLaunch:
-        size = picture.frame.width, picture.frame.height
-        work = TensorWork(surface=picture.format, size=size, colour=frame.format.colour, format=format_)
+    def _launch(self, work: TensorWork) -> TensorLaunch:
         if work not in self._prepared:
             while len(self._prepared) >= _KEPT_PLANS:
                 self._stream.wait()  # kernels may still read the weights of the oldest entry
@@ -132,6 +135,11 @@ def free_idle(idle: deque[CudaTensors]) -> bool:
         return False
     maker.free()
     return True
+
+
+def _kind(picture: tuple[DevicePicture, Colour]) -> tuple[SurfaceFormat, tuple[int, int], Colour]:
+    """Return what the pictures of one launch have in common."""
+    return picture[0].format, (picture[0].width, picture[0].height), picture[1]
 
 
 def _on_device(frame: "Frame") -> DevicePicture:

@@ -163,10 +163,10 @@ class Cuda:
         self._begun("cuMemcpyDtoDAsync", target, source, size_bytes, stream.handle)
 
     def launch(
-        self, kernel: Any, grid: tuple[int, int], block: tuple[int, int], arguments: int, stream: "Stream"
+        self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int], arguments: int, stream: "Stream"
     ) -> None:
         """Begin to run a kernel; ``arguments`` is the address of an array of pointers to its arguments."""
-        self._begun("cuLaunchKernel", kernel, *grid, 1, *block, 1, 0, stream.handle, arguments, 0)
+        self._begun("cuLaunchKernel", kernel, *grid, *block, 1, 0, stream.handle, arguments, 0)
 
     def function(self, kernel: Any) -> Any:
         """Return a kernel of ``cuda.core`` in the form that ``launch`` takes."""
@@ -229,7 +229,8 @@ class Cuda:
     def _begun(self, name: str, *arguments: object) -> None:
         """Call without a watch, because the caller's watch covers all calls of a picture."""
         (error,) = getattr(self._driver, name)(*arguments)
-        check_cuda(error, name)
+        if error:
+            check_cuda(error, name)
 
     def _opened(self, name: str, *arguments: object) -> Any:
         return self._watched(self.watch.opening("CUDA", name), name, arguments)

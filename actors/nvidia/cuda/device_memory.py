@@ -75,7 +75,8 @@ class DevicePool(BufferPool):
 
         ``DeviceMemory`` if no memory is left; ``DeviceError`` if the driver refused, or a consumer's work failed.
         """
-        self._trim()
+        if not self._trims_on_return:
+            self._trim()
         allocate = partial(self._cuda.allocate_in, stream) if self._cuda.has_pools else self._cuda.allocate
         address = self.take(size_bytes, allocate)
         try:
@@ -91,7 +92,7 @@ class DevicePool(BufferPool):
         if users:
             self._uses[address] = self._recorded(users)
         self._keep(address, size_bytes)
-        if self._freeing is not None and self._last_unknown <= self._over_unknown:
+        if self._trims_on_return:
             self._trim()
 
     def drop_oldest(self) -> bool:
@@ -101,6 +102,11 @@ class DevicePool(BufferPool):
             with self._cuda.entered, self._cuda.watch.calling("CUDA", "freeing a picture's memory"):
                 self._freeing.wait()
         return found
+
+    @property
+    def _trims_on_return(self) -> bool:
+        """Whether freeing waits for nothing."""
+        return self._freeing is not None and self._last_unknown <= self._over_unknown
 
     def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | int:
         """Return an event in each consumer's stream, or the number of this use if a stream is unknown."""

@@ -57,6 +57,9 @@ class Launch:
         self._values = values
         self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
 
-    def begin(self, stream: Stream) -> None:
-        """Begin to run the kernel with its current arguments; it is done when the stream has finished."""
-        self._cuda.launch(self._kernel, self._grid, BLOCK, ctypes.addressof(self._pointers), stream)
+    def begin(self, stream: Stream, layers: int = 1) -> None:
+        """Begin to run the kernel with its current arguments, ``layers`` times over its size.
+
+        It is done when the stream has finished.
+        """
+        self._cuda.launch(self._kernel, (*self._grid, layers), BLOCK, ctypes.addressof(self._pointers), stream)

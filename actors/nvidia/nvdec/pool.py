@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ....errors import DeviceError, EngineBusy, SessionLimit
 from ...closing import undone_by
@@ -59,9 +59,15 @@ class SessionRequest:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A waiting caller, and its session or error."""
+    """A waiting caller, and its session or error. It waits on its own, because a woken thread takes the GIL."""
 
+    woken: threading.Condition
     outcome: NvdecSession | BaseException | None = None
+
+    def give(self, outcome: NvdecSession | BaseException) -> None:
+        """End the wait; the caller holds the pool's lock."""
+        self.outcome = outcome
+        self.woken.notify()
 
 
 @dataclass(slots=True, eq=False)
@@ -74,10 +80,10 @@ class _Opening:
 
     key: SessionKey
     first: bytes
+    since_s: float
     request: SessionRequest | None = None
     waiter: _Waiter | None = None
     is_begun: bool = False
-    since_s: float = field(default_factory=time.monotonic)
 
     @property
     def is_free(self) -> bool:
@@ -91,8 +97,9 @@ class NvdecPool:
     A separate thread opens sessions with ``make``, and ends when none is missing. The session that has been idle
     longest is closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs
     room (None: unbounded). While ``enough`` sessions are in use (None: unbounded), another is opened for a caller
-    without a fallback only if none returns within ``FULL_WAIT_S``. ``changed`` is notified whenever an opening succeeds
-    or fails.
+    without a fallback only after ``FULL_WAIT_S``; if the key has its share of them, only after ``FULL_WAIT_S`` in which
+    no session with this key returns. ``condition`` makes the conditions on which threads wait; ``clock`` returns
+    seconds.
     """
 
     def __init__(
@@ -100,7 +107,9 @@ class NvdecPool:
         make: Callable[[SessionKey], NvdecSession],
         idle_max: int,
         budget: MemoryBudget | None = None,
-        changed: threading.Condition | None = None,
+        *,
+        condition: Callable[[Any], threading.Condition] = threading.Condition,
+        clock: Callable[[], float] = time.monotonic,
         enough: int | None = None,
     ) -> None:
         self._make = make
@@ -111,7 +120,11 @@ class NvdecPool:
         self._idle: OrderedDict[int, NvdecSession] = OrderedDict()
         self._openings: list[_Opening] = []
         self._failures: dict[SessionKey, BaseException] = {}
-        self._changed = changed or threading.Condition()
+        self._returned_s: dict[SessionKey, float] = {}
+        self._lock = threading.RLock()
+        self._condition = condition
+        self._clock = clock
+        self._changed = condition(self._lock)  # where the maker waits
         self._maker: threading.Thread | None = None
         self.counts = PoolCounts()
 
@@ -170,9 +183,9 @@ class NvdecPool:
             opening.request = request
             self.counts.refused += 1
             raise EngineBusy(SESSIONS_OPENING, WAIT_ADVICE)
-        waiter = opening.waiter = _Waiter()
+        waiter = opening.waiter = _Waiter(self._condition(self._lock))
         while (outcome := waiter.outcome) is None:
-            self._changed.wait()
+            waiter.woken.wait()
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -181,11 +194,12 @@ class NvdecPool:
         """Return the opening to wait for: an unclaimed one, or a new one."""
         found = next((each for each in self._openings if each.key == key and each.is_free), None)
         if found is None:
-            found = _Opening(key, first)
+            found = _Opening(key, first, self._clock())
         elif not found.is_begun:
             self._openings.remove(found)
         if not found.is_begun:
             self._openings.append(found)
+            self._changed.notify()
         found.request = request
         counts = self.counts.of_kind[key]
         here = sum(1 for each in self._openings if each.key == key and (each is found or not each.is_free))
@@ -216,10 +230,11 @@ class NvdecPool:
         """Return the next opening (openings with a waiter come first); None ends the thread."""
         with self._changed:
             while True:
-                opening = next((each for each in self._openings if each.waiter), next(iter(self._openings), None))
-                if opening is None:
+                if not self._openings:
                     self._maker = None
                     return None
+                waited = [each for each in self._openings if each.waiter]
+                opening = min(waited or self._openings[:1], key=self._wait_s)
                 wait_s = self._wait_s(opening)
                 if wait_s <= 0:
                     opening.is_begun = True
@@ -228,8 +243,13 @@ class NvdecPool:
 
     def _wait_s(self, opening: _Opening) -> float:
         """Return how long to wait for a session that returns, instead of opening another."""
-        is_full = self._enough is not None and self.counts.in_use_now >= self._enough
-        return opening.since_s + FULL_WAIT_S - time.monotonic() if is_full and opening.request is None else 0.0
+        if self._enough is None or self.counts.in_use_now < self._enough or opening.request is not None:
+            return 0.0
+        of_kind, since_s = self.counts.of_kind, opening.since_s
+        keys = sum(counts.in_use_now > 0 for counts in of_kind.values())
+        if keys * of_kind[opening.key].in_use_now >= self._enough:  # the key has its share
+            since_s = max(since_s, self._returned_s.get(opening.key, since_s))
+        return max(0.0, since_s + FULL_WAIT_S - self._clock())
 
     def _opened(self, opening: _Opening) -> NvdecSession:
         session = self._make(opening.key)
@@ -243,10 +263,9 @@ class NvdecPool:
             if opening.waiter is None:
                 self._failures[opening.key] = error
             else:
-                opening.waiter.outcome = error
+                opening.waiter.give(error)
             # Do not ask the driver again for a session without a waiter.
             self._openings = [each for each in self._openings if each.key != opening.key or each.waiter]
-            self._changed.notify_all()
 
     def _is_open(self, opening: _Opening, session: NvdecSession) -> None:
         with self._changed:
@@ -257,18 +276,20 @@ class NvdecPool:
                 surplus = self._shelve(session, opening.request)
             else:
                 self._count_in_use(session.key)
-                opening.waiter.outcome = session
+                opening.waiter.give(session)
                 surplus = []
-            self._changed.notify_all()
         with suppress(DeviceError):  # the device's next user gets the error
             self._discard(surplus)
 
     def _give_back(self, session: NvdecSession) -> None:
         with self._changed:
+            in_use = self.counts.in_use_now
             self.counts.of_kind[session.key].in_use_now -= 1
             self.counts.in_use_now -= 1
+            self._returned_s[session.key] = self._clock()
             surplus = self._shelve(session, None) if session.is_clean else [session]
-            self._changed.notify_all()
+            if self.counts.in_use_now < in_use:  # no caller waited for it, so another may be opened
+                self._changed.notify()
         self._discard(surplus)
 
     def _shelve(self, session: NvdecSession, request: SessionRequest | None) -> list[NvdecSession]:
@@ -276,7 +297,7 @@ class NvdecPool:
         waited = next((each for each in self._openings if each.key == session.key and each.waiter), None)
         if waited is not None and waited.waiter is not None:
             self._count_in_use(session.key)
-            waited.waiter.outcome = session
+            waited.waiter.give(session)
             waited.waiter, waited.request = None, request
             if waited.is_free and not waited.is_begun:
                 self._openings.remove(waited)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ...decode.decoding import VideoPacket
 
 _ADVICE: Final = "Software decodes it instead."
+_PACKETS_AT_ONCE: Final = 8
+"""How many packets are fed together, with one watch and one change of the thread's context, which releases the GIL: a
+dozen threads queue for it.
+"""
 
 
 class Fed(NamedTuple):
@@ -43,7 +47,8 @@ class FedRange(Generic[PictureT]):
     distinct time. ``counts_pictures`` identifies pictures by counting instead, if they come in the packets' order.
 
     The first packet is a random access point. ``in_order`` requires each picture before the next packet is fed;
-    ``at_once`` reads each picture as soon as it is decoded. ``wanted`` None means all pictures.
+    ``at_once`` reads each picture as soon as it is decoded; otherwise several packets are fed together. ``wanted`` None
+    means all pictures.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class FedRange(Generic[PictureT]):
         self._counts_pictures = counts_pictures
         self._in_order = in_order
         self._at_once = at_once
+        self._most_waiting = 1 if in_order or at_once else _PACKETS_AT_ONCE
+        self._waiting: list[Fed] = []
         self._awaited: dict[int, _Awaited] = {}
         self._coming: deque[_Awaited] = deque()  # awaited pictures whose surfaces are being read, in order
         self._tickets = 0
@@ -82,14 +89,14 @@ class FedRange(Generic[PictureT]):
     def feed(
         self, fed: Fed, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
-        """Feed a packet; yield (packet number, picture) of complete pictures.
+        """Feed a packet, now or with the next ones; yield (packet number, picture) of complete pictures.
 
         Raises the errors of ``NvdecDecoder.decode``.
         """
-        ticket = self._expect(fed.chunk, fed.packet)
-        began_s = time.perf_counter()
-        pictures = session.feed(fed.chunk.payload, ticket, reader, self._keeps, at_once=self._at_once)
-        yield from self._accepted(pictures, began_s)
+        self._waiting.append(fed)
+        if len(self._waiting) < self._most_waiting:
+            return
+        yield from self._fed(session, reader)
         if self._in_order and self._awaited:
             message = f"NVDEC held back the picture of packet {fed.chunk.number}"
             raise EngineFailed(message, "Use the latency native.")
@@ -98,6 +105,8 @@ class FedRange(Generic[PictureT]):
         self, session: NvdecSession, reader: SurfaceReader[PictureT]
     ) -> Generator[tuple[int, PictureT], None, None]:
         """Yield the stretch's last pictures as ``feed`` does; the session is then empty."""
+        if self._waiting:
+            yield from self._fed(session, reader)
         began_s = time.perf_counter()
         yield from self._accepted(session.flush(reader, self._keeps), began_s)
         missing = [awaited for awaited in self._awaited.values() if awaited.is_given]
@@ -106,6 +115,13 @@ class FedRange(Generic[PictureT]):
             raise EngineFailed(message, _ADVICE)
         self._awaited.clear()
         self._next_ticket = self._tickets
+
+    def _fed(self, session: NvdecSession, reader: SurfaceReader[PictureT]) -> Iterator[tuple[int, PictureT]]:
+        """Feed the packets that wait."""
+        waiting, self._waiting = self._waiting, []
+        began_s = time.perf_counter()
+        packets = ((fed.chunk.payload, self._expect(fed.chunk, fed.packet)) for fed in waiting)
+        return self._accepted(session.feed(packets, reader, self._keeps, at_once=self._at_once), began_s)
 
     def _check(self, number: int, packet: "VideoPacket") -> None:
         if packet.is_corrupt:

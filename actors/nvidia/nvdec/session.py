@@ -4,15 +4,15 @@ Making a session takes 0.1 s, during which the machine makes no other session (d
 range after another.
 """
 
+import ctypes
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, cast
 
-import numpy as np
 from av.video.codeccontext import VideoCodecContext
 
 from ....errors import DeviceError, EngineFailed, EngineUnfit
@@ -29,6 +29,10 @@ _NVDEC: Final = "NVDEC"
 _UNSUPPORTED: Final = "PyNvVCExceptionUnsupported"
 _CODE: Final = re.compile(r"Error code\s*:\s*(\d+)")
 _ADVICE: Final = "Try every codec with codecfleet doctor --fresh, or use --device cpu."
+
+_address_of: Final = ctypes.PyDLL(None)["PyBytes_AsString"]
+"""Returns the address of an object's bytes: an eighth of the time of NumPy's way."""
+_address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.py_object,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +189,13 @@ class NvdecSession:
 
     def feed(
         self,
-        payload: bytes,
-        ticket: int,
+        packets: Iterable[tuple[bytes, int]],
         reader: SurfaceReader[PictureT],
         keeps: Callable[[int], bool],
         *,
         at_once: bool = False,
     ) -> list[PictureT]:
-        """Decode one packet; return the pictures that are now complete: often none, then several.
+        """Decode packets, each with its ticket; return the pictures that are now complete: often none, then several.
 
         ``keeps`` gets the ticket of each decoded picture's packet, in the pictures' order; only the surfaces for which
         ``keeps`` returns True are read. ``at_once`` waits for each picture instead of a few at a time.
@@ -201,10 +204,14 @@ class NvdecSession:
             EngineFailed, EngineUnfit, DeviceLost: depending on the failure; then close the session.
         """
         self._state = _State.FEEDING
-        # One watch for all calls of a picture: watching each would cost as much as the calls.
+        found: list[PictureT] = []
+        # One watch for all calls of these packets: watching each would cost as much as the calls.
         with self._cuda.entered, self._cuda.watch.calling(_NVDEC, "decoding a picture"):
-            self._begin(self._packet(payload, ticket), reader, keeps)
-            return self._finished() if self._is_far_ahead or (at_once and self._begun) else []
+            for payload, ticket in packets:
+                self._begin(self._packet(payload, ticket), reader, keeps)
+                if self._is_far_ahead or (at_once and self._begun):
+                    found += self._finished()
+        return found
 
     def flush(self, reader: SurfaceReader[PictureT], keeps: Callable[[int], bool]) -> list[PictureT]:
         """Return the remaining pictures; afterwards the session is clean. Raises as ``feed`` does."""
@@ -236,8 +243,7 @@ class NvdecSession:
 
     def _packet(self, payload: bytes, ticket: int) -> Any:
         packet = self._module.PacketData()
-        # This is the address of ``payload``, which the caller keeps until it is decoded.
-        packet.bsl_data = np.frombuffer(payload, dtype=np.uint8).__array_interface__["data"][0]
+        packet.bsl_data = _address_of(payload)  # the caller keeps ``payload`` until it is decoded
         packet.bsl, packet.pts = len(payload), ticket
         if self.key.options.keeps_coding_order:
             packet.decode_flag = self._module.VideoPacketFlag.ENDOFPICTURE

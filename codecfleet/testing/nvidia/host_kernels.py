@@ -4,7 +4,8 @@ Scaling and conversion are those of ``actors/surfaces/host_scaling.py``.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,9 +118,11 @@ class HostTensorLaunch(TensorLaunch):
         self._put = put
         self._work = work
 
-    def begin(self, surface: int, target: int, steps: tuple[int, int, int], stream: Stream) -> None:
-        """Put the writing of a picture into a stream."""
-        self._put(stream, lambda: self._write(surface, target, steps))
+    def begin(self, surfaces: Sequence[int], target: int, steps: tuple[int, int, int, int], stream: Stream) -> None:
+        """Put the writing of pictures into a stream."""
+        step_bytes = steps[0] * self._work.format.element_bytes
+        for number, surface in enumerate(surfaces):
+            self._put(stream, partial(self._write, surface, target + number * step_bytes, steps[1:]))
 
     def _write(self, surface: int, target: int, steps: tuple[int, int, int]) -> int:
         work, (width, height) = self._work, self._work.size

@@ -19,7 +19,7 @@ from codecfleet.testing.nvidia.fake_cuda import FakeCudaCore, FakeCudaDriver
 _SHIM = """
 #include <type_traits>
 #include <utility>
-struct Index { int x, y; };
+struct Index { int x, y, z; };
 static thread_local Index blockIdx, blockDim, threadIdx;
 #define __global__ static
 #define __device__ static
@@ -33,17 +33,18 @@ static void call(void (*kernel)(Kinds...), void **arguments, std::index_sequence
 }
 
 template <typename... Kinds>
-static void all(void (*kernel)(Kinds...), int columns, int rows, int wide, int high, void **arguments)
+static void all(void (*kernel)(Kinds...), int columns, int rows, int layers, int wide, int high, void **arguments)
 {
-    blockDim = {wide, high};
-    for (blockIdx.y = 0; blockIdx.y < rows; ++blockIdx.y)
-        for (blockIdx.x = 0; blockIdx.x < columns; ++blockIdx.x)
-            for (threadIdx.y = 0; threadIdx.y < high; ++threadIdx.y)
-                for (threadIdx.x = 0; threadIdx.x < wide; ++threadIdx.x)
-                    call(kernel, arguments, std::index_sequence_for<Kinds...>());
+    blockDim = {wide, high, 1};
+    for (blockIdx.z = 0; blockIdx.z < layers; ++blockIdx.z)
+        for (blockIdx.y = 0; blockIdx.y < rows; ++blockIdx.y)
+            for (blockIdx.x = 0; blockIdx.x < columns; ++blockIdx.x)
+                for (threadIdx.y = 0; threadIdx.y < high; ++threadIdx.y)
+                    for (threadIdx.x = 0; threadIdx.x < wide; ++threadIdx.x)
+                        call(kernel, arguments, std::index_sequence_for<Kinds...>());
 }
 
-extern "C" void run(int number, int columns, int rows, int wide, int high, void **arguments)
+extern "C" void run(int number, int columns, int rows, int layers, int wide, int high, void **arguments)
 {
     switch (number) {
 CASES
@@ -80,7 +81,7 @@ class HostCudaCore:
             pytest.skip("there is no g++ to compile kernels with")
         self._names = name_expressions
         cases = "".join(
-            f"        case {number}: return all(&{name}, columns, rows, wide, high, arguments);\n"
+            f"        case {number}: return all(&{name}, columns, rows, layers, wide, high, arguments);\n"
             for number, name in enumerate(name_expressions)
         )
         with TemporaryDirectory() as folder:
@@ -107,12 +108,12 @@ class KernelMachine(FakeCudaDriver):
 
     def cuLaunchKernel(self, function: int, *shape_and_more: int) -> tuple[Any, ...]:  # noqa: N802 - as there
         """Run a kernel, one thread after another."""
-        columns, rows, one, wide, high, another, shared_bytes, stream, arguments, extra = shape_and_more
-        assert (one, another, shared_bytes, extra) == (1, 1, 0, 0)
+        columns, rows, layers, wide, high, one, shared_bytes, stream, arguments, extra = shape_and_more
+        assert (one, shared_bytes, extra) == (1, 0, 0)
         failed, *_ = self.cuStreamSynchronize(stream)
         if failed:
             return (failed,)
         answer = self._answer("cuLaunchKernel")
         if not answer[0]:
-            self.core.library.run(function, columns, rows, wide, high, ctypes.c_void_p(arguments))
+            self.core.library.run(function, columns, rows, layers, wide, high, ctypes.c_void_p(arguments))
         return answer

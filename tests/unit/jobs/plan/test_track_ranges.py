@@ -64,6 +64,23 @@ def test_no_packet_more_than_is_needed(index: TrackIndex, segment_s: Fraction) -
         assert last == index.packets - 1 or int(index.pts[last - margin]) in wanted
 
 
+@given(tracks(), st.data())
+def test_no_packet_is_examined_if_all_pictures_are_wanted(index: TrackIndex, data: st.DataObject) -> None:
+    """Packets may be left out only if a picture of the range is not wanted."""
+    index = replace(index, has_whole_pictures=True)
+    segment = data.draw(
+        st.sampled_from(TrackRanges.cut(index, start_s=None, end_s=None, segment_s=Fraction(1)).segments)
+    )
+    ranges = TrackRanges(index, (segment,))
+    all_ticks = ranges.decode_wanted(segment, 0, frozenset(), index.packets - 1).expected_ticks
+    chosen = data.draw(st.sets(st.sampled_from(all_ticks), min_size=1))
+    for ticks in (frozenset(all_ticks), frozenset(chosen)):
+        wanted = ranges.decode_wanted(segment, 0, ticks, index.packets - 1).wanted
+        assert wanted is not None
+        assert wanted.by_packet == (ticks != frozenset(all_ticks))
+        assert wanted.ticks == ticks
+
+
 @pytest.mark.parametrize(
     ("times", "keys", "start_s", "packet"),
     [

@@ -1,6 +1,7 @@
 """Tensors by kernels equal those of the host bit for bit, in new memory and in the caller's memory."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,18 @@ def test_kernels_are_the_host(bench: TensorBench) -> None:
 def test_larger_pictures_are_the_hosts_too(bench: TensorBench, case: BatchCase) -> None:
     """The bits are the same for pictures that the host processes in many strips and blocks."""
     bench.check(case)
+
+
+def test_pictures_of_one_kind_share_launches(machine: KernelMachine, bench: TensorBench) -> None:
+    """A launch makes up to 16 pictures; pictures of other kinds between them take launches of their own."""
+    bench.check(replace(CASE, pictures=35))
+    assert machine.calls.get("cuLaunchKernel", 3) == 3
+    kinds = [CASE, BatchCase("yuv444p10le", (44, 26), Colour(matrix=1), CASE.format, 3), CASE]
+    found = bench.maker.make([frame for kind in kinds for frame in bench.frames(kind)], CASE.format)
+    wanted = bits_of(to_tensor([frame for kind in kinds for frame in kind.frames()], CASE.format))
+    assert isinstance(found, DeviceArray)
+    assert np.array_equal(bench.take(found.address, wanted.nbytes).reshape(wanted.shape), wanted)
+    assert machine.calls.get("cuLaunchKernel", 6) == 6
 
 
 @pytest.mark.parametrize("way", ["array", "dlpack"])

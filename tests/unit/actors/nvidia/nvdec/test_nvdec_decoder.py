@@ -115,6 +115,15 @@ def test_everything_is_given_back(bench: Bench, clips: dict[str, Path]) -> None:
     assert len(bench.driver.memory) == pinned
 
 
+def test_packets_share_what_each_of_them_would_take(bench: Bench, clips: dict[str, Path]) -> None:
+    """A thread enters the context once for several packets, since each call releases the GIL."""
+    list(decoded(bench.decoder, clips["h264.mkv"]))
+    entered = bench.driver.calls["cuCtxPushCurrent"]
+    pictures = len(list(decoded(bench.decoder, clips["h264.mkv"])))
+    assert bench.driver.calls["cuCtxPushCurrent"] - entered <= 2 + pictures // 8
+    assert bench.driver.calls["cuCtxPopCurrent"] == bench.driver.calls["cuCtxPushCurrent"]
+
+
 def test_nothing_is_given_back_that_is_still_written_to(
     bench: Bench, clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +195,7 @@ def _without_first(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]
 
 
 def _damaged(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
-    packets[4][1].is_corrupt = True
+    packets[12][1].is_corrupt = True
     return packets
 
 
@@ -205,7 +214,7 @@ def _doubled(packets: list[tuple[int, Packet]]) -> list[tuple[int, Packet]]:
     ("edit", "kind", "reason"),
     [
         (_without_first, EngineUnfit, "which is not a keyframe"),
-        (_damaged, EngineFailed, "packet 4 is marked as damaged"),
+        (_damaged, EngineFailed, "packet 12 is marked as damaged"),
         (_untimed, EngineUnfit, "packet 4 has no distinct presentation time"),
         (_doubled, EngineUnfit, "packet 2 has no distinct presentation time"),
     ],

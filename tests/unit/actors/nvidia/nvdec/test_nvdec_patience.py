@@ -2,17 +2,19 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codecfleet.actors.nvidia.nvdec.pool import PATIENT_OPENINGS, NvdecPool, SessionRequest
+from codecfleet.actors.nvidia.nvdec.pool import FULL_WAIT_S, PATIENT_OPENINGS, NvdecPool, SessionRequest
 from codecfleet.actors.nvidia.nvdec.session import SessionKey
 from codecfleet.errors import DeviceError, DeviceLost, EngineBusy
 
@@ -50,20 +52,26 @@ class Maker:
         return self.begun.get(timeout=LIMIT_S).codec
 
 
-class Waits(threading.Condition):
-    """A condition that knows which threads wait on it."""
+class Waits:
+    """Makes conditions, and knows which threads wait on them."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._names = threading.Condition()
         self._waiting: set[str] = set()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait, and record the waiting thread."""
-        with self._names:
-            self._waiting.add(threading.current_thread().name)
-            self._names.notify_all()
-        return super().wait(timeout)
+    def condition(self, lock: Any) -> threading.Condition:
+        """Return a condition that records its waiting threads."""
+        made = threading.Condition(lock)
+        wait = made.wait
+
+        def noted(timeout: float | None = None) -> bool:
+            with self._names:
+                self._waiting.add(threading.current_thread().name)
+                self._names.notify_all()
+            return wait(timeout)
+
+        made.wait = noted  # type: ignore[method-assign]
+        return made
 
     def until(self, name: str) -> None:
         """Return once a thread of that name waits, or has waited."""
@@ -95,10 +103,10 @@ class Borrower:
 class Bench:
     """A pool, its maker, and its callers."""
 
-    def __init__(self, enough: int | None = None) -> None:
+    def __init__(self, enough: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.maker = Maker()
         self.waits = Waits()
-        self.pool = NvdecPool(self.maker, 32, changed=self.waits, enough=enough)  # type: ignore[arg-type]
+        self.pool = NvdecPool(self.maker, 32, enough=enough, condition=self.waits.condition, clock=clock)  # type: ignore[arg-type]
         self._borrowers = 0
 
     def wait_for(self, codec: str = "h264", *, non_blocking: bool = True) -> Borrower:
@@ -216,6 +224,45 @@ def test_if_no_session_returns_in_time_another_is_opened(monkeypatch: pytest.Mon
     first, second = (bench.wait_for(non_blocking=False) for _ in range(2))
     assert first.session() is not second.session()
     for each in (first, second):
+        each.return_it()
+
+
+def test_while_sessions_return_no_other_is_opened() -> None:
+    """A caller who waits longer than an opening would take gets a session that returns, if sessions do return."""
+    now_s = [100.0]
+    bench = Bench(enough=1, clock=lambda: now_s[0])
+    bench.maker.finish()
+    first = bench.wait_for(non_blocking=False)
+    taken = first.session()
+    second, third = (bench.wait_for(non_blocking=False) for _ in range(2))
+    now_s[0] += 0.9 * FULL_WAIT_S
+    first.return_it()
+    assert second.session() is taken
+    now_s[0] += 0.9 * FULL_WAIT_S
+    second.return_it()
+    assert third.session() is taken
+    third.return_it()
+    assert len(bench.maker.made) == 1
+
+
+def test_a_key_whose_sessions_do_not_return_gets_its_own() -> None:
+    """Sessions of another key that return do not keep a caller waiting, nor do callers before it."""
+    now_s = [100.0]
+    bench = Bench(enough=1, clock=lambda: now_s[0])
+    bench.maker.finish()
+    first = bench.wait_for(non_blocking=False)
+    first.session()
+    second, third = (bench.wait_for(non_blocking=False) for _ in range(2))
+    other = bench.wait_for("hevc", non_blocking=False)
+    now_s[0] += 1.1 * FULL_WAIT_S
+    bench.maker.finish()
+    first.return_it()
+    second.session()
+    assert other.session().key.codec == "hevc"
+    assert not third.got.done()
+    second.return_it()
+    third.session()
+    for each in (third, other):
         each.return_it()
 
 
