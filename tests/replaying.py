@@ -15,7 +15,7 @@ from codecfleet.cluster.supervisor.runner.recording import Decided, decide
 
 def replayed(packed: bytes) -> tuple[int, list[str]]:
     """Decide everything again; return the number of events, and the decisions and states that differ."""
-    kept = _unpickled(packed)
+    kept = unpickled(packed)
     core = next(kept)
     assert isinstance(core, Core)
     count, found = 0, list[str]()
@@ -31,7 +31,7 @@ def replayed(packed: bytes) -> tuple[int, list[str]]:
     return count, found
 
 
-def _unpickled(packed: bytes) -> Iterator[Any]:
+def unpickled(packed: bytes) -> Iterator[Any]:
     """Yield a recording's objects, without a last one that is cut because the supervisor was killed."""
     stream = io.BytesIO(packed)
     while stream.tell() < len(packed):

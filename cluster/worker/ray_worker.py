@@ -41,7 +41,8 @@ class RayWorker:
 
     Args:
         slots: how many tasks the process runs at the same time.
-        takes_gpu: whether to use the GPU that Ray assigned to this process, and hide all others.
+        takes_gpu: whether to use one GPU, and hide all others.
+        device: the GPU to use, by its name on the machine; "" for the GPU that Ray assigned to this process.
         part: which slice to use, if the GPU has several.
         counts_slices: whether Ray counts slices as GPUs on this node (``gpu_identity.Units``).
         avoided: the machine's quarantined devices; the process does not use such a device.
@@ -56,6 +57,7 @@ class RayWorker:
         slots: int,
         *,
         takes_gpu: bool = False,
+        device: str = "",
         part: int = 0,
         counts_slices: bool = False,
         avoided: tuple[str, ...] = (),
@@ -67,7 +69,7 @@ class RayWorker:
         sigterm_kills()
         identity = trouble = ""
         if takes_gpu:
-            taken = _take_device(part, avoided, counts_slices=counts_slices)
+            taken = _take_device(device, part, avoided, counts_slices=counts_slices)
             identity, trouble = taken.identity, taken.trouble
         # If the slice does not exist, or the device has a fault, the supervisor gives this worker no work.
         gpu = _warming_gpu() if identity and not trouble else None
@@ -133,10 +135,12 @@ def _begin_log(facts: WorkerFacts) -> LogIds:
     return ids
 
 
-def _take_device(part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":
-    """Restrict this process to the GPU that Ray assigned, before NVIDIA's packages are imported."""
-    from ..probes.gpus.visible_device import narrow, open_nvml
+def _take_device(device: str, part: int, avoided: tuple[str, ...], *, counts_slices: bool) -> "TakenDevice":
+    """Restrict this process to one GPU, before NVIDIA's packages are imported."""
+    from ..probes.gpus.visible_device import narrow, narrow_to, open_nvml
 
+    if device:
+        return narrow_to(device, os.environ, open_nvml(), avoided=avoided)
     return narrow(given_gpus(), os.environ, open_nvml(), part=part, counts_slices=counts_slices, avoided=avoided)
 
 

@@ -1,4 +1,4 @@
-"""Limits a worker process to the GPU or slice that Ray assigned to it.
+"""Limits a worker process to one GPU or slice: that which Ray assigned to it, or one by name.
 
 Ray names a GPU by its index in NVML's order, or by an entry of the node's CUDA_VISIBLE_DEVICES. CUDA's order differs,
 so the process gets a UUID.
@@ -22,7 +22,7 @@ CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class TakenDevice:
-    """The device that Ray assigned to a process."""
+    """The device of a process."""
 
     identity: str  # the device's name on the machine; "" without a device
     trouble: str = ""  # why the process cannot see the device; "" if it can see the device
@@ -50,6 +50,25 @@ def narrow(
         raise FleetUnavailable(message, "Start the Ray node with --num-gpus set to its number of GPUs and slices.")
     parts, trouble = _given_parts(given[0], environment, nvml, counts_slices=counts_slices)
     mine = parts[part] if part < len(parts) else DevicePart("", "")
+    return _see_only(mine, environment, trouble, avoided)
+
+
+def narrow_to(
+    device: str, environment: MutableMapping[str, str], nvml: Any | None, *, avoided: Collection[str] = ()
+) -> TakenDevice:
+    """Set CUDA_VISIBLE_DEVICES in ``environment`` to the device with this name on the machine, and return the device.
+
+    For a process that may use every GPU, because Ray assigned none. See ``narrow`` for the other arguments.
+    """
+    gpus = () if nvml is None else shown_gpus(nvml, environment).given
+    found = [(part, gpu.trouble) for gpu in gpus for part in gpu.parts if part.identity == device]
+    mine, trouble = found[0] if found else (DevicePart(device, ""), "the NVIDIA driver does not list it")
+    return _see_only(mine, environment, trouble, avoided)
+
+
+def _see_only(
+    mine: DevicePart, environment: MutableMapping[str, str], trouble: str, avoided: Collection[str]
+) -> TakenDevice:
     trouble = trouble or ("it is in quarantine" if mine.identity in avoided else "")
     environment[CUDA_VARIABLE] = "" if trouble else mine.visible
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

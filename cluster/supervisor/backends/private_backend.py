@@ -19,7 +19,7 @@ from ...worker_names import NodeId, WorkerId
 from ..state.events import Reserve, Start
 from ..state.messages import RayNode
 from .backend import HERE
-from .ray_calls import RayCalls, share_of_gpu
+from .ray_calls import RayCalls
 
 
 class PrivateBackend(RayCalls):
@@ -88,9 +88,9 @@ class PrivateBackend(RayCalls):
         return order.cores
 
     async def start(self, order: Start) -> WorkerFacts:
-        reserved = self._reserved[order.worker]
-        gpus = share_of_gpu(reserved.gpus, reserved.station.sharers)
-        return await self._create(order, {"num_cpus": 0, "num_gpus": gpus}, reserved.cores, None)
+        cores = self._reserved[order.worker].cores
+        # Ray would choose the GPU itself, and nobody else needs Ray's count of free GPUs.
+        return await self._create(order, {"num_cpus": 0, "num_gpus": 0}, cores, None, order.device)
 
     async def stop(self, worker: WorkerId) -> None:
         self._reserved.pop(worker, None)

@@ -27,7 +27,7 @@ from ..state.kept import ORDERS_KEY, unpack_orders
 from ..state.messages import FoundWorker, RayNode
 from ..state.terms import TERMS_KEY, next_term
 from .ray_autoscaler import RayAutoscaler
-from .ray_calls import RayCalls, share_of_gpu
+from .ray_calls import RayCalls
 
 BUNDLE_PREFIX = "codecfleet-bundle "
 GPU_PREFIX = "codecfleet-gpu "
@@ -37,6 +37,11 @@ ADOPT_LIMIT_S = 5.0
 ADOPTED_AT_ONCE = 64
 """How many workers are queried at a time after a restart, so that each has ``ADOPT_LIMIT_S`` to answer."""
 NEVER_MS = 1 << 52
+
+
+def _share_of_gpu(gpus: float, sharers: int) -> float:
+    """Return one worker's share of a GPU that several workers reserve together; Ray counts ten-thousandths."""
+    return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
 
 
 class RayBackend(RayCalls):
@@ -87,7 +92,7 @@ class RayBackend(RayCalls):
     async def reserve(self, order: Reserve) -> int:
         """Reserve a detached bundle on the order's node; a GPU that stations share gets a separate bundle."""
         worker = order.worker
-        self._sizes[worker] = (order.cores, share_of_gpu(order.gpus, order.station.sharers))
+        self._sizes[worker] = (order.cores, _share_of_gpu(order.gpus, order.station.sharers))
         own_gpus = order.gpus if order.station.sharers == 1 else 0.0
         bundle = {name: amount for name, amount in (("CPU", order.cores), ("GPU", own_gpus)) if amount}
         if order.station.sharers > 1:

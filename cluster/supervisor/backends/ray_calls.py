@@ -24,14 +24,14 @@ _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 
 CONTROL_CALLS = 64
 
 
-def share_of_gpu(gpus: float, sharers: int) -> float:
-    """Return one worker's share of a GPU that several workers reserve together; Ray counts ten-thousandths."""
-    return gpus if sharers == 1 else int(gpus / sharers * 10_000) / 10_000
-
-
 def library_path(search_path: str | None) -> dict[str, Any]:
     """Return options that start an actor with this LD_LIBRARY_PATH, for which Ray uses a separate process."""
     return {} if search_path is None else {"runtime_env": {"env_vars": {LIBRARY_PATH: search_path}}}
+
+
+def _here(order: Start, device: str) -> str:
+    """Return a device's name on its machine."""
+    return device.removeprefix(f"{order.station.node}/")
 
 
 class RayCalls(ClusterBackend):
@@ -85,7 +85,10 @@ class RayCalls(ClusterBackend):
         refuse_worker(await self._actors[worker].version(), VERSION)
         return (await self._actors[worker].heartbeat(self._term)).facts
 
-    async def _create(self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None) -> WorkerFacts:
+    async def _create(
+        self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None, device: str = ""
+    ) -> WorkerFacts:
+        """Start a worker; ``device`` is the GPU that it uses, if Ray assigns none."""
         settings = {
             "max_restarts": 0,
             "max_task_retries": 0,
@@ -100,9 +103,10 @@ class RayCalls(ClusterBackend):
             settings,
             order.slots,
             takes_gpu=order.station.kind.takes_gpu,
+            device=_here(order, device),
             part=order.station.station.part,
             counts_slices=order.station.counts_slices,
-            avoided=tuple(name.removeprefix(f"{order.station.node}/") for name in sorted(order.avoided)),
+            avoided=tuple(_here(order, name) for name in sorted(order.avoided)),
             dla=order.station.dla,
             cores=cores,
             term=self._term,

@@ -23,10 +23,11 @@ def assign_slots(
     stations: Iterable[StationBook],
     jobs: Mapping[str, JobBook],
     places: Mapping[NodeId, Mapping[str, Place]],
-) -> dict[StationId, dict[str, int]]:
-    """Assign each lane's sessions to stations that serve the lane's device on its node: {station: {job: slots}}.
+) -> tuple[dict[StationId, dict[str, int]], dict[StationId, str]]:
+    """Assign each lane's sessions to stations that serve the lane's device on its node.
 
-    Ready stations, and stations where the job holds slots, come first. Sessions that fit no station are left out.
+    Return {station: {job: slots}} and {station: GPU}. Ready stations, and stations where the job holds slots, come
+    first. Sessions that fit no station are left out.
     ``places`` maps each node's GPUs and slices to places among Ray's GPUs; two nodes of one host may list the same GPU.
     """
     books = list(stations)
@@ -56,7 +57,7 @@ def assign_slots(
                     claims.take(book, lane.device)
                 if not left:
                     break
-    return dict(assigned)
+    return dict(assigned), claims.devices
 
 
 def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", StationId]]) -> dict["_Group", _Held]:
@@ -90,35 +91,42 @@ class _Group:
 
 def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
     found: dict[tuple[NodeId, str], _Group] = {}
-    for book in sorted(books, key=lambda each: (each.state is not StationState.READY, each.station.station)):
-        if book.state not in _OUT_OF_USE and not book.outgoing and _slots(book):
+    for book in sorted(books, key=lambda each: (_rank(each), each.station.station)):
+        if book.state not in _OUT_OF_USE and not book.outgoing and not book.is_holding and _slots(book):
             kind = book.station.kind
             group = found.setdefault((book.station.node, kind.seat), _Group(kind))
             group.books[book.station.station] = book
-            group.on[book.device].append(book)
+            group.on[book.expected or book.device].append(book)
     return found
 
 
-def _order(device: str, held: _Held, book: StationBook) -> tuple[bool, bool, int, str]:
-    has_device, name = book.facts is not None and book.device == device, book.station.station
-    return (book.state is not StationState.READY, not has_device, -held.get(name, 0), name)
+def _rank(book: StationBook) -> int:
+    """Return 0 for a ready worker, 1 for one on its way, 2 for none."""
+    return 2 if book.state is StationState.EMPTY else int(book.state is not StationState.READY)
+
+
+def _order(device: str, held: _Held, book: StationBook) -> tuple[int, bool, int, str]:
+    has_device, name = book.expected == device, book.station.station
+    return (_rank(book), not has_device, -held.get(name, 0), name)
 
 
 class _Claims:
-    """Which device each station has, and which of Ray's GPUs each bundle has, so that none is assigned twice."""
+    """Which device each station has or expects, and which of Ray's GPUs each bundle, so that none is assigned twice."""
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places
-        self._devices: dict[StationId, str] = {}  # by station
+        self.devices: dict[StationId, str] = {}  # by station
         self._units: dict[StationId, str] = {}  # by bundle
         self._taken: set[str] = set()  # units
         self._given: set[str] = set()  # devices
-        for book in books:
-            if book.facts is not None and book.station.kind.takes_gpu:
-                self.take(book, book.device)
+        gpus = (book for book in books if book.station.kind.takes_gpu and book.expected)
+        for book in sorted(gpus, key=lambda each: each.facts is None):
+            # A worker on its way gets another GPU than expected if a ready worker has that GPU.
+            if book.facts is not None or self.can_get(book, book.expected):
+                self.take(book, book.expected)
 
     def take(self, book: StationBook, device: str) -> None:
-        self._devices[book.station.station] = device
+        self.devices[book.station.station] = device
         self._given.add(device)
         place = self._places.get(book.station.node, {}).get(device)
         if place is not None:
@@ -127,8 +135,8 @@ class _Claims:
 
     def can_get(self, book: StationBook, device: str) -> bool:
         """Return whether a station has a device or may get it; Ray chooses the GPU of a new bundle."""
-        if book.station.station in self._devices:
-            return self._devices[book.station.station] == device
+        if book.station.station in self.devices:
+            return self.devices[book.station.station] == device
         if device in self._given:
             return False
         place = self._places.get(book.station.node, {}).get(device, Place(device))

@@ -75,6 +75,8 @@ def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[
         *begin_trials(state, now_s),
         *hand_back(state, now_s),
     ]
+    for node in state.nodes:
+        state.is_dirty |= node.reopen(now_s)
     for book in state.stations.values():
         wake(state, book, now_s)
         effects += probe_quarantined(state, book, now_s)

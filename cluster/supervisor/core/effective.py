@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...placement.model.inventory import Device, DeviceState, Inventory, Node
+from ...placement.model.inventory import Device, DeviceState, Inventory, Node, cordoned
 from ...probes.report.engines import Engine
 from ...worker_names import NodeId, StationId
 from ..state.nodes import NodeBook, Place, places_of
@@ -19,6 +19,7 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
     count.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
+    in_use = {book.device: book for book in stations.values() if book.facts is not None and not book.is_holding}
     for node in nodes:
         here, known = by_node.get(node.ray.node, []), node.node
         free = node.ray.free_cores if has_any else node.ray.cores
@@ -26,7 +27,7 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
         slots = _cpu_slots(here, free)
         yield replace(
             known,
-            devices=tuple(_effective(device, broken, slots) for device in _served(node, known.devices, here)),
+            devices=tuple(_effective(device, broken, slots) for device in _served(node, known.devices, here, in_use)),
             dlas=tuple(_effective(dla, broken, slots) for dla in known.dlas),
         )
 
@@ -49,7 +50,30 @@ def without_late_gpus(inventory: Inventory, stations: Iterable[StationBook]) -> 
     return Inventory(tuple(replace(node, devices=each) for node, each in zip(inventory.nodes, there, strict=True)))
 
 
-def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
+def _served(
+    node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook], in_use: Mapping[str, StationBook]
+) -> list[Device]:
+    """Return a node's devices, first those with a worker; devices that no worker can get are closed.
+
+    ``in_use`` are the stations of devices at work: two Ray nodes of one host may list the same GPU.
+    """
+    expected = {book.expected for book in stations if not book.is_holding}
+    found = (_closed_elsewhere(device, in_use.get(device.device)) for device in _reachable(node, devices, stations))
+    return sorted(found, key=lambda device: device.device not in expected)
+
+
+def _closed_elsewhere(device: Device, book: StationBook | None) -> Device:
+    if book is None or book.station.node == device.node:
+        return device
+    return cordoned(device, in_use_by(book))
+
+
+def in_use_by(book: StationBook) -> str:
+    """Return the reason against a device on which another worker runs."""
+    return f"codecfleet's worker {book.worker} uses it already"
+
+
+def _reachable(node: NodeBook, devices: tuple[Device, ...], stations: list[StationBook]) -> Iterator[Device]:
     """Yield a node's devices; devices that no worker can get are closed.
 
     Ray chooses a worker's GPU, so the worker's report counts. A station that never had a GPU may get any free one.

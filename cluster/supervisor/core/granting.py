@@ -59,7 +59,9 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
     promised = {}
     for station, most in state.plans.of(job.key).slots.items():
         book = state.stations.get(station)
-        if book is not None and book.facts is not None and makes_alike(job.demand.pyav, book.facts.pyav):
+        if book is None or book.facts is None or book.is_astray:
+            continue
+        if makes_alike(job.demand.pyav, book.facts.pyav):
             slots = min(most, book.facts.slots - state.clients.occupied(book.worker, but_by=job.key))
             if slots > 0:
                 promised[book.worker] = slots

@@ -54,12 +54,15 @@ def place_everything(state: SupervisorState, now_s: float) -> list[Effect]:
     inventory = usable_inventory(state)
     demands = tuple(job.demand for job in state.clients.jobs())
     placement, effects = place_or_refuse(state.planner, demands, inventory)
-    targets = _assigned(state, placement)
+    targets, devices = _assigned(state, placement)
     books = (state.stations[name] for name in targets if state.settings.bridges and name.kind.takes_gpu)
     late = [book.station.station for book in books if book.state is not StationState.READY]
     if late:
         now, _ = place_or_refuse(state.planner, demands, without_late_gpus(inventory, state.stations.values()))
-        targets = {name: targets[name] for name in late} | _assigned(state, now)
+        targets_now, devices_now = _assigned(state, now)
+        targets, devices = {name: targets[name] for name in late} | targets_now, devices | devices_now
+    for name in targets:
+        state.stations[name].chosen = devices.get(name, "")
     state.plans = Plans(placement, targets)
     state.unservable = _find_unservable(state, inventory)
     state.capacity_slots = sum(node.cores for node in inventory.nodes if node.state is DeviceState.OPEN)
@@ -105,7 +108,9 @@ def place_or_refuse(
         return Placement(placement.lanes, (*placement.refusals, *refused)), notes
 
 
-def _assigned(state: SupervisorState, placement: Placement) -> dict[StationId, dict[str, int]]:
+def _assigned(
+    state: SupervisorState, placement: Placement
+) -> tuple[dict[StationId, dict[str, int]], dict[StationId, str]]:
     places = {book.ray.node: places_of(book) for book in state.nodes}
     return assign_slots(placement.lanes, state.stations.values(), state.clients.jobs_by_key, places)
 

@@ -9,23 +9,28 @@ from ..state.stations import NOT_STARTED, StationBook, StationState
 from .assigning import cores_for
 from .effective import reservable_cores, stations_by_node
 
+_ON_THE_WAY = frozenset({StationState.RESERVING, StationState.STARTING, StationState.RESTING})
+
 
 def reconcile(state: SupervisorState, now_s: float) -> list[Effect]:
     """Reserve empty stations where jobs have slots; end workers that are unused for too long."""
     if state.end or state.is_recovering(now_s):
         return []
     unused = list(_unused(state))
-    here = stations_by_node(state.stations) if unused else {}
     effects = reserve_missing(state, state.stations.values(), now_s)
+    here = stations_by_node(state.stations) if unused else {}
     for book in unused:
-        beside = [each for each in here[book.station.node] if each.station.station in state.plans.targets]
-        if _keeps_a_sick_gpu(state, book, beside):
+        if _keeps_its_gpu(book, here[book.station.node]):
             book.unused_since_s = None
             continue
         if book.unused_since_s is None:
             book.unused_since_s = now_s
+        beside = [each for each in here[book.station.node] if each.station.station in state.plans.targets]
         patience_s = _patience_s(state, book, beside)
         if patience_s is not None and now_s - book.unused_since_s >= patience_s:
+            if book.is_astray and _is_missed(state, book.chosen):
+                state.node_of(book).withhold(book.chosen, now_s)
+                state.is_dirty = True
             book.to(StationState.LEAVING, now_s, "unused")
             effects.append(Stop(book.worker))
     return effects
@@ -62,16 +67,23 @@ def _unused(state: SupervisorState) -> Iterable[StationBook]:
             yield book
 
 
-def _keeps_a_sick_gpu(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> bool:
-    """Return whether a station holds a quarantined GPU, which Ray would otherwise assign to another station."""
-    if not book.is_holding or book.outgoing or state.node_of(book).quarantine_of(book.device) is None:
+def _keeps_its_gpu(book: StationBook, here: Iterable[StationBook]) -> bool:
+    """Return whether an unwanted GPU stays reserved, so that Ray gives other GPUs to the node's next workers."""
+    if not book.is_astray or book.outgoing:
         return False
-    return any(each.station.kind.takes_gpu for each in beside)
+    return any(each.station.kind.takes_gpu and each.state in _ON_THE_WAY for each in here)
+
+
+def _is_missed(state: SupervisorState, device: str) -> bool:
+    """Return whether placement wants a GPU that no worker has."""
+    has_worker = any(book.device == device for book in state.stations.values() if book.state is StationState.READY)
+    return not has_worker and any(lane.device == device for lane in state.plans.placement.lanes)
 
 
 def _patience_s(state: SupervisorState, book: StationBook, beside: Sequence[StationBook]) -> float | None:
-    """Return how long a worker may stay unused; 0 if a CPU worker waits for the cores."""
+    """Return how long a worker may stay unused; 0 on an unwanted GPU, or if a CPU worker waits for the cores."""
     is_draining = state.node_of(book).state is DeviceState.DRAINING
     has_cores = book.station.kind.takes_gpu and book.reserved_cores
     is_wanted = has_cores and any(each.station.kind.is_processor and each.state in NOT_STARTED for each in beside)
-    return 0.0 if book.outgoing or is_draining or is_wanted else state.settings.idle_release_s
+    is_due = book.outgoing or book.is_astray or is_draining or is_wanted
+    return 0.0 if is_due else state.settings.idle_release_s

@@ -8,10 +8,12 @@ from ...placement.model.inventory import DeviceState
 from ..state import events
 from ..state.events import Effect, Start, Stop
 from ..state.messages import FoundWorker
+from ..state.nodes import NodeBook, places_of
 from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
 from .answering import answers, clients_at
+from .effective import in_use_by
 from .placing import update_stations
 from .quarantining import quarantine, quarantine_dying, resolved, wake
 from .reconcile import reserve_missing
@@ -41,7 +43,8 @@ def reserved(state: SupervisorState, event: events.Reserved, now_s: float) -> li
         for gpu in (node.gpus if station.kind.takes_gpu else ())
         if gpu.state is DeviceState.QUARANTINED or node.quarantine_of(gpu.device)
     )
-    return [Start(event.worker, station, slots, avoided, None if station.kind.is_processor else node.node.search_path)]
+    search_path = None if station.kind.is_processor else node.node.search_path
+    return [Start(event.worker, station, slots, avoided, search_path, book.chosen)]
 
 
 def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float) -> list[Effect]:
@@ -52,6 +55,10 @@ def not_reserved(state: SupervisorState, event: events.NotReserved, now_s: float
     book.to(StationState.RESTING, now_s, event.reason)
     book.rest_until_s = now_s + UNRESERVED_REST_S
     book.unreserved = event.reason
+    beside = (each for each in state.stations.values() if each.station.node == book.station.node)
+    if book.chosen and any(each.is_astray for each in beside):
+        # Ray has no other GPU left, so the workers on unwanted GPUs need not keep these any longer.
+        state.node_of(book).withhold(book.chosen, now_s)
     has_any = any(each.could_transcode for each in state.stations.values())
     book.unreserved_next = book.station.kind.is_processor and not has_any
     return [Stop(event.worker), state.note(LogAction.WORKER_UNRESERVED, book, f"was not reserved: {event.reason}")]
@@ -66,10 +73,12 @@ def started(state: SupervisorState, event: events.Started, now_s: float) -> list
     book.occupy(event.facts)
     effects = _check_device(state, book, now_s) if book.station.kind.takes_gpu else []
     if book.is_holding and book.facts is not None:
-        # The worker keeps the quarantined GPU for a while, so that Ray gives the next worker another GPU.
+        # The worker keeps its GPU for a while, so that Ray gives the next worker another GPU.
         book.reason = book.facts.trouble or "the GPU that Ray gave it has no slice for it"
         return [*effects, state.note(LogAction.WORKER_UP, book, f"gets no work: {book.reason}")]
     took = f" on {event.facts.device}" if event.facts.device else ""
+    if book.is_astray:
+        took += f", but placement chose {book.chosen}"
     what = f"is up{took}: process {event.facts.pid}, {event.facts.slots} slots"
     effects.append(state.note(LogAction.WORKER_UP, book, what))
     # Jobs of a dead process get slots again, and waiting jobs get first slots, without another placement.
@@ -83,11 +92,33 @@ def _check_device(state: SupervisorState, book: StationBook, now_s: float) -> li
         return []
     node, trouble = state.node_of(book), book.facts.trouble
     book.device = resolved(node, book.device)
+    node.withheld.pop(book.device, None)
+    _forget_gpu(state, node, book)
     if node.quarantine_of(book.device) is not None:
         book.facts = replace(book.facts, trouble=trouble or "it is in quarantine")
-    elif trouble and (device := node.gpu(book.device)) is not None:
+    elif not trouble:
+        _check_alone(state, book)
+    elif (device := node.gpu(book.device)) is not None:
         return quarantine(state, node, device, Quarantine(cause=Cause.POLL, reason=trouble, since_s=now_s))
     return []
+
+
+def _check_alone(state: SupervisorState, book: StationBook) -> None:
+    """Give a worker no work if another worker is on its GPU: two Ray nodes of one host may count the same GPU."""
+    others = (each for each in state.stations.values() if each is not book and each.device == book.device)
+    other = next((each for each in others if each.device and each.facts and not each.is_holding), None)
+    if other is not None and book.facts is not None:
+        book.facts = replace(book.facts, trouble=in_use_by(other))
+
+
+def _forget_gpu(state: SupervisorState, node: NodeBook, book: StationBook) -> None:
+    """Let stations without a process that had this GPU before expect any GPU."""
+    units = {device: place.unit for device, place in places_of(node).items()}
+    for each in state.stations.values():
+        is_free = each.facts is None and each.state is not StationState.LEAVING
+        is_other = each.station.station.bundle != book.station.station.bundle
+        if is_free and is_other and each.device in units and units[each.device] == units.get(book.device):
+            each.device = ""
 
 
 def died(state: SupervisorState, event: events.Died, now_s: float) -> list[Effect]:
@@ -149,5 +180,7 @@ def _adopt(state: SupervisorState, worker: FoundWorker, now_s: float) -> list[Ef
     book.begin(epoch)
     book.to(StationState.READY, now_s, "adopted")
     book.occupy(worker.facts)
+    book.chosen = book.device
+    _check_alone(state, book)
     book.reserved_cores = worker.facts.cores if worker.is_reserved else 0
     return [state.note(LogAction.WORKER_ADOPTED, book, f"was adopted: process {worker.facts.pid}")]

@@ -234,6 +234,7 @@ class Start(_WorkerEffect):
     # Quarantined devices: a process on one of them does no work, and only holds the device.
     avoided: frozenset[str] = frozenset()
     search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's own
+    device: str = ""  # the GPU that placement chose; "" for a process without a GPU
 
 
 @dataclass(frozen=True, slots=True)

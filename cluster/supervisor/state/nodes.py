@@ -19,6 +19,8 @@ from .stations import Station, stations_of
 PROBE_AGAIN_S = 60.0
 """A probe that has not answered for this long may be requested again."""
 
+WITHHELD_S = 30.0
+"""How long placement avoids a GPU that Ray does not assign."""
 
 ORDERED_STATES = {
     Order.CORDON: DeviceState.CORDONED,
@@ -53,6 +55,7 @@ class NodeBook:
     # Devices that the last probe listed and the last poll did not, or the reverse.
     unmatched: frozenset[str] = frozenset()
     leaves_s: float | None = None  # when the node ends; None if the node stays
+    withheld: dict[str, float] = field(default_factory=dict)  # until when a GPU counts as held by other Ray work
     units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
     stations: list[Station] = field(default_factory=list)  # the node's places for worker processes
 
@@ -93,6 +96,16 @@ class NodeBook:
     def quarantine_of(self, device: str) -> Quarantine | None:
         """Return the quarantine of one of the node's devices; None if the device is not in quarantine."""
         return self.record_of(device).quarantine
+
+    def withhold(self, device: str, now_s: float) -> None:
+        """Keep placement off a GPU for a while, because Ray assigned every other GPU of the node instead."""
+        self.withheld[device] = now_s + WITHHELD_S
+
+    def reopen(self, now_s: float) -> bool:
+        """Open the GPUs that were withheld for long enough; return whether there are any."""
+        before = len(self.withheld)
+        self.withheld = {device: until_s for device, until_s in self.withheld.items() if now_s < until_s}
+        return len(self.withheld) < before
 
     @property
     def known(self) -> Node:
@@ -171,7 +184,8 @@ class NodeBook:
         quarantine = self.quarantine_of(device.device)
         if quarantine is not None:
             polled = replace(polled, state=DeviceState.QUARANTINED, state_reason=quarantine.reason)
-        hidden = self.units.hidden.get(device.device)
+        withheld = "other Ray work holds it" if device.device in self.withheld else None
+        hidden = self.units.hidden.get(device.device, withheld)
         return polled if hidden is None else cordoned(polled, hidden)
 
     @property

@@ -58,7 +58,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. Ray chooses the station's GPU; stations for slices of one GPU share the GPU."""
+    """The place of one worker process. A station has no GPU of its own; the slices of one GPU have one bundle."""
 
     station: StationId  # the station's name: node, seat and number
     slots: int
@@ -92,6 +92,7 @@ class StationBook:
     since_s: float = 0.0  # when the station changed to ``state``
     facts: WorkerFacts | None = None  # reported by its process
     device: str = ""  # the station's current or last GPU
+    chosen: str = ""  # the GPU that placement chose for its process; on a cluster, Ray may assign another
     reserved_cores: int = 0
     unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt
@@ -129,10 +130,22 @@ class StationBook:
 
     @property
     def is_holding(self) -> bool:
-        """Whether the process cannot work, and only keeps the GPU so that Ray assigns other GPUs to other workers."""
+        """Whether the process cannot work on its GPU."""
         return (
             self.facts is not None and self.station.kind.takes_gpu and bool(self.facts.trouble or not self.facts.device)
         )
+
+    @property
+    def is_astray(self) -> bool:
+        """Whether the process cannot work, or has another GPU than the one that placement chose."""
+        return self.is_holding or (self.facts is not None and self.device != self.chosen)
+
+    @property
+    def expected(self) -> str:
+        """The GPU that its process has or shall have; "" without a process."""
+        if self.facts is None and self.state is not StationState.LEAVING:
+            return self.chosen if self.state in (StationState.RESERVING, StationState.STARTING) else ""
+        return self.device
 
     @property
     def ids(self) -> LogIds:

@@ -14,6 +14,7 @@ from codecfleet.cluster.supervisor.state.events import (
     AnswerReport,
     Effect,
     NodesSeen,
+    Note,
     Probe,
     Renewed,
     Reserve,
@@ -50,6 +51,7 @@ class World:
         self.probes: list[Probe] = []
         self.abandoned: list[Abandon] = []
         self.started: list[Start] = []
+        self.notes: list[Note] = []
         self.pending: list[Effect] = []
         self.feed(NodesSeen(nodes))
 
@@ -81,6 +83,8 @@ class World:
                 self._decide(Stopped(worker))
             case Probe():
                 self.probes.append(effect)
+            case Note():
+                self.notes.append(effect)
             case Abandon():
                 self.abandoned.append(effect)
             case AnswerReport(_, client, grants):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from codecfleet.cluster.probes.gpus.visible_device import TakenDevice, narrow, show_the_gpu
+from codecfleet.cluster.probes.gpus.visible_device import TakenDevice, narrow, narrow_to, show_the_gpu
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.errors import FleetUnavailable
 from codecfleet.testing import FakeNvml
@@ -68,6 +68,30 @@ def test_an_unknown_index() -> None:
         narrow(["0"], {}, None)
     taken = narrow(["5"], {}, nvml_with("GPU-a"))
     assert (taken.identity, "does not list" in taken.trouble) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "trouble"),
+    [
+        ("GPU-b", "GPU-b", ""),
+        ("GPU-a", "", "it is in quarantine"),
+        ("GPU-z", "", "the NVIDIA driver does not list it"),
+    ],
+)
+@pytest.mark.parametrize("before", [{}, {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "1,0"}])
+def test_a_process_takes_the_gpu_that_it_is_told(
+    device: str, visible: str, trouble: str, before: dict[str, str]
+) -> None:
+    """The process keeps the name of its GPU even if it may not see the GPU, so that the supervisor knows which."""
+    environment = dict(before)
+    taken = narrow_to(device, environment, nvml_with("GPU-a", "GPU-b"), avoided=("GPU-a",))
+    assert taken == TakenDevice(device, trouble)
+    assert environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def test_without_a_driver_no_gpu_is_listed() -> None:
+    """If NVML does not start in the process, the GPU is not used."""
+    assert narrow_to("GPU-a", {}, None) == TakenDevice("GPU-a", "the NVIDIA driver does not list it")
 
 
 def test_a_dla_s_process_sees_the_gpu_that_ray_hides() -> None:

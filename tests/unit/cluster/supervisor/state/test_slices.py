@@ -5,17 +5,33 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from codecfleet.cluster.node.offer import offer_of
 from codecfleet.cluster.placement.build import node_of_report
 from codecfleet.cluster.placement.model.demand import plain_demand
 from codecfleet.cluster.placement.model.inventory import Device, DeviceState
 from codecfleet.cluster.probes.gpus.health_poll import HealthPoll
-from codecfleet.cluster.probes.gpus.visible_device import CONTAINER_VARIABLE, CUDA_VARIABLE, narrow, shown_gpus
+from codecfleet.cluster.probes.gpus.visible_device import (
+    CONTAINER_VARIABLE,
+    CUDA_VARIABLE,
+    narrow,
+    narrow_to,
+    shown_gpus,
+)
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
 from codecfleet.cluster.simulated.devices import SimulatedDevice, SimulatedNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.effective import effective_nodes
-from codecfleet.cluster.supervisor.state.events import HealthSeen, NodesSeen, NotReserved, Probed, Reserve, Start
+from codecfleet.cluster.supervisor.state.events import (
+    Effect,
+    HealthSeen,
+    NodesSeen,
+    NotReserved,
+    Probed,
+    Reserve,
+    Start,
+    Stop,
+)
 from codecfleet.cluster.supervisor.state.messages import Grants, JobReport, RayNode
 from codecfleet.cluster.supervisor.state.stations import StationState
 from codecfleet.testing import FakeNvml
@@ -63,6 +79,7 @@ class Started:
     machine: SimulatedNode
     gpus: int
     environment: dict[str, str]
+    is_private: bool = False  # whether workers choose the GPU themselves
 
     @property
     def identifiers(self) -> list[str]:
@@ -100,8 +117,14 @@ def private(machine: SimulatedNode, environment: dict[str, str] | None = None) -
     """A private Ray, which counts slices by CUDA_VISIBLE_DEVICES."""
     for_ray = shown_gpus(opened(machine), environment or {}).for_ray
     if for_ray is None:
-        return plain(machine, environment)
-    return Started(machine, len(for_ray.split(",")), {**(environment or {}), CUDA_VARIABLE: for_ray})
+        return replace(plain(machine, environment), is_private=True)
+    return Started(machine, len(for_ray.split(",")), {**(environment or {}), CUDA_VARIABLE: for_ray}, is_private=True)
+
+
+def by_codecfleet(machine: SimulatedNode) -> Started:
+    """`codecfleet node start`."""
+    offer = offer_of(simulated_report(machine))
+    return Started(machine, offer.gpus, {} if offer.cuda_visible is None else {CUDA_VARIABLE: offer.cuda_visible})
 
 
 WAYS: list[Callable[..., Started]] = [plain, by_number, kuberay, private]
@@ -127,7 +150,7 @@ class RayWorld(World):
     def __init__(self, started: Started) -> None:
         super().__init__()
         self._how = started
-        self._free = list(started.identifiers)
+        self.free = list(started.identifiers)
         self._bundles: dict[str, str] = {}
         machine = started.machine
         report = simulated_report(machine)
@@ -136,18 +159,38 @@ class RayWorld(World):
         assert probed.shown is not None
         probed = replace(probed, shown=replace(probed.shown, container=container))
         self.ray = RayNode(node="g", name="host", cores=machine.cores, free_cores=machine.cores, gpus=started.gpus)
+        self.listed = [gpu.device for gpu in probed.gpus]
         self.feed(NodesSeen((self.ray,)))
         self.feed(Probed(probed))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Reserve GPUs as Ray does, and release them with the last worker of their bundle."""
+        match effect:
+            case Reserve(worker, station) if station.kind.takes_gpu and not self._reserve(station.station.bundle):
+                self.pending += decided(self.core, NotReserved(worker, "Ray has no free GPU"), self.now_s)
+                return
+            case Stop(worker):
+                bundle = worker.station.bundle
+                books = self.core.state.stations.values()
+                if not any(book.station.station.bundle == bundle and book.facts for book in books):
+                    self.free += [self._bundles.pop(bundle)] if bundle in self._bundles else []
+        super().carry_out(effect)
+
+    def _reserve(self, bundle: str) -> bool:
+        if bundle not in self._bundles and self.free:
+            self._bundles[bundle] = self.free.pop()
+        return bundle in self._bundles
 
     def _slice_for(self, start: Start) -> str:
         if not start.station.kind.takes_gpu:
             return ""
-        bundle = start.station.station.bundle
-        if bundle not in self._bundles:
-            self._bundles[bundle] = self._free.pop()
         environment = dict(self._how.environment)
         nvml = opened(self._how.machine)
-        given = [self._bundles[bundle]]
+        if self._how.is_private:
+            taken = narrow_to(start.device.removeprefix("g/"), environment, nvml)
+            assert environment[CUDA_VARIABLE]
+            return taken.identity
+        given = [self._bundles[start.station.station.bundle]]
         station = start.station
         taken = narrow(given, environment, nvml, part=station.station.part, counts_slices=station.counts_slices)
         assert bool(taken.identity) == bool(environment[CUDA_VARIABLE])
@@ -210,14 +253,14 @@ def test_hidden_gpus_are_not_used(
 
 
 def test_a_gpu_without_slices_blocks_no_other(machines: dict[str, SimulatedNode]) -> None:
-    """A worker to which Ray assigns a GPU without slices holds it without work; the next worker gets the other GPU."""
+    """A worker to which Ray assigns a GPU without slices holds it until the next worker has the other GPU."""
     world = RayWorld(plain(machines["one not cut"]))
     slots = world.run_job()
     (whole,) = world.devices()
     assert world.served() == {whole}
     assert len(slots) == 1
-    assert world.core.state.stations["g/gpu#0"].reason == "the GPU that Ray gave it has no slice for it"
-    world.wait(31)
+    log = [note.line for note in world.notes]
+    assert any("the GPU that Ray gave it has no slice for it" in line for line in log)
     assert world.core.state.stations["g/gpu#0"].state is StationState.EMPTY
 
 
