@@ -38,26 +38,26 @@ def health_seen(state: SupervisorState, event: HealthSeen, now_s: float) -> list
     before = book.node
     book.unseen_polls, book.unseen_reason = 0, ""
     effects = _probe_changed(book, event.devices, now_s)
+    here = [each for each in state.stations.values() if each.station.node == event.node]
+    gpus = [each for each in here if each.station.kind.takes_gpu]
     for device in book.gpus:
-        effects += _device_seen(state, book, device, event, now_s)
+        effects += _device_seen(state, book, device, event, now_s, gpus=gpus)
     state.is_dirty |= book.node != before
     join_guests(state, book)
     return effects
 
 
 def _device_seen(
-    state: SupervisorState, book: NodeBook, device: Device, event: HealthSeen, now_s: float
+    state: SupervisorState, book: NodeBook, device: Device, event: HealthSeen, now_s: float, *, gpus: list[StationBook]
 ) -> list[Effect]:
+    """Apply a poll of one device; ``gpus`` are the stations of the node's GPUs."""
     before, seen = book.conditions.get(device.device), _found(event.devices, device)
     if seen is None:
         if before is not None:
             book.conditions[device.device] = unseen(before)
         return []
-    stations = [
-        each for each in state.stations.values() if each.station.node == device.node and each.station.kind.takes_gpu
-    ]
-    effects = _heed_xids(state, book, device, seen.health.xids, stations)
-    own = _own_load(state, device, stations, event.fps)
+    effects = _heed_xids(state, book, device, seen.health.xids, gpus)
+    own = _own_load(state, device, gpus, event.fps)
     grave = [xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE]
     xids = tuple(dict.fromkeys((*(() if before is None else before.xids), *grave)))
     condition = next_condition(before, seen, own, xids, now_s, part=percent_part(book, device))

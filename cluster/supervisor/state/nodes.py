@@ -63,9 +63,11 @@ class NodeBook:
     def update(self, ray: RayNode) -> bool:
         """Apply Ray's view of the node; return whether the view has changed."""
         before, self.ray = self.ray, ray
-        if replace(before, free_cores=0) != replace(ray, free_cores=0):
+        if before == ray:
+            return False
+        if replace(before, free_cores=ray.free_cores) != ray:
             self._list_stations()
-        return before != ray
+        return True
 
     def report(self, node: Node) -> None:
         """Apply its probes' report."""
