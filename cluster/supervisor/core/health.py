@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...logs.actions import LogAction
 from ...placement.measurements import engine_parts
-from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open, relaxed
+from ...placement.model.caps import record_cap, record_open, relaxed
 from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
@@ -164,24 +164,13 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
         return []
     before = state.caps
     others = _others(node, device)
-    elsewhere = others + _elsewhere(state, node, book)
+    beside = {device.device: others, device.node: others + _elsewhere(state, node, book)}  # sessions besides its own
     if event.refused_at is not None:
-        refused = SessionRefused(
-            device=device.device,
-            node=device.node,
-            open_on_device=event.refused_at + others,
-            open_on_node=event.refused_at + elsewhere,
-            system_wide=node.node.system_encoder_sessions_max is not None,
-        )
-        state.caps = record_cap(state.caps, refused, now_s)
+        # The driver of GeForce cards counts the sessions of the whole machine.
+        name = device.device if node.known.system_encoder_sessions_max is None else device.node
+        state.caps = record_cap(state.caps, name, event.refused_at + beside[name], now_s)
     # Last, because the refusal may be old: an adopted worker repeats its last refusal, and may have more sessions now.
-    seen = SessionsOpen(
-        device=device.device,
-        node=device.node,
-        open_on_device=event.sessions + others,
-        open_on_node=event.sessions + elsewhere,
-    )
-    state.caps = record_open(state.caps, seen)
+    state.caps = record_open(state.caps, {name: event.sessions + count for name, count in beside.items()})
     if state.caps == before:
         return []
     state.is_dirty = True
