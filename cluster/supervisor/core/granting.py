@@ -193,7 +193,7 @@ def note_stranded(state: SupervisorState, now_s: float) -> None:
     """Update the jobs that wait for GPUs which may never appear; jobs that only wait for other jobs do not count."""
     before, state.stranded = state.stranded, {}
     for key, job in state.clients.jobs_by_key.items():
-        if not job.held and needs_gpus(job) and (reason := _why_no_gpu(state, job)):
+        if not job.said.held and needs_gpus(job) and (reason := _why_no_gpu(state, job)):
             since_s = before[key].since_s if key in before else now_s
             state.stranded[key] = Stranded(since_s, reason)
 

@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
 
 from ...placement.model.demand import Demand
 from ...worker_names import WorkerId
@@ -165,7 +164,7 @@ class Clients:
                 changed.append((None if job is None else job.said, said))
                 moved |= self._renew_job(book, said)
         return Renewal(
-            is_wanted=any(_asks_otherwise(old, new) for old, new in changed),
+            is_wanted=any(_asked(old) != _asked(new) for old, new in changed),
             is_new=any(old is None for old, _ in changed),
             is_held=any(_held(old) != _held(new) for old, new in changed),
             left=frozenset(worker for old, new in changed for worker in _held(old).keys() - _held(new).keys()),
@@ -219,20 +218,8 @@ def _held(said: JobReport | None) -> dict[WorkerId, int]:
     return {} if said is None else said.held
 
 
-def _asks_otherwise(old: JobReport | None, new: JobReport | None) -> bool:
-    """Return whether demands differ by more than a few finished segments, which cause no placement."""
-    if old is None or new is None:
-        return True
-    before, now = old.demand, new.demand
-    return _rounded(len(before.segments)) != _rounded(len(now.segments)) or _but_segments(before) != _but_segments(now)
-
-
-_but_segments = attrgetter(*(each.name for each in fields(Demand) if each.name != "segments"))
-
-
-def _rounded(count: int) -> tuple[int, int]:
-    step = 1 << max(0, count.bit_length() - EXACT_BITS)
-    return count // step * step, step
+def _asked(said: JobReport | None) -> Demand | None:
+    return None if said is None else about(said.demand)
 
 
 def job_of(key: str) -> str:
@@ -243,3 +230,10 @@ def job_of(key: str) -> str:
 def client_of(key: str) -> str:
     """Return the client of a job."""
     return key.partition("/")[0]
+
+
+def about(demand: Demand) -> Demand:
+    """Return a demand with a rounded number of segments, so that not every finished segment causes a placement."""
+    count = len(demand.segments)
+    step = 1 << max(0, count.bit_length() - EXACT_BITS)
+    return replace(demand, segments=(count // step * step, step))
