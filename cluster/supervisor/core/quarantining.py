@@ -35,6 +35,7 @@ from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 
 _WAITING = (StationState.RESTING, StationState.QUARANTINED)
+"""States in which a station waits until its ``rest_until_s``."""
 
 
 def quarantine(state: SupervisorState, book: NodeBook, device: Device, found: Quarantine) -> list[Effect]:
