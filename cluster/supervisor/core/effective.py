@@ -9,8 +9,6 @@ from ...worker_names import NodeId, StationId
 from ..state.nodes import NodeBook, Place
 from ..state.stations import StationBook, StationState
 
-NO_STATION = "Ray gives workers other GPUs of its node"
-
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
     """Yield each node with its usable CPU slots; quarantined devices are marked.
@@ -73,7 +71,8 @@ def _served(node: NodeBook, devices: tuple[Device, ...], stations: list[StationB
         elif broken:
             yield replace(device, state=DeviceState.QUARANTINED, state_reason=broken)
         else:
-            yield replace(device, state=DeviceState.CORDONED, state_reason=NO_STATION)
+            reason = "Ray gives workers other GPUs of its node"
+            yield replace(device, state=DeviceState.CORDONED, state_reason=reason)
 
 
 def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId, str]) -> StationBook | None:
