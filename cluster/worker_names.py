@@ -88,6 +88,10 @@ class WorkerId(str):
 
     __slots__ = ()
 
+    def __reduce__(self) -> tuple[type["WorkerId"], tuple[str]]:
+        """Pickle the name faster than by default: the grants of a large client name hundreds of workers."""
+        return WorkerId, (str(self),)
+
     @classmethod
     def of(cls, station: StationId, epoch: int) -> "WorkerId":
         """Return the name of the station's process with this epoch."""

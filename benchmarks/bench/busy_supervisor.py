@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from codecfleet.cluster.fleet.leases.lease_client import COALESCE_S, RENEW_S
+from codecfleet.cluster.fleet.leases.lease_client import CALLS_AT_ONCE, COALESCE_S, RENEW_S
 from codecfleet.cluster.supervisor.core.placing import next_pass_s
 from codecfleet.cluster.supervisor.state import events
 from codecfleet.cluster.supervisor.state.clients import client_of
@@ -93,7 +93,9 @@ class Busy:
                 driver.end_segments(int(self._ended[which]))
                 self._ended[which] %= 1
                 self._push(at_s + every_s, "report", which)
-                return [driver.report()]
+                client = self._world.core.state.clients.get(driver.name)
+                is_waiting = client is not None and len(client.calls) >= CALLS_AT_ONCE
+                return [] if is_waiting else [driver.report()]
             case "call":
                 self._silent.discard(which)
                 return [self._drivers[which].report()]

@@ -128,7 +128,8 @@ class RecipeRequest:
         Documented rates decide until the hybrid has been measured. Otherwise measurements of cores would send work back
         and forth.
         """
-        is_measured = all(self._is_measured_beside(stage) for stage in self.stages.encodes)
+        cores = beside(self.processor, self.device.name)
+        is_measured = all(measured_core_fps(self.rates, cores, stage) > 0 for stage in self.stages.encodes)
         fps, software_s = hybrid.fps, self.software_s()
         if self.rates.measured and not is_measured:
             documented = replace(self, rates=replace(self.rates, measured={}))
@@ -142,9 +143,6 @@ class RecipeRequest:
             start_s = self.policy.gpu_start_s
             return f"its NVDEC would save the job {saved_s:.1f} s, and its worker takes {start_s:g} s to start"
         return ""
-
-    def _is_measured_beside(self, stage: Stage) -> bool:
-        return measured_core_fps(self.rates, beside(self.processor, self.device.name), stage) > 0
 
     def _on_processor(self) -> Recipes:
         if Engine.CPU not in self.policy.engines:

@@ -4,25 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...worker_names import NodeId
 from .inventory import Device, Inventory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionsOpen:
-    """How many encoder sessions work on a device, and on all GPUs of the device's node together."""
-
-    device: str
-    node: NodeId
-    open_on_device: int
-    open_on_node: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRefused(SessionsOpen):
-    """A device's refusal of another session."""
-
-    system_wide: bool  # whether the cap applies to the whole machine, as for GeForce cards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +23,11 @@ RETRY_S: Final = 300.0
 RETRY_MAX_S: Final = 3600.0
 
 
-def record_cap(caps: KnownCaps, refused: SessionRefused, now_s: float) -> KnownCaps:
-    """Return the caps after one more refusal. A refusal while no session was open has another cause."""
-    name, refused_at = refused.device, refused.open_on_device
-    if refused.system_wide:
-        name, refused_at = refused.node, refused.open_on_node
+def record_cap(caps: KnownCaps, name: str, refused_at: int, now_s: float) -> KnownCaps:
+    """Return the caps after a device or node refused another session while ``refused_at`` were open.
+
+    A refusal while no session was open has another cause.
+    """
     return {**caps, name: _learnt(caps.get(name), refused_at, now_s)} if refused_at > 0 else caps
 
 
@@ -58,9 +40,8 @@ def _learnt(before: LearntCap | None, refused_at: int, now_s: float) -> LearntCa
     return LearntCap(sessions=refused_at, refused_at=refused_at, retry_at_s=now_s + wait_s, wait_s=wait_s)
 
 
-def record_open(caps: KnownCaps, seen: SessionsOpen) -> KnownCaps:
+def record_open(caps: KnownCaps, working: Mapping[str, int]) -> KnownCaps:
     """Return the caps that the working sessions do not exceed (a new driver, or other programs, may free sessions)."""
-    working = {seen.device: seen.open_on_device, seen.node: seen.open_on_node}
     return {name: cap for name, cap in caps.items() if cap.refused_at >= working.get(name, 0)}
 
 

@@ -25,7 +25,7 @@ from .granting import note_stranded
 from .health import encoding, health_seen, health_unseen, retry_caps
 from .node_events import asked, hand_back, nodes_seen, probe_failed, probed
 from .placing import place_if_due
-from .quarantining import begin_trials, probe_quarantined, recalled, wake
+from .quarantining import begin_trials, end_waits, recalled
 from .reconcile import reconcile
 from .worker_events import died, found, not_reserved, recycle_due, reserved, started, stopped
 
@@ -74,12 +74,10 @@ def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[
         *drop_orphans(state, now_s),
         *begin_trials(state, now_s),
         *hand_back(state, now_s),
+        *end_waits(state, now_s),
     ]
     for node in state.nodes:
         state.is_dirty |= node.reopen(now_s)
-    for book in state.stations.values():
-        wake(state, book, now_s)
-        effects += probe_quarantined(state, book, now_s)
     placed = place_if_due(state, event.pass_s, now_s)
     effects += placed or []
     note_stranded(state, now_s)
@@ -89,7 +87,7 @@ def _ticked(state: SupervisorState, event: events.Ticked, now_s: float) -> list[
 
 def _measured(state: SupervisorState, event: events.Measured, _now_s: float) -> list[Effect]:
     book = state.station(event.worker, StationState.READY)
-    jobs = [job for job in state.clients.jobs() if job.key.endswith(f"/{event.job}")]
+    jobs = [job for client in state.clients if (job := client.jobs.get(event.job)) is not None]
     if book is None or len(jobs) != 1:
         return []
     devices = {device.device: device for device in state.node_of(book).node.devices}

@@ -6,10 +6,8 @@ from dataclasses import replace
 from ...placement.model.inventory import Device, DeviceState, Inventory, Node, cordoned
 from ...probes.report.engines import Engine
 from ...worker_names import NodeId, StationId
-from ..state.nodes import NodeBook, Place, places_of
+from ..state.nodes import NodeBook, Place
 from ..state.stations import StationBook, StationState
-
-NO_STATION = "Ray gives workers other GPUs of its node"
 
 
 def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, StationBook]) -> Iterator[Node]:
@@ -80,14 +78,14 @@ def _reachable(node: NodeBook, devices: tuple[Device, ...], stations: list[Stati
     """
     stations = [book for book in stations if book.station.kind.takes_gpu]
     taken = {book.device for book in stations if book.device}
-    places = places_of(node)
+    places = node.places
     held = {book.station.station.bundle: places[book.device].unit for book in stations if book.device in places}
     unknown = [book for book in stations if not book.device]
     free = [book for book in unknown if book.facts is None and book.state is not StationState.QUARANTINED]
     broken = next((book.reason for book in unknown if book.state is StationState.QUARANTINED), "")
     for device in devices:
         place = places.get(device.device)
-        if device.device in taken and device.state_reason == node.units.hidden.get(device.device):
+        if device.device in taken and device.state_reason == node.hidden.get(device.device):
             yield replace(device, state=DeviceState.OPEN, state_reason="")
         elif device.state is not DeviceState.OPEN or place is None or device.device in taken or not stations:
             yield device
@@ -97,7 +95,8 @@ def _reachable(node: NodeBook, devices: tuple[Device, ...], stations: list[Stati
         elif broken:
             yield replace(device, state=DeviceState.QUARANTINED, state_reason=broken)
         else:
-            yield replace(device, state=DeviceState.CORDONED, state_reason=NO_STATION)
+            reason = "Ray gives workers other GPUs of its node"
+            yield replace(device, state=DeviceState.CORDONED, state_reason=reason)
 
 
 def _station_for(place: Place, free: list[StationBook], held: Mapping[StationId, str]) -> StationBook | None:

@@ -194,10 +194,10 @@ def _why_never(state: SupervisorState, now_s: float) -> tuple[str, str]:
 def note_stranded(state: SupervisorState, now_s: float) -> None:
     """Update the jobs that wait for GPUs which may never appear; jobs that only wait for other jobs do not count."""
     before, state.stranded = state.stranded, {}
-    for job in filter(needs_gpus, state.clients.jobs()):
-        if not job.held and (reason := _why_no_gpu(state, job)):
-            since_s = before[job.key].since_s if job.key in before else now_s
-            state.stranded[job.key] = Stranded(since_s, reason)
+    for key, job in state.clients.jobs_by_key.items():
+        if not job.said.held and needs_gpus(job) and (reason := _why_no_gpu(state, job)):
+            since_s = before[key].since_s if key in before else now_s
+            state.stranded[key] = Stranded(since_s, reason)
 
 
 def _why_stranded(state: SupervisorState, job: JobBook, now_s: float) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...logs.actions import LogAction
 from ...placement.measurements import engine_parts
-from ...placement.model.caps import SessionRefused, SessionsOpen, record_cap, record_open, relaxed
+from ...placement.model.caps import record_cap, record_open, relaxed
 from ...placement.model.inventory import Device
 from ...probes.gpus.live_health import DeviceHealth
 from ...probes.report.absence import known
@@ -38,26 +38,26 @@ def health_seen(state: SupervisorState, event: HealthSeen, now_s: float) -> list
     before = book.node
     book.unseen_polls, book.unseen_reason = 0, ""
     effects = _probe_changed(book, event.devices, now_s)
+    here = [each for each in state.stations.values() if each.station.node == event.node]
+    gpus = [each for each in here if each.station.kind.takes_gpu]
     for device in book.gpus:
-        effects += _device_seen(state, book, device, event, now_s)
+        effects += _device_seen(state, book, device, event, now_s, gpus=gpus)
     state.is_dirty |= book.node != before
     join_guests(state, book)
     return effects
 
 
 def _device_seen(
-    state: SupervisorState, book: NodeBook, device: Device, event: HealthSeen, now_s: float
+    state: SupervisorState, book: NodeBook, device: Device, event: HealthSeen, now_s: float, *, gpus: list[StationBook]
 ) -> list[Effect]:
+    """Apply a poll of one device; ``gpus`` are the stations of the node's GPUs."""
     before, seen = book.conditions.get(device.device), _found(event.devices, device)
     if seen is None:
         if before is not None:
             book.conditions[device.device] = unseen(before)
         return []
-    stations = [
-        each for each in state.stations.values() if each.station.node == device.node and each.station.kind.takes_gpu
-    ]
-    effects = _heed_xids(state, book, device, seen.health.xids, stations)
-    own = _own_load(state, device, stations, event.fps)
+    effects = _heed_xids(state, book, device, seen.health.xids, gpus)
+    own = _own_load(state, device, gpus, event.fps)
     grave = [xid for xid in seen.health.xids if xid_rule(xid).action in _GRAVE]
     xids = tuple(dict.fromkeys((*(() if before is None else before.xids), *grave)))
     condition = next_condition(before, seen, own, xids, now_s, part=percent_part(book, device))
@@ -164,24 +164,13 @@ def encoding(state: SupervisorState, event: Encoding, now_s: float) -> list[Effe
         return []
     before = state.caps
     others = _others(node, device)
-    elsewhere = others + _elsewhere(state, node, book)
+    beside = {device.device: others, device.node: others + _elsewhere(state, node, book)}  # besides the worker's
     if event.refused_at is not None:
-        refused = SessionRefused(
-            device=device.device,
-            node=device.node,
-            open_on_device=event.refused_at + others,
-            open_on_node=event.refused_at + elsewhere,
-            system_wide=node.node.system_encoder_sessions_max is not None,
-        )
-        state.caps = record_cap(state.caps, refused, now_s)
+        # The driver of GeForce cards counts the sessions of the whole machine.
+        name = device.device if node.known.system_encoder_sessions_max is None else device.node
+        state.caps = record_cap(state.caps, name, event.refused_at + beside[name], now_s)
     # Last, because the refusal may be old: an adopted worker repeats its last refusal, and may have more sessions now.
-    seen = SessionsOpen(
-        device=device.device,
-        node=device.node,
-        open_on_device=event.sessions + others,
-        open_on_node=event.sessions + elsewhere,
-    )
-    state.caps = record_open(state.caps, seen)
+    state.caps = record_open(state.caps, {name: event.sessions + count for name, count in beside.items()})
     if state.caps == before:
         return []
     state.is_dirty = True

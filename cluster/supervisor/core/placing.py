@@ -11,7 +11,7 @@ from ...placement.model.placement import Placement, Refusal
 from ...worker_names import StationId
 from ..state.clients import job_of
 from ..state.events import Effect, Note
-from ..state.nodes import NodeBook, places_of
+from ..state.nodes import NodeBook
 from ..state.state import Planner, Plans, SupervisorState
 from ..state.stations import StationBook, StationState
 from .assigning import assign_slots
@@ -111,7 +111,7 @@ def place_or_refuse(
 def _assigned(
     state: SupervisorState, placement: Placement
 ) -> tuple[dict[StationId, dict[str, int]], dict[StationId, str]]:
-    places = {book.ray.node: places_of(book) for book in state.nodes}
+    places = {book.ray.node: book.places for book in state.nodes}
     return assign_slots(placement.lanes, state.stations.values(), state.clients.jobs_by_key, places)
 
 

@@ -34,6 +34,9 @@ from ..state.quarantine import (
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 
+_WAITING = (StationState.RESTING, StationState.QUARANTINED)
+"""States in which a station waits until its ``rest_until_s``."""
+
 
 def quarantine(state: SupervisorState, book: NodeBook, device: Device, found: Quarantine) -> list[Effect]:
     """Give a device no work until it passes a trial; replace its process, whose CUDA state may be unusable."""
@@ -224,12 +227,14 @@ def wake(state: SupervisorState, book: StationBook, now_s: float) -> None:
         state.is_dirty = True
 
 
-def probe_quarantined(state: SupervisorState, book: StationBook, now_s: float) -> list[Effect]:
-    """Probe the node of a quarantined station that has waited long enough."""
-    if book.state is not StationState.QUARANTINED or now_s < book.rest_until_s:
-        return []
-    node = state.node_of(book)
-    return [] if node.is_probing(now_s) else [node.probe_again(now_s)]
+def end_waits(state: SupervisorState, now_s: float) -> list[Effect]:
+    """Let stations that have waited long enough start again; if they are in quarantine, probe their nodes first."""
+    effects: list[Effect] = []
+    for book in [book for book in state.stations.values() if book.state in _WAITING and now_s >= book.rest_until_s]:
+        wake(state, book, now_s)
+        if book.state is StationState.QUARANTINED and not state.node_of(book).is_probing(now_s):
+            effects.append(state.node_of(book).probe_again(now_s))
+    return effects
 
 
 def release_stations(state: SupervisorState, node: NodeId, now_s: float, *, has_report: bool) -> list[Effect]:

@@ -8,7 +8,7 @@ from ...placement.model.inventory import DeviceState
 from ..state import events
 from ..state.events import Effect, Start, Stop
 from ..state.messages import FoundWorker
-from ..state.nodes import NodeBook, places_of
+from ..state.nodes import NodeBook
 from ..state.quarantine import Cause, Quarantine
 from ..state.state import SupervisorState
 from ..state.stations import DEATHS_IN_A_ROW_MAX, StationBook, StationState, unseen_station
@@ -113,7 +113,7 @@ def _check_alone(state: SupervisorState, book: StationBook) -> None:
 
 def _forget_gpu(state: SupervisorState, node: NodeBook, book: StationBook) -> None:
     """Let stations without a process that had this GPU before expect any GPU."""
-    units = {device: place.unit for device, place in places_of(node).items()}
+    units = {device: place.unit for device, place in node.places.items()}
     for each in state.stations.values():
         is_free = each.facts is None and each.state is not StationState.LEAVING
         is_other = each.station.station.bundle != book.station.station.bundle

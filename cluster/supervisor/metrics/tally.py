@@ -66,12 +66,12 @@ class MetricTally:
         """Yield an event's samples. Call it before the core handles the event, and take every sample."""
         match event:
             case events.Started(worker):
-                if station := self._station(worker, StationState.STARTING):
+                if station := self._state.station(worker, StationState.STARTING):
                     self._new.add(worker)
                     yield MetricSample(table.WORKERS_STARTED, 1, (station.station.kind.seat,))
                     yield MetricSample(table.WORKER_START, now_s - station.since_s, (station.station.kind.seat,))
             case events.NotReserved(worker):
-                if station := self._station(worker, StationState.RESERVING):
+                if station := self._state.station(worker, StationState.RESERVING):
                     yield MetricSample(table.NOT_RESERVED, 1, (station.station.kind.seat,))
             case events.Died(worker):
                 yield from self._lost(worker, self._cause_of_death(worker))
@@ -84,7 +84,7 @@ class MetricTally:
 
     def compare(self, worker: WorkerId, before: Heartbeat, after: Heartbeat) -> Iterator[MetricSample]:
         """Yield the frames and work done between two heartbeats of a process, or before its first heartbeat."""
-        station = self._station(worker, StationState.READY)
+        station = self._state.station(worker, StationState.READY)
         if station is None:
             return
         before = _NOTHING_DONE if worker in self._new else before
@@ -111,18 +111,14 @@ class MetricTally:
             self._codecs = {worker: codec for worker, codec in self._codecs.items() if self._state.is_live(worker)}
             self._new = set(filter(self._state.is_live, self._new))
 
-    def _station(self, worker: WorkerId, *states: StationState) -> StationBook | None:
-        found = self._state.stations.get(worker.station)
-        return found if found is not None and found.worker == worker and found.state in states else None
-
     def _cause_of_death(self, worker: WorkerId) -> LossCause:
         node = self._state.nodes.get(worker.station.node)
         if node is not None and node.ray.draining:
             return LossCause.NODE
-        return LossCause.START if self._station(worker, StationState.STARTING) else LossCause.DIED
+        return LossCause.START if self._state.station(worker, StationState.STARTING) else LossCause.DIED
 
     def _lost(self, worker: WorkerId, cause: LossCause) -> Iterator[MetricSample]:
-        if station := self._station(worker, StationState.STARTING, StationState.READY):
+        if station := self._state.station(worker, StationState.STARTING, StationState.READY):
             labels = (station.station.kind.seat, cause.value)
             yield MetricSample(table.WORKERS_LOST, 1, labels)
             if running := _used_slots(self._state, station):

@@ -219,7 +219,12 @@ def _held(said: JobReport | None) -> dict[WorkerId, int]:
 
 
 def _asked(said: JobReport | None) -> Demand | None:
-    return None if said is None else about(said.demand)
+    """Return a demand with a rounded number of segments, so that not every finished segment causes a placement."""
+    if said is None:
+        return None
+    count = len(said.demand.segments)
+    step = 1 << max(0, count.bit_length() - EXACT_BITS)
+    return replace(said.demand, segments=(count // step * step, step))
 
 
 def job_of(key: str) -> str:
@@ -230,10 +235,3 @@ def job_of(key: str) -> str:
 def client_of(key: str) -> str:
     """Return the client of a job."""
     return key.partition("/")[0]
-
-
-def about(demand: Demand) -> Demand:
-    """Return a demand with a rounded number of segments, so that not every finished segment causes a placement."""
-    count = len(demand.segments)
-    step = 1 << max(0, count.bit_length() - EXACT_BITS)
-    return replace(demand, segments=(count // step * step, step))

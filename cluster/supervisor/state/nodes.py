@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ...logs.entry import LogIds
 from ...placement.model.inventory import Device, DeviceState, Node, cordoned
 from ...probes.report.engines import Engine
-from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, Units, on_node
+from ...probes.report.gpu_identity import NamedGpu, NamedSlice, ShownGpus, on_node
 from ...probes.vgpu.hosted import HostedVgpu
 from ...worker_names import NodeId
 from .conditions import Condition, with_condition, with_hosted
@@ -30,7 +30,12 @@ ORDERED_STATES = {
 """A node's state after a user's last order."""
 
 
-NO_UNITS = Units((), {}, counts_slices=False)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device's place among Ray's GPUs: which unit, and which part of the unit."""
+
+    unit: str
+    part: int = 0
 
 
 @dataclass(slots=True)
@@ -56,7 +61,9 @@ class NodeBook:
     unmatched: frozenset[str] = frozenset()
     leaves_s: float | None = None  # when the node ends; None if the node stays
     withheld: dict[str, float] = field(default_factory=dict)  # until when a GPU counts as held by other Ray work
-    units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
+    hidden: dict[str, str] = field(default_factory=dict)  # why Ray does not assign a device, by device
+    # The place of every GPU and slice; a hidden device, which a worker may hold, has its own unit.
+    places: dict[str, Place] = field(default_factory=dict)
     stations: list[Station] = field(default_factory=list)  # the node's places for worker processes
 
     def __post_init__(self) -> None:
@@ -66,9 +73,11 @@ class NodeBook:
     def update(self, ray: RayNode) -> bool:
         """Apply Ray's view of the node; return whether the view has changed."""
         before, self.ray = self.ray, ray
-        if replace(before, free_cores=0) != replace(ray, free_cores=0):
+        if before == ray:
+            return False
+        if replace(before, free_cores=ray.free_cores) != ray:
             self._list_stations()
-        return before != ray
+        return True
 
     def report(self, node: Node) -> None:
         """Apply its probes' report."""
@@ -77,8 +86,14 @@ class NodeBook:
 
     def _list_stations(self) -> None:
         known = self.known
-        self.units = _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus))
-        self.stations = stations_of(self.node, self.ray.gpus, self.units)
+        units = (known.shown or _shown_by(known)).units(self.ray.gpus)
+        self.hidden = {on_node(known.node, name): reason for name, reason in units.hidden.items()}
+        self.places = {name: Place(name) for name in self.hidden} | {
+            on_node(known.node, name): Place(f"{self.ray.node}#{number}", part)
+            for number, unit in enumerate(units.units)
+            for part, name in enumerate(unit)
+        }
+        self.stations = stations_of(self.node, self.ray.gpus, units)
 
     @property
     def ids(self) -> LogIds:
@@ -185,32 +200,14 @@ class NodeBook:
         if quarantine is not None:
             polled = replace(polled, state=DeviceState.QUARANTINED, state_reason=quarantine.reason)
         withheld = "other Ray work holds it" if device.device in self.withheld else None
-        hidden = self.units.hidden.get(device.device, withheld)
+        hidden = self.hidden.get(device.device, withheld)
         return polled if hidden is None else cordoned(polled, hidden)
 
     @property
     def summary(self) -> str:
         """The node's devices in a few words."""
-        dlas = len(self.node.dlas)
-        return ", ".join([*map(_words, self.node.devices), *([f"{dlas} DLA"] if dlas else [])])
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A device's place among Ray's GPUs: which unit, and which part of the unit."""
-
-    unit: str
-    part: int = 0
-
-
-def places_of(node: NodeBook) -> dict[str, Place]:
-    """Return the place of every GPU and slice of a node; a hidden device, which a worker may hold, has its own unit."""
-    offered = {
-        name: Place(f"{node.ray.node}#{number}", part)
-        for number, unit in enumerate(node.units.units)
-        for part, name in enumerate(unit)
-    }
-    return {**{name: Place(name) for name in node.units.hidden}, **offered}
+        node = self.node
+        return ", ".join([*map(_words, node.devices), *([f"{len(node.dlas)} DLA"] if node.dlas else [])])
 
 
 def _shown_by(node: Node) -> ShownGpus:
@@ -221,14 +218,6 @@ def _shown_by(node: Node) -> ShownGpus:
         slices = tuple(NamedSlice(device.device, 0, 0) for device in devices if device.parent == gpu)
         gpus.append(NamedGpu(index=index, uuid=gpu, is_cut=bool(slices), slices=slices))
     return ShownGpus(tuple(gpus))
-
-
-def _in_cluster(node: Node, units: Units) -> Units:
-    return Units(
-        tuple(tuple(on_node(node.node, name) for name in unit) for unit in units.units),
-        {on_node(node.node, name): reason for name, reason in units.hidden.items()},
-        units.counts_slices,
-    )
 
 
 def _words(device: Device) -> str:

@@ -94,8 +94,9 @@ class World:
         """Return which slice of its GPU a worker takes; the GPU is that of the first station in its bundle."""
         node = self.core.state.nodes.get(start.station.node)
         given, part = self.gpus.get(start.station.station.bundle, ""), start.station.station.part
-        units = () if node is None else node.units.units
-        return next((unit[part] for unit in units if given in unit and part < len(unit)), "")
+        places = {} if node is None else node.places
+        beside = (name for name, place in places.items() if given in places and place.unit == places[given].unit)
+        return next((name for name in beside if places[name].part == part), "")
 
     def wait(self, seconds: float) -> None:
         """Let time pass, one tick at a time."""

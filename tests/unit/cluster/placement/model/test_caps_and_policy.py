@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from codecfleet.cluster.placement.model.caps import (
     RETRY_S,
     KnownCaps,
     LearntCap,
-    SessionRefused,
-    SessionsOpen,
     record_cap,
     record_open,
     relaxed,
@@ -26,12 +23,6 @@ from codecfleet.errors import UsageError
 from ..worlds import inventory, node
 
 
-def _refused(*, on_device: int, on_node: int, system_wide: bool) -> SessionRefused:
-    return SessionRefused(
-        device="n/gpu0", node="n", open_on_device=on_device, open_on_node=on_node, system_wide=system_wide
-    )
-
-
 def _sessions(caps: Mapping[str, LearntCap]) -> dict[str, int]:
     return {name: cap.sessions for name, cap in caps.items()}
 
@@ -40,31 +31,24 @@ NOW_S = 50.0
 
 
 def test_a_refusal_teaches_the_number_that_was_open() -> None:
-    """A device that refused its fourth session gets three; the refusal of a GeForce counts for the whole machine."""
-    found = record_cap({}, _refused(on_device=3, on_node=7, system_wide=False), NOW_S)
-    assert _sessions(found) == {"n/gpu0": 3}
-    found = record_cap({}, _refused(on_device=3, on_node=7, system_wide=True), NOW_S)
-    assert _sessions(found) == {"n": 7}
+    """A device that refused its fourth session gets three."""
+    assert _sessions(record_cap({}, "n/gpu0", 3, NOW_S)) == {"n/gpu0": 3}
 
 
 def test_a_refusal_with_nothing_open_is_no_cap() -> None:
     """A refusal of the first session is not a cap."""
-    for system_wide in (True, False):
-        refused = _refused(on_device=0, on_node=0, system_wide=system_wide)
-        assert record_cap({}, refused, NOW_S) == {}
+    assert record_cap({}, "n/gpu0", 0, NOW_S) == {}
 
 
-def _learnt(on_device: int = 3, on_node: int = 8) -> KnownCaps:
-    caps = record_cap({}, _refused(on_device=on_device, on_node=on_node, system_wide=False), NOW_S)
-    return record_cap(caps, _refused(on_device=on_device, on_node=on_node, system_wide=True), NOW_S)
+def _learnt() -> KnownCaps:
+    return record_cap(record_cap({}, "n/gpu0", 3, NOW_S), "n", 8, NOW_S)
 
 
 def test_a_cap_that_was_passed_is_gone() -> None:
     """A cap is lifted if more sessions than the cap work, but not if exactly as many work."""
     caps = _learnt()
-    assert record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=3, open_on_node=8)) == caps
-    passed = record_open(caps, SessionsOpen(device="n/gpu0", node="n", open_on_device=4, open_on_node=9))
-    assert passed == {}
+    assert record_open(caps, {"n/gpu0": 3, "n": 8}) == caps
+    assert record_open(caps, {"n/gpu0": 4, "n": 9}) == {}
 
 
 def test_one_more_session_is_tried_less_and_less_often() -> None:
@@ -78,7 +62,7 @@ def test_one_more_session_is_tried_less_and_less_often() -> None:
         caps = relaxed(caps, now_s)
         assert caps["n/gpu0"].sessions == 4
         for _ in range(3):  # several workers get the same refusal
-            caps = record_cap(caps, _refused(on_device=3, on_node=8, system_wide=False), now_s)
+            caps = record_cap(caps, "n/gpu0", 3, now_s)
         assert caps["n/gpu0"].sessions == 3
     assert waits == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S, 8 * RETRY_S, RETRY_MAX_S, RETRY_MAX_S]
 
@@ -86,8 +70,7 @@ def test_one_more_session_is_tried_less_and_less_often() -> None:
 def test_learnt_caps_replace_documented_ones() -> None:
     """The inventory has the learnt caps, and is otherwise unchanged."""
     machines = inventory(node("n", "RTX 4090", system_encoder_sessions_max=12), node("m", "L4"))
-    refused = replace(_refused(on_device=2, on_node=2, system_wide=False), device="m/gpu0", node="m")
-    capped = with_caps(machines, record_cap(_learnt(), refused, NOW_S))
+    capped = with_caps(machines, record_cap(_learnt(), "m/gpu0", 2, NOW_S))
     assert capped.nodes[0].system_encoder_sessions_max == 8
     assert capped.nodes[1].devices[0].encoder_sessions_max == 2
     assert with_caps(machines, {}) is machines

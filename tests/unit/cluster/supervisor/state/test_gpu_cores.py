@@ -17,13 +17,14 @@ from codecfleet.cluster.placement.model.policy import Policy
 from codecfleet.cluster.probes.gpus.devices import probe_nvml
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind, Route
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, Engine, MediaCodec
+from codecfleet.cluster.probes.report.gpu_identity import Units
 from codecfleet.cluster.simulated.fleet_file import load_fleet
 from codecfleet.cluster.supervisor.core.assigning import cores_for
 from codecfleet.cluster.supervisor.core.core import Core
 from codecfleet.cluster.supervisor.core.effective import effective_nodes, reservable_cores
 from codecfleet.cluster.supervisor.state.events import NodesSeen, Renewed, Reserve, Reserved, Start, Started
 from codecfleet.cluster.supervisor.state.messages import ClientReport, JobReport, RayNode
-from codecfleet.cluster.supervisor.state.nodes import NO_UNITS, NodeBook
+from codecfleet.cluster.supervisor.state.nodes import NodeBook
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 from codecfleet.cluster.supervisor.state.stations import Station, StationBook, StationState, stations_of
 from codecfleet.cluster.worker_names import StationId
@@ -174,7 +175,7 @@ def test_a_job_is_decoded_on_a_gpu_before_any_probe(machine: tuple[Device, ...])
 @given(st.integers(1, 2000))
 def test_stations_hold_every_core(cores: int) -> None:
     """Every core belongs to a station, no station is empty or too large, and a node's stations are alike."""
-    stations = stations_of(processor_of("n", "host", cores), 0, NO_UNITS)
+    stations = stations_of(processor_of("n", "host", cores), 0, Units((), {}, counts_slices=False))
     assert sum(station.slots for station in stations) == cores
     assert all(1 <= station.slots <= CORES_PER_PROCESS for station in stations)
     assert max(station.slots for station in stations) - min(station.slots for station in stations) <= 1
