@@ -147,7 +147,7 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
         # The health poll may see Xid 79, or a worker may lose the device: in both cases the GPU is quarantined early.
         assert died or "no GPU became available for it within" in line, line
         assert is_lost or (not died and "Xid 79" in line), line
-        assert "Run codecfleet doctor" in line
+        assert "Run `codecfleet doctor`" in line
         assert not (tmp_path / "required.mp4").exists()
         (tmp_path / "simulation" / "state").unlink()  # another machine
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost)
