@@ -143,11 +143,11 @@ def test_the_only_gpu_is_lost(clip: Path, tmp_path: Path) -> None:
         assert done.returncode == 5
         (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
         died = "every GPU's worker process died 5 times in a row: it did not start: " in line
-        is_lost = "Ray assigned GPU 0, but nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
+        is_lost = "the NVIDIA driver does not list it: nvmlDeviceGetUUID answered GPU_IS_LOST (15)" in line
         # The health poll may see Xid 79, or a worker may lose the device: in both cases the GPU is quarantined early.
         assert died or "no GPU became available for it within" in line, line
         assert is_lost or (not died and "Xid 79" in line), line
-        assert "Run codecfleet doctor" in line
+        assert "Run `codecfleet doctor`" in line
         assert not (tmp_path / "required.mp4").exists()
         (tmp_path / "simulation" / "state").unlink()  # another machine
     done, report = transcode(clip, tmp_path / "auto.mp4", "--codec h264", lost)

@@ -62,7 +62,9 @@ def narrow_to(
     """
     gpus = () if nvml is None else shown_gpus(nvml, environment).given
     found = [(part, gpu.trouble) for gpu in gpus for part in gpu.parts if part.identity == device]
-    mine, trouble = found[0] if found else (DevicePart(device, ""), "the NVIDIA driver does not list it")
+    # A lost GPU has no UUID any more.
+    unlisted = ": ".join(["the NVIDIA driver does not list it", *(gpu.trouble for gpu in gpus if gpu.trouble)])
+    mine, trouble = found[0] if found else (DevicePart(device, ""), unlisted)
     return _see_only(mine, environment, trouble, avoided)
 
 

@@ -89,6 +89,16 @@ def test_a_process_takes_the_gpu_that_it_is_told(
     assert environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
+def test_a_process_whose_gpu_is_lost_knows_why() -> None:
+    """NVML no longer names a lost GPU; the process tells what NVML answered."""
+    nvml = nvml_with("GPU-a", "GPU-b")
+    nvml.lose_gpu("GPU-b")
+    taken = narrow_to("GPU-b", {}, nvml)
+    assert taken.identity == "GPU-b"
+    assert taken.trouble.startswith("the NVIDIA driver does not list it: nvmlDeviceGet")
+    assert "GPU_IS_LOST" in taken.trouble
+
+
 def test_without_a_driver_no_gpu_is_listed() -> None:
     """If NVML does not start in the process, the GPU is not used."""
     assert narrow_to("GPU-a", {}, None) == TakenDevice("GPU-a", "the NVIDIA driver does not list it")
