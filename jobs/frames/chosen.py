@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 
 from ...actors.device.interface import WorkerDevice
@@ -49,9 +50,16 @@ class Film:
         return self._open()[0]
 
     @property
-    def is_open(self) -> bool:
-        """Whether the source's index has been read."""
-        return self._opened is not None
+    def times_s(self) -> list[Fraction]:
+        """When each frame is shown, in seconds after the source's first picture.
+
+        Raises UsageError: the index has not been read, and an event loop is running here.
+        """
+        if self._opened is None:
+            refuse_in_loop("film.times_s", "Use `await film.count()` first.")
+        part = self.source.part
+        index = part.ranges.index
+        return [(ticks - index.first_ticks) * index.time_base for ticks in part.times[:: part.every].tolist()]
 
     def reader(
         self,

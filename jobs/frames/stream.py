@@ -111,11 +111,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         This reads the index, as ``len`` does.
         """
         self._check_film()
-        if not self._film.is_open:
-            refuse_in_loop("film.times_s", "Use `await film.count()` first.")
-        part = self._film.source.part
-        index = part.ranges.index
-        return [(ticks - index.first_ticks) * index.time_base for ticks in part.times[:: part.every].tolist()]
+        return self._film.times_s
 
     @overload
     def __getitem__(self, chosen: int, /) -> Frame: ...
