@@ -214,7 +214,8 @@ class KeptSources:
     def _opening(self, key: _Key) -> _Opening:
         """Return what is known about a source; the facts unused for longest are dropped."""
         with self._lock:
-            opening = self._openings[key] = self._openings.pop(key, None) or _Opening()
+            opening = self._openings.pop(key) if key in self._openings else _Opening()
+            self._openings[key] = opening
             while len(self._openings) > MOST_KNOWN:
                 del self._openings[next(iter(self._openings))]
         return opening
