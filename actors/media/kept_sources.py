@@ -19,7 +19,7 @@ from ..limits import NO_LIMITS
 from .av_abi import add_to_index, configure_decoder, set_parameters
 from .av_stream import extradata
 from .headers import FilePart
-from .location import is_local
+from .location import HeldSource, is_local
 from .opening import open_source
 from .remote_file import KnownBytes, WantedBytes
 from .seeking import AccessPoint
@@ -31,6 +31,8 @@ MOST_KEPT: Final = 16
 """How many idle sources are kept: at least as many as a worker decodes at once. The index of a long film takes several
 megabytes.
 """
+MOST_KNOWN: Final = 256
+"""For how many sources facts are known: FFmpeg's description of a track takes tens of kilobytes."""
 IDLE_S: Final = 30
 _Key: TypeAlias = tuple[str, int, Hashable]
 
@@ -184,8 +186,7 @@ class KeptSources:
         self.close_idle()
         if version is None or not is_local(source):
             return
-        with self._lock:
-            opening = self._openings.setdefault((source, track, version), _Opening())
+        opening = self._opening((source, track, version))
         with opening.lock:
             opening.last_s = self._clock()
             if not opening.is_looked_at:
@@ -197,24 +198,33 @@ class KeptSources:
         self._close(lambda _, last_s: last_s <= latest_s)
 
     def forget(self, source: str) -> None:
-        """Close the idle openings of a source, and drop the known facts about it."""
-        self._close(lambda key, _: key[0] == source)
+        """Close the idle openings of a source. Facts about a file stay known for ``IDLE_S``."""
+        self._close(lambda key, _: key[0] == source, facts=isinstance(source, HeldSource) or not is_local(source))
 
-    def _close(self, is_over: Callable[[_Key, float], bool]) -> None:
-        """Close the idle sources for which ``is_over(key, last used)`` is true."""
+    def _close(self, is_over: Callable[[_Key, float], bool], *, facts: bool = True) -> None:
+        """Close the idle sources for which ``is_over(key, last used)`` is true; with ``facts``, drop those too."""
         with self._lock:
             closing = [each for each in self._idle if each.key and is_over(each.key, each.idle_since_s)]
             self._idle = [each for each in self._idle if each not in closing]
-            self._openings = {key: each for key, each in self._openings.items() if not is_over(key, each.last_s)}
+            if facts:
+                self._openings = {key: each for key, each in self._openings.items() if not is_over(key, each.last_s)}
         for each in closing:
             each.close()
+
+    def _opening(self, key: _Key) -> _Opening:
+        """Return what is known about a source; the facts unused for longest are dropped."""
+        with self._lock:
+            opening = self._openings.pop(key) if key in self._openings else _Opening()
+            self._openings[key] = opening
+            while len(self._openings) > MOST_KNOWN:
+                del self._openings[next(iter(self._openings))]
+        return opening
 
     def _open(self, source: str, track: int, key: _Key | None, part: FilePart | None) -> OpenSource:
         wanted = WantedBytes(needs_duration=False, part=part, span_bytes=None if part is None else part.span_bytes)
         if key is None:
             return _open(source, track, key, wanted)
-        with self._lock:
-            opening = self._openings.setdefault(key, _Opening())
+        opening = self._opening(key)
         wanted.known = opening.known
         is_remote = not is_local(source)
         if is_remote or not opening.is_looked_at:

@@ -86,6 +86,7 @@ class HostTensorMaker(TensorMaker):
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+        self._memory.close()
 
 
 def common_size(frames: Sequence[Frame], format_: TensorFormat) -> tuple[int, int]:

@@ -4,6 +4,7 @@ Sources: dlpack.h; the Python array API standard; the CUDA Array Interface, vers
 """
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ _PINNED: Final = 3
 _HALF_BITS: Final = 16
 _MOST_FREE: Final = 2
 """How many tensors' memory is kept for later tensors: one while the user holds the tensor before."""
+_MOST_IDLE_BYTES: Final = 128 << 20
+"""How much memory this process keeps for the tensors of later films: a few clips."""
+_LEAST_IDLE_BYTES: Final = 1 << 20
+"""The smallest memory that is kept for them: less costs little to map."""
 _MOST_LARGER: Final = 2
 _ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, or omit out=."
 
@@ -132,14 +137,50 @@ class HostTensor:
     given: object  # the object for the user: an array, or the given ``out``
 
 
+class IdleMemory:
+    """Memory that no tensor uses, ``most_bytes`` in total; what lay idle for longest is dropped. Thread-safe.
+
+    Memory of fewer than ``least_bytes`` is not kept.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_IDLE_BYTES, least_bytes: int = _LEAST_IDLE_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._least_bytes = least_bytes
+        self._lock = threading.RLock()  # reentrant: garbage collection may end a tensor while its thread holds the lock
+        self._held: list[NDArray[np.uint8]] = []
+
+    def keep(self, memory: NDArray[np.uint8]) -> None:
+        """Keep memory, unless it is too small or too large."""
+        if not self._least_bytes <= memory.nbytes <= self._most_bytes:
+            return
+        with self._lock:
+            self._held.append(memory)
+            while sum(each.nbytes for each in self._held) > self._most_bytes:
+                del self._held[0]
+
+    def take(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Return memory of about this size, kept or new."""
+        with self._lock:
+            for place, memory in enumerate(self._held):
+                if _fits(memory, size_bytes):
+                    return self._held.pop(place)
+        return np.empty(size_bytes, np.uint8)
+
+
+IDLE: Final = IdleMemory()
+"""This process's."""
+
+
 class TensorMemory:
     """Memory for tensors on the host: that of a tensor which nothing refers to is used again. Thread-safe.
 
-    For new memory, the system maps and clears page after page, which may take as long as making the tensor.
+    For new memory, the system maps and clears page after page, which may take as long as making the tensor. ``idle``
+    gets what is left over, and the memory of tensors that outlive this object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, idle: IdleMemory = IDLE) -> None:
         self.free: list[NDArray[np.uint8]] = []
+        self.idle = idle
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an array with undefined content."""
@@ -147,10 +188,19 @@ class TensorMemory:
         try:
             memory = self.free.pop()
         except IndexError:
-            memory = np.empty(0, np.uint8)
-        if not size_bytes <= memory.nbytes <= _MOST_LARGER * size_bytes:
-            memory = np.empty(size_bytes, np.uint8)
+            memory = self.idle.take(size_bytes)
+        if not _fits(memory, size_bytes):
+            memory = self.idle.take(size_bytes)
         return np.asarray(_Lent(memory, self))[:size_bytes].view(dtype).reshape(shape)
+
+    def close(self) -> None:
+        """Give the free memory away. Idempotent."""
+        while self.free:
+            self.idle.keep(self.free.pop())
+
+
+def _fits(memory: NDArray[np.uint8], size_bytes: int) -> bool:
+    return size_bytes <= memory.nbytes <= _MOST_LARGER * size_bytes
 
 
 class _Lent:
@@ -160,10 +210,13 @@ class _Lent:
         self.__array_interface__ = memory.__array_interface__
         self._memory = memory
         self._owner = weakref.ref(owner)
+        self._idle = owner.idle
 
     def __del__(self) -> None:
         owner = self._owner()
-        if owner is not None and len(owner.free) < _MOST_FREE:
+        if owner is None:
+            self._idle.keep(self._memory)
+        elif len(owner.free) < _MOST_FREE:
             owner.free.append(self._memory)
 
 

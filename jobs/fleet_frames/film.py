@@ -91,6 +91,14 @@ class FleetFrames(FrameChooser[FleetSelection]):
         """Return how many frames the film has according to its index."""
         return len((await in_thread(lambda: self._film.source)).part)
 
+    @property
+    def times_s(self) -> list[Fraction]:
+        """When each frame is shown, in seconds after the source's first picture; the same as ``FrameStream.times_s``.
+
+        In an event loop, use ``await count()`` first, which reads the index.
+        """
+        return self._film.times_s
+
     def batches_of(
         self, choose: Callable[[PartFrames], Sequence[int]], frames: int, format_: TensorFormat
     ) -> AsyncGenerator[FrameBatch]:

@@ -5,7 +5,9 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
+from typing import Final
 
 from ...actors.device.interface import WorkerDevice
 from ...actors.media.kept_sources import KEPT
@@ -22,6 +24,9 @@ from .request import FrameRequest, FramesReport
 from .selection import PartFrames
 from .source import FrameSource, open_frame_source
 from .window import FramesEnd
+
+STEP_FRAMES: Final = 16
+"""How many frames are read at once for a user who steps through a film, frame by frame."""
 
 
 class Film:
@@ -49,9 +54,16 @@ class Film:
         return self._open()[0]
 
     @property
-    def is_open(self) -> bool:
-        """Whether the source's index has been read."""
-        return self._opened is not None
+    def times_s(self) -> list[Fraction]:
+        """When each frame is shown, in seconds after the source's first picture.
+
+        Raises UsageError: the index has not been read, and an event loop is running here.
+        """
+        if self._opened is None:
+            refuse_in_loop("film.times_s", "Use `await film.count()` first.")
+        part = self.source.part
+        index = part.ranges.index
+        return [(ticks - index.first_ticks) * index.time_base for ticks in part.times[:: part.every].tolist()]
 
     def reader(
         self,
@@ -71,10 +83,19 @@ class Film:
         report.frames_promised += len(numbers)
         reader = GroupReader(source, proofs, numbers, report, wake, leaves_out=leaves_out, seen=seen)
         with self._lock:
-            if self._is_closed:
-                raise UsageError("these frames are closed", "Call `frames` again.")
+            self._check_open()
             self._readers.add(reader)
         return reader
+
+    def check(self) -> None:
+        """Raise UsageError if the film is closed, and InputUnreadable if its file was changed."""
+        with self._lock:
+            self._check_open()
+        self.source.stamp.check_local()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("these frames are closed", "Call `frames` again.")
 
     def end(self, reader: GroupReader) -> None:
         """End a reader, and wait until its threads have ended."""
@@ -209,6 +230,48 @@ class FrameSelection:
         source.stamp.check_local()
         numbers = [position * source.request.every for position in self._positions()]
         return self._film.reader(numbers, wake, self.report, seen=self._seen)
+
+
+class SingleFrames:
+    """Single frames of a film. On the host, the frame after the last requested one is read with the next few frames.
+
+    A user who steps through a film would otherwise pay a group of pictures for each frame. Thread-safe.
+    """
+
+    def __init__(self, film: Film) -> None:
+        self._film = film
+        self._next = -1
+        self._ahead: dict[int, Frame] = {}
+
+    def frame(self, index: int) -> Frame:
+        """Return a frame; a negative number counts from the end. Raises the same errors as a selection."""
+        source = self._film.source
+        number = source.part.position(index)
+        is_step, self._next = number == self._next, number + 1
+        frame = self._ahead.pop(number, None)
+        if frame is not None:
+            self._film.check()
+            return frame
+        count = min(STEP_FRAMES, source.frames_held) if is_step and not source.on_device else 1
+        found = self._read(number, count)
+        frame = found.pop(number)
+        self._ahead = found
+        return frame
+
+    def clear(self) -> None:
+        """Release the frames that were read ahead."""
+        self._ahead = {}
+
+    def _read(self, number: int, count: int) -> dict[int, Frame]:
+        """Return a frame by its number, and up to ``count`` - 1 frames after it, up to the first that fails."""
+        found: dict[int, Frame] = {}
+        try:
+            for frame in FrameSelection(self._film, lambda part: range(len(part))[number : number + count]):
+                found[number + len(found)] = frame
+        except CodecfleetError:
+            if count == 1:
+                raise
+        return found or self._read(number, 1)
 
 
 def refuse_in_loop(word: str, remedy: str) -> None:

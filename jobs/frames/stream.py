@@ -22,7 +22,7 @@ from ..board.threads import in_place_context, in_thread
 from ..request.options import build
 from ..request.values import location
 from .batches import FrameBatches
-from .chosen import Film, FrameSelection, refuse_in_loop, wake
+from .chosen import Film, FrameSelection, SingleFrames, refuse_in_loop, wake
 from .group_reader import GroupReader
 from .reader import FrameReader
 from .request import FrameOptions, FrameRequest, FramesReport
@@ -55,6 +55,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._stream = stream
         self._device = device
         self._film = Film(request, device)
+        self._single = SingleFrames(self._film)
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
         self._reader: FrameReader | GroupReader | StreamReader | None = None
@@ -88,6 +89,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         if self._held is not None:
             self._held.close()
         self._film.close()
+        self._single.clear()
 
     def __bool__(self) -> bool:
         """Return True, because a source without pictures is refused."""
@@ -112,11 +114,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         This reads the index, as ``len`` does.
         """
         self._check_film()
-        if not self._film.is_open:
-            refuse_in_loop("film.times_s", "Use `await film.count()` first.")
-        part = self._film.source.part
-        index = part.ranges.index
-        return [(ticks - index.first_ticks) * index.time_base for ticks in part.times[:: part.every].tolist()]
+        return self._film.times_s
 
     @overload
     def __getitem__(self, chosen: int, /) -> Frame: ...
@@ -134,8 +132,8 @@ class FrameStream(FrameChooser[FrameSelection]):
             return self._select(lambda part: range(len(part))[chosen])
         number = whole_number(chosen)
         refuse_in_loop("film[i]", f"Use `await film.at([{number}])`.")
-        (frame,) = self.at([number])
-        return frame
+        self._check_film()
+        return self._single.frame(number)
 
     def batches(
         self,
@@ -204,6 +202,7 @@ class FrameStream(FrameChooser[FrameSelection]):
         self._film.stop()
         await self._end_reading()
         await asyncio.shield(in_thread(self._film.close))
+        self._single.clear()
 
     async def _end_reading(self) -> None:
         """End the iteration."""

@@ -12,7 +12,7 @@ from codecfleet.actors.surfaces.frames_dlpack import BFLOAT, described
 from codecfleet.actors.tensors.frame_batch import batch_of
 from codecfleet.actors.tensors.host_tensor import to_tensor
 from codecfleet.actors.tensors.tensor_format import TensorFormat
-from codecfleet.actors.tensors.tensor_memory import HostBfloat16, TensorMemory
+from codecfleet.actors.tensors.tensor_memory import HostBfloat16, IdleMemory, TensorMemory
 
 from .tensor_reference import frame_of, noise
 
@@ -120,6 +120,25 @@ def test_the_memory_of_dropped_tensors_is_used_again() -> None:
     del part
     third = memory.empty((5, 3), np.float32)
     assert (third.ctypes.data, third.shape, third.dtype) == (place, (5, 3), np.float32)
+
+
+def test_later_memory_uses_what_is_left_over() -> None:
+    """What is free at the close, and what comes back after it; within the limits, the newest."""
+    idle = IdleMemory(most_bytes=100, least_bytes=30)
+    memory = TensorMemory(idle)
+    arrays = [memory.empty((size,), np.uint8) for size in (40, 60, 101, 29)]
+    places = [array.ctypes.data for array in arrays]
+    del arrays[0]
+    memory.close()
+    del memory
+    arrays.clear()
+    assert [idle.take(size).ctypes.data for size in (60, 40)] == places[1::-1]
+    kept = [np.empty(size, np.uint8) for size in (101, 29, 60, 40, 50)]
+    for each in kept:
+        idle.keep(each)
+    assert idle.take(50) is kept[4]
+    assert idle.take(40) is kept[3]
+    assert not any(idle.take(size) is each for size in (101, 29, 60) for each in kept)
 
 
 def test_tensors_outlive_their_memory() -> None:

@@ -207,6 +207,23 @@ def test_a_source_that_changes_is_an_error(source: Path, tmp_path: Path) -> None
     asyncio.run(read())
 
 
+def test_a_film_states_its_times(source: Path) -> None:
+    """The times are those of ``codecfleet.frames``; in an event loop, the index must have been read."""
+
+    async def read() -> None:
+        async with Fleet(pool=LocalPool(1)) as fleet:
+            film = fleet.frames(source, every=3)
+            with pytest.raises(UsageError):
+                film.times_s  # noqa: B018 - reading the property raises
+            await film.count()
+            assert film.times_s == times_s
+
+    with codecfleet.frames(source, decoder="software", every=3) as frames:
+        times_s = frames.times_s
+        assert times_s == [frame.time_s for frame in frames]
+    asyncio.run(read())
+
+
 def in_loop(pool: Pool, path: Path, use: Callable[[FleetFrames], AsyncIterator[None]] | Any) -> None:
     """Run a test on the frames of a fleet."""
 

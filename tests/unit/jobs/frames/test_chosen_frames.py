@@ -1,6 +1,7 @@
 """Frames by number, slice and time equal those of an iteration."""
 
 import asyncio
+from collections.abc import Generator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from codecfleet import Frame
 from codecfleet.actors.surfaces.frames import frame_bytes
 from codecfleet.errors import EngineFailed, FrameDamaged, InputUnreadable, NoSuchFrame, UsageError
+from codecfleet.jobs.frames import chosen
+from codecfleet.jobs.frames.chosen import FrameSelection
 from codecfleet.jobs.source.source import read_source
 from codecfleet.testing.clips import Clip, constant_times, make_clip, uneven_times
 from codecfleet.testing.nvidia.fake_device import device_with
@@ -231,6 +234,54 @@ def test_a_source_that_changes_is_noticed(source: Path, tmp_path: Path) -> None:
     path.write_bytes(source.read_bytes())
     with stream(path, decoder="software") as film:
         assert film[3].index == 3
+        path.write_bytes(source.read_bytes() + b"more")
+        with pytest.raises(InputUnreadable, match="changed"):
+            film[3]
+
+
+@pytest.mark.parametrize(("place", "reads"), [("host", 8), ("device", 48)])
+def test_a_walk_by_number_reads_a_few_frames_at_once(
+    source: Path, monkeypatch: pytest.MonkeyPatch, place: str, reads: int
+) -> None:
+    """Frames are read ahead on the host once two numbers follow each other, and never across another number."""
+    walked = [*range(24), 40, 12, *range(13, 34), 47]
+    read: list[FrameSelection] = []
+
+    class Counted(FrameSelection):
+        """A selection that is counted when it is read."""
+
+        def __iter__(self) -> Generator[Frame]:
+            read.append(self)
+            return super().__iter__()
+
+    monkeypatch.setattr(chosen, "FrameSelection", Counted)
+    whole = {frame.index: facts(frame) for frame in stream(source, decoder="software")}
+    with stream(source, place=place, decoder="software") as film:
+        assert [facts(film[number]) for number in walked] == [whole[number] for number in walked]
+    assert len(read) == reads
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_a_walk_by_number_gives_every_frame(
+    films: dict[str, tuple[Path, dict[int, tuple[Any, ...]]]], name: str
+) -> None:
+    """With much memory or with little, and for every kind of index."""
+    path, whole = films[name]
+    for memory in (None, 40_000):
+        with stream(path, decoder="software", memory_bytes=memory) as film:
+            assert [facts(film[number]) for number in range(len(film))] == list(whole.values())
+
+
+def test_frames_that_were_read_ahead_are_checked_too(source: Path, tmp_path: Path) -> None:
+    """A source that changes during a walk is noticed, and a closed film gives no frame."""
+    path = tmp_path / "film.mkv"
+    path.write_bytes(source.read_bytes())
+    with stream(path, decoder="software") as film:
+        assert [film[number].index for number in range(3)] == [0, 1, 2]
+    with pytest.raises(UsageError):
+        film[3]
+    with stream(path, decoder="software") as film:
+        assert [film[number].index for number in range(3)] == [0, 1, 2]
         path.write_bytes(source.read_bytes() + b"more")
         with pytest.raises(InputUnreadable, match="changed"):
             film[3]

@@ -9,6 +9,7 @@ import pytest
 
 import codecfleet
 from codecfleet.actors.media import kept_sources
+from codecfleet.actors.media.kept_sources import KeptSources
 from codecfleet.jobs.frames import readings
 from codecfleet.jobs.frames.readings import Readings
 from codecfleet.jobs.source.source import SourceReading, SourceStamp, read_source
@@ -82,8 +83,8 @@ def test_the_indexes_kept_are_bounded(clip: Path, monkeypatch: pytest.MonkeyPatc
     assert len(read.tracks) == 5
 
 
-def test_a_film_decodes_for_its_parameters_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoder reuses what the index found in the first pictures."""
+def count_openings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list that gets, for each opening of a kept source, whether no picture was decoded for it."""
     undecoded: list[bool] = []
     open_source = kept_sources.open_source
 
@@ -92,10 +93,31 @@ def test_a_film_decodes_for_its_parameters_once(clip: Path, monkeypatch: pytest.
         return open_source(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kept_sources, "open_source", counted)
-    with codecfleet.frames(clip, threads=1, decoder="software") as film:
-        assert [frame.index for frame in film] == list(range(FRAMES))
-    assert undecoded
+    return undecoded
+
+
+def test_a_film_decodes_for_its_parameters_once(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder reuses what the index found in the first pictures."""
+    undecoded = count_openings(monkeypatch)
+    for _ in range(2):
+        with codecfleet.frames(clip, threads=1, decoder="software") as film:
+            assert [frame.index for frame in film] == list(range(FRAMES))
+    assert len(undecoded) > 1
     assert all(undecoded)
+
+
+def test_the_sources_that_are_known_are_bounded(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The facts about the longest unused source are dropped."""
+    kept = KeptSources()
+    undecoded = count_openings(monkeypatch)
+    monkeypatch.setattr(kept_sources, "MOST_KNOWN", 1)
+    other = clip.with_name("other.mp4")
+    other.write_bytes(clip.read_bytes())
+    for path in (clip, clip, other, clip):
+        with kept.borrow(str(path), 0):
+            pass
+        kept.forget(str(path))
+    assert undecoded == [False, True, False, False]
 
 
 def test_a_plain_loop_over_a_file_starts_only_decoding_threads(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
