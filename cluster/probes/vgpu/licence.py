@@ -40,6 +40,11 @@ class Licence:
         return self.state is LicenceState.LICENSED
 
     @property
+    def ends(self) -> datetime | None:
+        """When the licence ends; None if it does not end, or the time is unknown."""
+        return _ends(self.expires_utc)
+
+    @property
     def sentence(self) -> str:
         """A sentence about the licence, without a full stop."""
         if self.state is LicenceState.EXPIRED:
@@ -77,10 +82,14 @@ def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
 
 
 def _has_ended(feature: LicensableFeature, now_utc: datetime | None) -> bool:
-    if now_utc is None or isinstance(feature.expires_utc, Unavailable):
-        return False
+    ends = _ends(feature.expires_utc)
+    return now_utc is not None and ends is not None and ends <= now_utc
+
+
+def _ends(expires_utc: Maybe[str]) -> datetime | None:
+    if isinstance(expires_utc, Unavailable):
+        return None
     try:
-        ends = datetime.strptime(feature.expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)
+        return datetime.strptime(expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)
     except ValueError:
-        return False
-    return ends <= now_utc
+        return None
