@@ -73,6 +73,11 @@ def pod_templates(manifests: list[Manifest]) -> Iterator[Manifest]:
     yield from (job["spec"]["jobTemplate"]["spec"]["template"] for job in of_kind(manifests, "CronJob"))
 
 
+def clusters_labels(cluster: Manifest) -> set[tuple[str, str]]:
+    """Return the labels that all pods of a cluster have."""
+    return set.intersection(*(set(group["template"]["metadata"]["labels"].items()) for group in groups(cluster)))
+
+
 def derived(cluster: Manifest) -> dict[str, Manifest]:
     """Return what Ray's autoscaler derives for each group: resources, labels and limits."""
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
@@ -200,6 +205,32 @@ def test_only_the_cluster_itself_and_submitters_get_in(layer: str, rendered: Ren
             assert rule["from"] == [{"podSelector": own}] or ports in ([8265], [8080])
     for template in list(pod_templates(manifests))[len(nodes) :]:
         assert template["metadata"]["labels"] == {"codecfleet/submits": "yes"}
+
+
+def test_pods_reach_their_own_cloud_identity_and_not_the_machines(rendered: Render) -> None:
+    """Beside port 443 outside the metadata's addresses, only servers that know a pod's own identity are reached."""
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(rendered("base"), "NetworkPolicy")}
+    rules = [rule for rule in policies["codecfleet-nodes"]["egress"] if "ipBlock" in rule["to"][0]]
+    found = {rule["to"][0]["ipBlock"]["cidr"]: [each["port"] for each in rule["ports"]] for rule in rules}
+    assert found == {"0.0.0.0/0": [443], "169.254.170.23/32": [80], "169.254.169.252/32": [988]}
+    assert rules[0]["to"][0]["ipBlock"]["except"] == ["169.254.0.0/16"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_head_comes_before_workers(layer: str, rendered: Render) -> None:
+    """Each pod of a cluster has its priority, and a budget selects it; a lone worker has none, to be movable."""
+    manifests = rendered(layer)
+    values = {each["metadata"]["name"]: each["value"] for each in of_kind(manifests, "PriorityClass")}
+    budgets = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "PodDisruptionBudget")}
+    for cluster in clusters(manifests):
+        head, *workers = [group["template"]["spec"]["priorityClassName"] for group in groups(cluster)]
+        assert values[head] == 0 > values[workers[0]] >= -10
+        assert set(workers) == {workers[0]}
+        assert budgets.keys() == ({head} if layer == "overlays/cpu" else {head, workers[0]})
+        for budget in budgets.values():
+            # Without the subresource `scale`, which a RayCluster lacks, Kubernetes takes nothing but a number here.
+            assert budget["minAvailable"] == 1
+            assert clusters_labels(cluster) <= budget["selector"]["matchLabels"].items()
 
 
 def test_the_jobs_are_commands_that_codecfleet_has(rendered: Render) -> None:

@@ -102,9 +102,8 @@ def test_prometheus_reads_the_lists_that_ray_writes(deploy: Path) -> None:
     (found,) = config["scrape_configs"][0]["file_sd_configs"]
     service = (deploy / "systemd" / "codecfleet-.service.d" / "node.conf").read_text(encoding="utf-8")
     (folder,) = re.findall(r"^Environment=RAY_FILES=%S(/\S+)$", service, re.MULTILINE)
-    assert found["files"] == [
-        f"{each}/prom_metrics_service_discovery.json" for each in ("/tmp/ray", f"/var/lib{folder}")
-    ]  # noqa: S108 - Ray's
+    folders = ("/tmp/ray", f"/var/lib{folder}")  # noqa: S108 - Ray's own
+    assert found["files"] == [f"{each}/prom_metrics_service_discovery.json" for each in folders]
     assert "\nStateDirectoryMode=0710\n" in service
 
 
