@@ -233,6 +233,23 @@ def test_the_head_comes_before_workers(layer: str, rendered: Render) -> None:
             assert clusters_labels(cluster) <= budget["selector"]["matchLabels"].items()
 
 
+def test_prometheus_operator_reads_every_pod(rendered: Render) -> None:
+    """The monitor selects the pods of every cluster, and the port on which each serves its metrics."""
+    (monitor,) = of_kind(rendered("monitoring"), "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for layer in LAYERS:
+        for cluster in clusters(rendered(layer)):
+            assert monitor["spec"]["selector"]["matchLabels"].items() <= clusters_labels(cluster)
+            for group in groups(cluster):
+                ports = {each["name"]: each["containerPort"] for each in _main_container(group)["ports"]}
+                assert ports[endpoint["port"]] == 8080
+
+
+def _main_container(group: Manifest) -> Manifest:
+    container: Manifest = group["template"]["spec"]["containers"][0]
+    return container
+
+
 def test_the_jobs_are_commands_that_codecfleet_has(rendered: Render) -> None:
     """The parser accepts each job's batch, whose states are on the volume that outlives the head's pod."""
     manifests = rendered("jobs")
