@@ -55,6 +55,13 @@ class Licence:
         return f"licensed for {self.product}{ends}"
 
 
+NO_LICENCE: Final = Licence(
+    state=LicenceState.MISSING,
+    product="",
+    expires_utc=Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire"),
+)
+
+
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
     """Return a device's licence, or why none applies to the device.
 
@@ -69,8 +76,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
     valid = [feature for feature in licensed if not _has_ended(feature, now_utc)]
     found = valid or licensed or [feature for feature in features.features if _has_ended(feature, now_utc)]
     if not found:
-        none = Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
-        return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
+        return NO_LICENCE
     state = LicenceState.LICENSED if valid else LicenceState.EXPIRED
     return Licence(state=state, product=found[0].product, expires_utc=found[0].expires_utc)
 

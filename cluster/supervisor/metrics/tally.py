@@ -12,6 +12,7 @@ from ...placement.model.inventory import Device, DeviceState
 from ...probes.report.absence import Maybe, Unavailable, known
 from ...probes.report.device_kinds import SEATS
 from ...probes.report.engines import MEDIA_ENGINES
+from ...probes.vgpu.licence import NO_LICENCE, Licence
 from ...worker_names import NodeId, WorkerId
 from ..state import events
 from ..state.clients import JobBook
@@ -226,14 +227,22 @@ def _of_devices(book: NodeBook, title: str) -> Iterator[MetricSample]:
     node = book.node
     for device in node.gpus:
         labels = (title, key_of(device.device, node.node, book.ray.name), device.kind.value)
-        condition = book.conditions.get(device.device)
-        licence = None if condition is None else known(condition.seen.licence, otherwise=None)
+        licence = _licence(book, device)
         state = table.NONE if licence is None else licence.state.value
         is_open = device.state is DeviceState.OPEN and node.state is DeviceState.OPEN
         yield MetricSample(table.DEVICE_OPEN, is_open, (*labels, device.driver, device.compatibility.value, state))
         yield MetricSample(table.DEVICE_QUARANTINED, device.state is DeviceState.QUARANTINED, labels)
         if licence is not None and licence.ends is not None:
             yield MetricSample(table.LICENCE_ENDS, licence.ends.timestamp(), labels)
+
+
+def _licence(book: NodeBook, device: Device) -> Licence | None:
+    """Return a device's licence, as the device or its host reports it; None if it needs none, or none is reported."""
+    condition, hosted = book.conditions.get(device.device), book.hosted.get(device.device)
+    if condition is not None and not isinstance(condition.seen.licence, Unavailable):
+        return condition.seen.licence
+    is_missing = hosted is not None and known(hosted.licensed, otherwise=True) is False
+    return NO_LICENCE if is_missing else None
 
 
 def _counted(metric: Metric, found: Iterable[tuple[str, ...]]) -> Iterator[MetricSample]:
