@@ -12,6 +12,7 @@ from codecfleet.actors.device.pieces import Ending
 from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.autoscale.config import AutoscaleConfig
 from codecfleet.cluster.autoscale.values import Decision, GroupSize
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.supervisor.metrics import table
 from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, MetricSample
 from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, MetricTally
@@ -19,10 +20,12 @@ from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, Supervis
 from codecfleet.cluster.supervisor.state.events import Asked, Order
 from codecfleet.cluster.supervisor.state.messages import DeviceFault, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.state import SupervisorState
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
 from ...autoscale.groups import config, group
+from ..core.test_guests import Cluster
 from ..core_worlds import World, node, wants
 from ..runner.test_runner import MakeRunner, report, two_nodes
 from ..watched_nodes import NOW, Watched
@@ -227,9 +230,9 @@ def test_a_sick_gpu_is_told(watched: Watched) -> None:
 class OfDevices:
     """What a look reports of each device, by its labels."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, state: SupervisorState) -> None:
         found = Monitor()
-        found.take(tuple(MetricTally(watched.world.core.state, 0.0).look({}, watched.world.now_s)))
+        found.take(tuple(MetricTally(state, 0.0).look({}, GAUGES_S)))
         self.opened = self._values(found, table.DEVICE_OPEN)
         self.quarantined = self._values(found, table.DEVICE_QUARANTINED)
         self.licence_ends_s = self._values(found, table.LICENCE_ENDS)
@@ -244,16 +247,16 @@ def test_each_device_is_told(watched: Watched) -> None:
     labels = (watched.ray.name, device.device, device.kind.value)
     named = (*labels, device.driver, "unknown", "none")
     assert "." in device.driver
-    told = OfDevices(watched)
+    told = OfDevices(watched.world.core.state)
     assert (told.opened[named], told.quarantined[labels], told.licence_ends_s) == (1, 0, {})
     assert len(told.opened) == len(told.quarantined) == len(watched.gpus)
     watched.nvml.device(watched.raw).recovery_action = 1
     watched.poll()
-    told = OfDevices(watched)
+    told = OfDevices(watched.world.core.state)
     assert (told.opened[named], told.quarantined[labels]) == (0, 1)
     assert sum(told.quarantined.values()) == 1
     watched.world.feed(Asked(Order.CORDON, watched.ray.node))
-    assert set(OfDevices(watched).opened.values()) == {0}
+    assert set(OfDevices(watched.world.core.state).opened.values()) == {0}
 
 
 def test_a_licence_is_told_with_its_end(watched: Watched) -> None:
@@ -267,9 +270,19 @@ def test_a_licence_is_told_with_its_end(watched: Watched) -> None:
     ):
         device.licensed, device.licence_expires = licensed, expires
         watched.poll()
-        told = OfDevices(watched)
+        told = OfDevices(watched.world.core.state)
         assert [labels[-1] for labels in told.opened if labels[1] == watched.gpus[0].device] == [state]
         assert list(told.licence_ends_s.values()) == ends
+
+
+def test_a_host_tells_what_its_guest_does_not() -> None:
+    """If a guest's driver does not report its licence, the host's report counts."""
+    cluster = Cluster()
+    cluster.host.nvml.devices[0].vgpus[0].licensed = False
+    cluster.guest.nvml.faults = {"nvmlDeviceGetGridLicensableFeatures": 3}
+    cluster.poll()
+    (guest,) = [labels for labels in OfDevices(cluster.core.state).opened if labels[2] == DeviceKind.VGPU.value]
+    assert (guest[1].startswith(f"{guest[0]}/"), guest[-1]) == (True, "missing")
 
 
 def test_a_group_whose_nodes_did_not_come_is_told(watched: Watched) -> None:
