@@ -11,6 +11,7 @@ import pytest
 
 from codecfleet.cli.app import parse
 from codecfleet.cluster.autoscale.config import load_autoscale
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 
 Manifest = dict[str, Any]
 Render = Callable[[str], list[Manifest]]
@@ -286,6 +287,13 @@ def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(ren
     (peer,) = rule["to"]
     assert peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == host.split(".")[1]
     assert rule["ports"] == [{"port": int(port)}]
+
+
+def test_a_new_head_may_come_before_workers_give_up(rendered: Render) -> None:
+    """The old head's end, and half a minute for the next one's start, are shorter than workers wait for a supervisor."""
+    (cluster,) = clusters(rendered("overlays/fault-tolerant"))
+    grace_s = cluster["headGroupSpec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s + 30 < SupervisorSettings().fence_s
 
 
 def test_the_layers_differ_as_they_say(rendered: Render) -> None:
