@@ -290,7 +290,7 @@ def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(ren
 
 
 def test_a_new_head_may_come_before_workers_give_up(rendered: Render) -> None:
-    """The old head's end, and half a minute for the next one's start, are shorter than workers wait for a supervisor."""
+    """Workers wait for a supervisor longer than the old head takes to end and a new one, by half a minute, to start."""
     (cluster,) = clusters(rendered("overlays/fault-tolerant"))
     grace_s = cluster["headGroupSpec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace_s + 30 < SupervisorSettings().fence_s
