@@ -29,7 +29,7 @@ def _sample(model: str) -> Device:
         engines=dict(entry.engines),
         trials=hardware.trials_of(entry.names[0], entry, entry.engines),
         architecture=entry.architecture,
-        driver_branch="580",
+        driver="580",
         free_memory_bytes=entry.memory_mib << 20,
     )
 

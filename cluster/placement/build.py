@@ -10,7 +10,7 @@ from ..probes.report.device_kinds import DeviceKind
 from ..probes.report.device_report import DeviceReport, MemoryUse, why_unplaceable
 from ..probes.report.engines import MEDIA_ENGINES, Engine, EngineCount, Trial
 from ..probes.report.gpu_identity import ShownGpus, is_geforce, named, on_node
-from ..probes.report.verdict import Diagnosis, Stops, why_no_cuda, why_stopped
+from ..probes.report.verdict import Diagnosis, Stops, grade_of, why_no_cuda, why_stopped
 from ..probes.report.xids import broken_by_xid
 from ..probes.vgpu.licence import fps_limit, licence_of
 from ..simulated.devices import SimulatedDevice, SimulatedFleet, SimulatedNode
@@ -36,13 +36,12 @@ def node_of_report(report: "NodeReport", *, node: NodeId | None = None, cuda_vis
     from ..probes.node.verdicts import verdicts  # noqa: PLC0415 - callers with a report have loaded this module; others do not need it
 
     tables, name = load_hardware(), node or NodeId(report.host.name)
-    driver = report.driver.partition(".")[0]
     trials = {entry.device: entry.trials for entry in report.devices}
     judged = verdicts(report)
     found = [
         _as_probed(made, each, report, judged)
         for each in report.gpus
-        for made in _devices_of(each, name, driver, trials, tables)
+        for made in _devices_of(each, name, report.driver, trials, tables)
     ]
     dla = report.tegra if isinstance(report.tegra, Unavailable) else report.tegra.dla
     return Node(
@@ -85,6 +84,7 @@ def _as_probed(device: Device, gpu: DeviceReport, report: "NodeReport", judged: 
         fps_max=None if guest is None else fps_limit(gpu.kind, licence_of(guest.licences, report.taken_utc)),
         untried="" if device.trials else _why_untried(report),
         no_kernels=why_stopped(judged, Stops.KERNELS, own_uuid),
+        compatibility=grade_of(judged, own_uuid),
         state=DeviceState.QUARANTINED if closed else device.state,
         state_reason=closed or device.state_reason,
     )
@@ -105,7 +105,7 @@ def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
     A device of an unknown model can do nothing yet.
     """
     tables = load_hardware()
-    driver = known(nvml.driver_version, "").partition(".")[0]
+    driver = known(nvml.driver_version, "")
     return tuple(
         _as_documented(device, report.name, tables)
         for report in nvml.devices
@@ -139,7 +139,7 @@ def _devices_of(
         trials=own,
         architecture=hardware.architecture_of(report.name, architecture, known(report.compute_capability, ""))
         or architecture,
-        driver_branch=driver,
+        driver=driver,
         max_video_clock_mhz=None if isinstance(report.max_video_clock_mhz, Unavailable) else report.max_video_clock_mhz,
         free_memory_bytes=None if report.kind.is_integrated else _free_bytes(report.memory),
         share=share or 1.0,
@@ -245,7 +245,7 @@ def _simulated_devices(device: SimulatedDevice, node: SimulatedNode, hardware: H
         engines={engine: count for engine, count in device.engines.items() if engine in device.kind.engines},
         trials=device.trials,
         architecture=hardware.architecture_of(device.name, device.architecture, device.compute_capability),
-        driver_branch=node.driver.partition(".")[0],
+        driver=node.driver,
         max_video_clock_mhz=device.max_video_clock_mhz,
         free_memory_bytes=None if device.kind.is_processor else device.memory_bytes or None,
         encoder_sessions_max=None if geforce else device.encoder_sessions_max,

@@ -11,6 +11,7 @@ import pytest
 
 from codecfleet.cli.app import parse
 from codecfleet.cluster.autoscale.config import load_autoscale
+from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
 
 Manifest = dict[str, Any]
 Render = Callable[[str], list[Manifest]]
@@ -71,6 +72,11 @@ def pod_templates(manifests: list[Manifest]) -> Iterator[Manifest]:
     yield from (group["template"] for cluster in clusters(manifests) for group in groups(cluster))
     yield from (job["spec"]["submitterPodTemplate"] for job in of_kind(manifests, "RayJob"))
     yield from (job["spec"]["jobTemplate"]["spec"]["template"] for job in of_kind(manifests, "CronJob"))
+
+
+def clusters_labels(cluster: Manifest) -> set[tuple[str, str]]:
+    """Return the labels that all pods of a cluster have."""
+    return set.intersection(*(set(group["template"]["metadata"]["labels"].items()) for group in groups(cluster)))
 
 
 def derived(cluster: Manifest) -> dict[str, Manifest]:
@@ -202,6 +208,49 @@ def test_only_the_cluster_itself_and_submitters_get_in(layer: str, rendered: Ren
         assert template["metadata"]["labels"] == {"codecfleet/submits": "yes"}
 
 
+def test_pods_reach_their_own_cloud_identity_and_not_the_machines(rendered: Render) -> None:
+    """Beside port 443 outside the metadata's addresses, only servers that know a pod's own identity are reached."""
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(rendered("base"), "NetworkPolicy")}
+    rules = [rule for rule in policies["codecfleet-nodes"]["egress"] if "ipBlock" in rule["to"][0]]
+    found = {rule["to"][0]["ipBlock"]["cidr"]: [each["port"] for each in rule["ports"]] for rule in rules}
+    assert found == {"0.0.0.0/0": [443], "169.254.170.23/32": [80], "169.254.169.252/32": [988]}
+    assert rules[0]["to"][0]["ipBlock"]["except"] == ["169.254.0.0/16"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_head_comes_before_workers(layer: str, rendered: Render) -> None:
+    """Each pod of a cluster has its priority, and a budget selects it; a lone worker has none, to be movable."""
+    manifests = rendered(layer)
+    values = {each["metadata"]["name"]: each["value"] for each in of_kind(manifests, "PriorityClass")}
+    budgets = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "PodDisruptionBudget")}
+    for cluster in clusters(manifests):
+        head, *workers = [group["template"]["spec"]["priorityClassName"] for group in groups(cluster)]
+        assert values[head] == 0 > values[workers[0]] >= -10
+        assert set(workers) == {workers[0]}
+        assert budgets.keys() == ({head} if layer == "overlays/cpu" else {head, workers[0]})
+        for budget in budgets.values():
+            # Without the subresource `scale`, which a RayCluster lacks, Kubernetes takes nothing but a number here.
+            assert budget["minAvailable"] == 1
+            assert clusters_labels(cluster) <= budget["selector"]["matchLabels"].items()
+
+
+def test_prometheus_operator_reads_every_pod(rendered: Render) -> None:
+    """The monitor selects the pods of every cluster, and the port on which each serves its metrics."""
+    (monitor,) = of_kind(rendered("monitoring"), "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for layer in LAYERS:
+        for cluster in clusters(rendered(layer)):
+            assert monitor["spec"]["selector"]["matchLabels"].items() <= clusters_labels(cluster)
+            for group in groups(cluster):
+                ports = {each["name"]: each["containerPort"] for each in _main_container(group)["ports"]}
+                assert ports[endpoint["port"]] == 8080
+
+
+def _main_container(group: Manifest) -> Manifest:
+    container: Manifest = group["template"]["spec"]["containers"][0]
+    return container
+
+
 def test_the_jobs_are_commands_that_codecfleet_has(rendered: Render) -> None:
     """The parser accepts each job's batch, whose states are on the volume that outlives the head's pod."""
     manifests = rendered("jobs")
@@ -238,6 +287,13 @@ def test_the_redis_of_the_fault_tolerant_layer_is_reached_and_has_a_password(ren
     (peer,) = rule["to"]
     assert peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == host.split(".")[1]
     assert rule["ports"] == [{"port": int(port)}]
+
+
+def test_a_new_head_may_come_before_workers_give_up(rendered: Render) -> None:
+    """Workers wait for a supervisor longer than the old head takes to end and a new one, by half a minute, to start."""
+    (cluster,) = clusters(rendered("overlays/fault-tolerant"))
+    grace_s = cluster["headGroupSpec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s + 30 < SupervisorSettings().fence_s
 
 
 def test_the_layers_differ_as_they_say(rendered: Render) -> None:

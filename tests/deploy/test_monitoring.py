@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind
+from codecfleet.cluster.supervisor.metrics.table import ANY, METRICS, Metric, MetricKind
 
 from .conftest import yaml_load_all
 
@@ -21,6 +21,7 @@ SERIES = {
     for suffix in (("_bucket",) if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
 """The series that queries may use: only the buckets of a histogram, since Ray's sums are not exact."""
+OF_RAY = Metric("node_cpu_count", "Ray's own", {"RayNodeType": ("head", "worker")})
 BUCKET = "le"
 _SELECTOR = re.compile(r"(ray_\w+)(?:\{([^}]*)\})?(\[)?")
 _MATCHER = re.compile(r'(\w+)(=|!=)"([^"]*)"')
@@ -31,12 +32,13 @@ def wrong_in(expression: str) -> Iterator[str]:
     """Yield the metrics, labels and values that an expression asks for although no series has them."""
     found: list[Metric] = []
     for name, matchers, _ in _SELECTOR.findall(expression):
-        if name not in SERIES:
+        metric = {**SERIES, PREFIX + OF_RAY.name: OF_RAY}.get(name)
+        if metric is None:
             yield f"{name} is not a metric"
             continue
-        found.append(SERIES[name])
+        found.append(metric)
         for label, _, value in _MATCHER.findall(matchers):
-            if value not in SERIES[name].labels.get(label, ()):
+            if metric.labels.get(label) != ANY and value not in metric.labels.get(label, ()):
                 yield f"{name} has no {label}={value}"
     for labels in _GROUPING.findall(expression):
         for label in labels.split(", "):
@@ -71,6 +73,38 @@ def panels(deploy: Path) -> list[dict[str, Any]]:
 def test_alerts_ask_for_what_there_is(alerts: list[dict[str, Any]]) -> None:
     """Each name of a metric, a label and a label's value is in the table."""
     assert [wrong for rule in alerts for wrong in wrong_in(rule["expr"])] == []
+
+
+def kept(relabelings: list[dict[str, Any]]) -> re.Pattern[str]:
+    """Return which names of metrics a Prometheus keeps."""
+    (rule,) = [each for each in relabelings if each.get("action") == "keep"]
+    assert rule.get("source_labels", rule.get("sourceLabels")) == ["__name__"]
+    return re.compile(rule["regex"])
+
+
+def test_what_alerts_and_panels_ask_for_is_kept(
+    alerts: list[dict[str, Any]], panels: list[dict[str, Any]], deploy: Path
+) -> None:
+    """Both Prometheus and Prometheus Operator keep each metric of the table and of the alerts, and few others."""
+    (config,) = yaml_load_all((deploy / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8"))
+    (monitor,) = yaml_load_all((deploy / "kubernetes" / "monitoring" / "pod-monitor.yaml").read_text(encoding="utf-8"))
+    (scrape,), (endpoint,) = config["scrape_configs"], monitor["spec"]["podMetricsEndpoints"]
+    queries = [rule["expr"] for rule in alerts] + [target["expr"] for panel in panels for target in panel["targets"]]
+    asked = {name for query in queries for name, _, _ in _SELECTOR.findall(query)} | SERIES.keys()
+    for names in (kept(scrape["metric_relabel_configs"]), kept(endpoint["metricRelabelings"])):
+        assert [name for name in asked if not names.fullmatch(name)] == []
+        assert not names.fullmatch("ray_tasks")
+
+
+def test_prometheus_reads_the_lists_that_ray_writes(deploy: Path) -> None:
+    """Ray's folder is /tmp/ray, or the one that the services set; the group of their user may enter it."""
+    (config,) = yaml_load_all((deploy / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8"))
+    (found,) = config["scrape_configs"][0]["file_sd_configs"]
+    service = (deploy / "systemd" / "codecfleet-.service.d" / "node.conf").read_text(encoding="utf-8")
+    (folder,) = re.findall(r"^Environment=RAY_FILES=%S(/\S+)$", service, re.MULTILINE)
+    folders = ("/tmp/ray", f"/var/lib{folder}")  # noqa: S108 - Ray's own
+    assert found["files"] == [f"{each}/prom_metrics_service_discovery.json" for each in folders]
+    assert "\nStateDirectoryMode=0710\n" in service
 
 
 def test_the_page_lists_the_alerts(alerts: list[dict[str, Any]], repository: Path) -> None:

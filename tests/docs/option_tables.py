@@ -11,7 +11,7 @@ import typer
 
 from codecfleet.cli.app import program
 from codecfleet.cluster.logs.actions import LEVELS, LogAction
-from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind
+from codecfleet.cluster.supervisor.metrics.table import ANY, METRICS, Metric, MetricKind
 from codecfleet.jobs.request.config import OPTIONS, Settings
 from codecfleet.jobs.request.limits import LimitOptions
 from codecfleet.jobs.request.options import Option, options_of
@@ -25,6 +25,14 @@ _TEMPLATE_HEAD = """\
 #
 # An option on the command line counts instead of the file's key. Keys without a default are commented out and show an
 # example. docs/config.md explains every one.
+"""
+_RULE_HEAD = """\
+# Written by `make docs` from deploy/prometheus/alerts.yaml: change that file.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: codecfleet
+spec:
 """
 _EXPLAINED_BY = dict.fromkeys(("plan", "batch", "resume", "verify", "stills", "infer"), "transcode")
 """The command whose chapter explains options that others share with it."""
@@ -185,6 +193,11 @@ def metric_table() -> str:
     return "\n".join(["| metric | type | labels | what it says |", "|---|---|---|---|", *rows])
 
 
+def prometheus_rule(alerts: str) -> str:
+    """Return the resource of Prometheus Operator that has the alerts of a rule file."""
+    return _RULE_HEAD + textwrap.indent(alerts, "  ")
+
+
 def action_table() -> str:
     """Return the table of docs/logs.md: actions that an operator looks for; those of level info are named alone."""
     named = ", ".join(f"`{action.word}`" for action in LogAction if LEVELS[action.level] == "info")
@@ -200,7 +213,7 @@ def action_table() -> str:
 def _labels(metric: Metric) -> str:
     """Return its labels; the page explains the values of a worker's `engine` once."""
     return "; ".join(
-        f"`{label}`" if values == ("cpu", "gpu", "dla") else f"`{label}`: {', '.join(values)}"
+        f"`{label}`" if values in (ANY, ("cpu", "gpu", "dla")) else f"`{label}`: {', '.join(values)}"
         for label, values in metric.labels.items()
     )
 

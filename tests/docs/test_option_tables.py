@@ -15,6 +15,7 @@ from .option_tables import (
     key_table,
     metric_table,
     preset_table,
+    prometheus_rule,
     template,
 )
 
@@ -63,3 +64,12 @@ def test_a_table_is_what_the_options_make(name: str) -> None:
 def test_the_shipped_spec_file_is_what_the_options_make() -> None:
     """configs/transcode.toml has each key with its default or an example."""
     assert held(REPOSITORY / "configs" / "transcode.toml", template()), "make docs writes it"
+
+
+def test_kubernetes_has_the_alerts_of_prometheus() -> None:
+    """The PrometheusRule has the alerts of deploy/prometheus/alerts.yaml."""
+    deploy = REPOSITORY / "deploy"
+    assert held(
+        deploy / "kubernetes" / "monitoring" / "alerts.yaml",
+        prometheus_rule((deploy / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")),
+    ), "make docs writes it"

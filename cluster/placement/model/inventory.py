@@ -6,6 +6,7 @@ from enum import Enum
 from ...probes.report.device_kinds import DeviceKind
 from ...probes.report.engines import CodecCase, Engine, Trial
 from ...probes.report.gpu_identity import ShownGpus
+from ...probes.report.verdict import Grade
 from ...worker_names import NodeId, StationId
 
 
@@ -29,7 +30,7 @@ class Device:
     engines: dict[Engine, int]  # counts by kind; {CPU: cores} for a processor
     trials: tuple[Trial, ...] = ()  # trials, shared by equal devices; without trials the device's engines are unknown
     architecture: str = ""
-    driver_branch: str = ""
+    driver: str = ""  # the driver's version, or only its branch
     max_video_clock_mhz: int | None = None
     free_memory_bytes: int | None = None  # memory that sessions may use
     encoder_sessions_max: int | None = None  # learnt from a refusal, or documented; None if unknown
@@ -45,11 +46,17 @@ class Device:
     state_reason: str = ""
     no_kernels: str = ""  # why the device itself cannot scale and convert pictures; "" if it can, as far as known
     untried: str = ""  # why no codec could be tried on the device; "" if one could
+    compatibility: Grade = Grade.UNKNOWN  # the worst verdict about the CUDA driver and the software that uses it
     hosts_vgpus: bool = False  # the device hosts vGPUs: its engines belong to the guests, so it is not counted
 
     def engine_count(self, engine: Engine) -> float:
         """Return how many engines of this kind the device has; a fraction for a device that shares an engine."""
         return self.engines.get(engine, 0) * self.share
+
+    @property
+    def driver_branch(self) -> str:
+        """The branch of the device's driver, such as "580"; "" if unknown."""
+        return self.driver.partition(".")[0]
 
     @property
     def converts(self) -> bool:

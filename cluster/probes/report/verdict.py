@@ -36,14 +36,26 @@ class Diagnosis:
     device: str = ""  # the UUID, without prefix, of the GPU concerned; "" for all GPUs
 
 
+def grade_of(judged: Iterable[Diagnosis], uuid: str) -> Grade:
+    """Return the worst grade of the verdicts about a device and its machine; "unknown" without any grade.
+
+    ``uuid`` is as for ``why_stopped``.
+    """
+    found = {each.state for each in judged if each.device in ("", _plain(uuid))}
+    return next((grade for grade in (Grade.BROKEN, Grade.LIMITED, Grade.OK) if grade in found), Grade.UNKNOWN)
+
+
 def why_stopped(judged: Iterable[Diagnosis], work: Stops, uuid: str) -> str:
     """Return why verdicts rule out ``work`` on a device, as a sentence without a full stop; "" if no verdict does.
 
     ``uuid`` is the UUID of the GPU or slice in NVML ("GPU-..."); "" if there is none.
     """
-    plain = uuid.removeprefix("GPU-").removeprefix("MIG-")
-    mine = (each for each in judged if each.stops is work and each.device in ("", plain))
+    mine = (each for each in judged if each.stops is work and each.device in ("", _plain(uuid)))
     return next((each.because for each in mine), "")
+
+
+def _plain(uuid: str) -> str:
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
 def why_no_cuda(judged: Iterable[Diagnosis], uuid: str) -> str:

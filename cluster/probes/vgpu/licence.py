@@ -40,6 +40,11 @@ class Licence:
         return self.state is LicenceState.LICENSED
 
     @property
+    def ends(self) -> datetime | None:
+        """When the licence ends; None if it does not end, or the time is unknown."""
+        return _ends(self.expires_utc)
+
+    @property
     def sentence(self) -> str:
         """A sentence about the licence, without a full stop."""
         if self.state is LicenceState.EXPIRED:
@@ -48,6 +53,13 @@ class Licence:
             return "it has no licence"
         ends = "" if isinstance(self.expires_utc, Unavailable) else f" until {self.expires_utc} UTC"
         return f"licensed for {self.product}{ends}"
+
+
+NO_LICENCE: Final = Licence(
+    state=LicenceState.MISSING,
+    product="",
+    expires_utc=Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire"),
+)
 
 
 def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) -> Maybe[Licence]:
@@ -64,8 +76,7 @@ def licence_of(features: Maybe[LicensableFeatures], now_utc: datetime | None) ->
     valid = [feature for feature in licensed if not _has_ended(feature, now_utc)]
     found = valid or licensed or [feature for feature in features.features if _has_ended(feature, now_utc)]
     if not found:
-        none = Unavailable(Absence.DOES_NOT_APPLY, "there is no licence that could expire")
-        return Licence(state=LicenceState.MISSING, product="", expires_utc=none)
+        return NO_LICENCE
     state = LicenceState.LICENSED if valid else LicenceState.EXPIRED
     return Licence(state=state, product=found[0].product, expires_utc=found[0].expires_utc)
 
@@ -77,10 +88,14 @@ def fps_limit(kind: DeviceKind, licence: Maybe[Licence]) -> float | None:
 
 
 def _has_ended(feature: LicensableFeature, now_utc: datetime | None) -> bool:
-    if now_utc is None or isinstance(feature.expires_utc, Unavailable):
-        return False
+    ends = _ends(feature.expires_utc)
+    return now_utc is not None and ends is not None and ends <= now_utc
+
+
+def _ends(expires_utc: Maybe[str]) -> datetime | None:
+    if isinstance(expires_utc, Unavailable):
+        return None
     try:
-        ends = datetime.strptime(feature.expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)
+        return datetime.strptime(expires_utc, _EXPIRY_FORMAT).replace(tzinfo=UTC)
     except ValueError:
-        return False
-    return ends <= now_utc
+        return None

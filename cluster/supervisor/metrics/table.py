@@ -1,6 +1,7 @@
 """Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
-Labels never name a job, file, node or device, so the number of series is bounded.
+Labels never name a job or file. Only metrics of single devices name nodes and devices, so there are three series a
+device and a fixed number for the whole cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,8 @@ from ....actors.worker.heartbeat import Decoding
 from ...placement.model.inventory import DeviceState
 from ...probes.report.device_kinds import SEATS, DeviceKind
 from ...probes.report.engines import MEDIA_ENGINES, MediaCodec
+from ...probes.report.verdict import Grade
+from ...probes.vgpu.licence import LicenceState
 from ..state.quarantine import Cause
 from ..state.stations import StationState
 
@@ -64,12 +67,13 @@ class NodeUse(Enum):
 
 
 SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
-NONE = "none"  # the value of the label ``codec`` if the work encodes no video
+NONE = "none"  # ``codec`` if the work encodes no video; ``licence`` if the device needs none, or reports none
+ANY: Final = ()  # the values of a label that may have any value
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. ``labels`` are {label: its values}; ``bounds`` are the upper bounds of a histogram's buckets."""
+    """One metric. ``labels`` are {label: its values, or ``ANY``}; ``bounds`` are the upper bounds of buckets."""
 
     name: str
     says: str
@@ -97,7 +101,7 @@ class MetricSample:
         """The labels by name. Raises ValueError: a value is not in the table."""
         tags = dict(zip(self.metric.labels, self.labels, strict=True))
         for label, value in tags.items():
-            if value not in self.metric.labels[label]:
+            if self.metric.labels[label] != ANY and value not in self.metric.labels[label]:
                 message = f"{self.metric.name} has no {label} {value!r}"
                 raise ValueError(message)
         return tags
@@ -109,6 +113,7 @@ def _values(members: Iterable[Enum]) -> tuple[str, ...]:
 
 _ENGINE: Final = {"engine": tuple(SEATS)}
 _LOSS: Final = {**_ENGINE, "cause": _values(LossCause)}
+_DEVICE: Final = {"node": ANY, "device": ANY, "kind": _values(kind for kind in DeviceKind if kind.takes_gpu)}
 
 NODES: Final = Metric(
     "codecfleet_nodes",
@@ -119,13 +124,27 @@ NODES_WANTED: Final = Metric(
     "codecfleet_nodes_wanted",
     "nodes that [autoscaling](autoscaling.md) wants in all groups, existing ones included; 0 without it",
 )
+GROUPS_CLOSED: Final = Metric(
+    "codecfleet_node_groups_closed",
+    "groups of [autoscaling](autoscaling.md) whose requested nodes did not come in three times `start_s` and a minute",
+)
 DEVICES: Final = Metric(
     "codecfleet_devices",
     "GPUs, slices and vGPUs; their node or Ray can make them `draining` or `cordoned`",
-    {
-        "kind": _values(kind for kind in DeviceKind if kind.takes_gpu),
-        "state": _values(DeviceState),
-    },
+    {"kind": _DEVICE["kind"], "state": _values(DeviceState)},
+)
+DEVICE_OPEN: Final = Metric(
+    "codecfleet_device_open",
+    "1 if the device and its node take new work, else 0; `device` is the UUID, or the host and PCI address of a vGPU; "
+    "`compatibility` is the worst grade that `codecfleet doctor` gives it; `licence` is `none` if the device needs or "
+    "reports none",
+    {**_DEVICE, "driver": ANY, "compatibility": _values(Grade), "licence": (*_values(LicenceState), NONE)},
+)
+DEVICE_QUARANTINED: Final = Metric(
+    "codecfleet_device_quarantined", "1 if the device is in [quarantine](supervisor.md#quarantine), else 0", _DEVICE
+)
+LICENCE_ENDS: Final = Metric(
+    "codecfleet_device_licence_ends_seconds", "when the device's licence ends, in seconds since 1970", _DEVICE
 )
 WORKERS: Final = Metric(
     "codecfleet_workers",

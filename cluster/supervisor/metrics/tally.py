@@ -8,16 +8,19 @@ from typing import TypeVar
 from ....actors.worker.heartbeat import Heartbeat
 from ...logs.actions import LogAction
 from ...logs.writing import log
-from ...placement.model.inventory import Device
-from ...probes.report.absence import Maybe, Unavailable
+from ...placement.model.inventory import Device, DeviceState
+from ...probes.report.absence import Maybe, Unavailable, known
 from ...probes.report.device_kinds import SEATS
 from ...probes.report.engines import MEDIA_ENGINES
+from ...probes.vgpu.licence import NO_LICENCE, Licence
 from ...worker_names import NodeId, WorkerId
 from ..state import events
 from ..state.clients import JobBook
 from ..state.conditions import FULL_PERCENT, use_of
 from ..state.events import SupervisorEvent
 from ..state.messages import ClientReport, DeviceFault
+from ..state.nodes import NodeBook
+from ..state.quarantine import key_of
 from ..state.state import SupervisorState
 from ..state.stations import StationBook, StationState
 from . import table
@@ -105,7 +108,7 @@ class MetricTally:
             self._gauges_at_s = now_s + GAUGES_S
             yield from self._times(now_s)
             yield from self._quarantines()
-            yield from _gauges_of(self._state, fps)
+            yield from _gauges_of(self._state, fps, now_s)
             oldest_s = min(self._waiting_since_s.values(), default=now_s)
             yield MetricSample(table.QUEUE_AGE, now_s - oldest_s)
             self._codecs = {worker: codec for worker, codec in self._codecs.items() if self._state.is_live(worker)}
@@ -195,16 +198,47 @@ class MetricTally:
                 yield MetricSample(table.QUARANTINES, 1, (quarantine.cause.value,))
 
 
-def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float]) -> Iterator[MetricSample]:
+def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
     """Yield a sample for each series of each gauge except the queue's age; zeros too, which replace old values."""
     nodes = [each.node for each in state.nodes]
     devices = [device for node in nodes for device in node.gpus]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
     yield MetricSample(table.NODES_WANTED, sum(size.wanted for size in state.scaling.decision.sizes))
+    yield MetricSample(table.GROUPS_CLOSED, _closed(state, now_s))
     yield from _counted(table.DEVICES, ((device.kind.value, device.state.value) for device in devices))
+    for book in state.nodes:
+        yield from _of_devices(book, state.nodes.title(book.ray.node))
     yield from _workers(state, fps)
     yield from _queue(state)
     yield from _polled(state, devices)
+
+
+def _closed(state: SupervisorState, now_s: float) -> int:
+    until_s = (size.closed_until_s for size in state.scaling.decision.sizes)
+    return sum(each is not None and now_s < each for each in until_s)
+
+
+def _of_devices(book: NodeBook, title: str) -> Iterator[MetricSample]:
+    """Yield the samples of each GPU, slice and vGPU of a node."""
+    node = book.node
+    for device in node.gpus:
+        labels = (title, key_of(device.device, node.node, book.ray.name), device.kind.value)
+        licence = _licence(book, device)
+        state = table.NONE if licence is None else licence.state.value
+        is_open = device.state is DeviceState.OPEN and node.state is DeviceState.OPEN
+        yield MetricSample(table.DEVICE_OPEN, is_open, (*labels, device.driver, device.compatibility.value, state))
+        yield MetricSample(table.DEVICE_QUARANTINED, device.state is DeviceState.QUARANTINED, labels)
+        if licence is not None and licence.ends is not None:
+            yield MetricSample(table.LICENCE_ENDS, licence.ends.timestamp(), labels)
+
+
+def _licence(book: NodeBook, device: Device) -> Licence | None:
+    """Return a device's licence, as the device or its host reports it; None if it needs none, or none is reported."""
+    condition, hosted = book.conditions.get(device.device), book.hosted.get(device.device)
+    if condition is not None and not isinstance(condition.seen.licence, Unavailable):
+        return condition.seen.licence
+    is_missing = hosted is not None and known(hosted.licensed, otherwise=True) is False
+    return NO_LICENCE if is_missing else None
 
 
 def _counted(metric: Metric, found: Iterable[tuple[str, ...]]) -> Iterator[MetricSample]:

@@ -17,6 +17,7 @@ from codecfleet.cluster.probes.node.report import NodeReport
 from codecfleet.cluster.probes.report.absence import Absence, Unavailable
 from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.probes.report.engines import CodecCase, Direction, MediaCodec
+from codecfleet.cluster.probes.report.verdict import Diagnosis, Grade, grade_of
 from tests.goldens import golden
 from tests.simulated_gpus import recorded_h200
 
@@ -119,3 +120,17 @@ def test_verdicts_decide_placement_as_recorded() -> None:
     """Each verdict closes the GPU, or only its kernels, or neither; placement, search path and label follow."""
     page = "\n\n".join("\n".join([f"== {title}", *_placed(make())]) for title, make in CASES.items()) + "\n"
     assert page == golden("verdicts.txt", page)
+
+
+def test_a_device_has_its_driver_and_the_worst_verdict() -> None:
+    """A device keeps the driver's whole version and the worst grade of its own and its machine's verdicts."""
+    (gpu,) = node_of_report(recorded_h200()).gpus
+    assert (gpu.driver, gpu.driver_branch, gpu.compatibility) == ("580.159.04", "580", Grade.LIMITED)
+    (broken,) = node_of_report(_refused(804)).gpus
+    assert broken.compatibility is Grade.BROKEN
+    other = Diagnosis("device 1", Grade.BROKEN, "rule", "because", device="1234")
+    fine = Diagnosis("driver versions", Grade.OK, "rule", "because")
+    unsure = replace(fine, state=Grade.UNKNOWN)
+    assert grade_of((other, fine, unsure), "GPU-5678") is Grade.OK
+    assert grade_of((other, fine), "GPU-1234") is Grade.BROKEN
+    assert grade_of((unsure,), "GPU-5678") is Grade.UNKNOWN

@@ -30,7 +30,7 @@ def _sample(model: str) -> Device:
         engines=dict(entry.engines),
         trials=hardware.trials_of(entry.names[0], entry, entry.engines),
         architecture=entry.architecture,
-        driver_branch="580",
+        driver="580",
         free_memory_bytes=entry.memory_mib << 20 or None,
     )
 
@@ -92,7 +92,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
                 share=draw(st.sampled_from([1.0, 0.5, 0.1])),
                 busy=draw(st.sampled_from([{}, {Engine.NVDEC: 0.4}, {Engine.NVENC: 1.0}])),
                 encoder_sessions_others=draw(st.integers(0, 2)),
-                driver_branch=draw(st.sampled_from(["570", "580"])),
+                driver=draw(st.sampled_from(["570", "580"])),
                 parent=draw(st.sampled_from(["", f"{name}/whole"])),
             )
         devices.append(changed)

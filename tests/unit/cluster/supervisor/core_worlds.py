@@ -157,7 +157,7 @@ def gpu_node(name: str, *uuids: str) -> tuple[RayNode, Node]:
             engines={Engine.NVDEC: 4, Engine.NVENC: 2},
             trials=trials,
             architecture="ada",
-            driver_branch="580",
+            driver="580",
             free_memory_bytes=20 << 30,
         )
         for uuid in uuids

@@ -213,7 +213,7 @@ def test_first_probed_node_says_what_a_group_is() -> None:
     world = _mixed()
     ray, probed = gpu_node("g", "GPU-9")
     ray = replace(ray, labels={"codecfleet/group": "gpu"})
-    newer = replace(probed, devices=tuple(replace(each, driver_branch="590") for each in probed.devices))
+    newer = replace(probed, devices=tuple(replace(each, driver="590") for each in probed.devices))
     world.look(HEAD, ray)
     world.feed(Probed(newer))
     world.look(HEAD, ray)

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -10,19 +11,24 @@ import pytest
 from codecfleet.actors.device.pieces import Ending
 from codecfleet.actors.worker.heartbeat import Heartbeat
 from codecfleet.cluster.autoscale.config import AutoscaleConfig
+from codecfleet.cluster.autoscale.values import Decision, GroupSize
+from codecfleet.cluster.probes.report.device_kinds import DeviceKind
 from codecfleet.cluster.supervisor.metrics import table
 from codecfleet.cluster.supervisor.metrics.table import METRICS, Metric, MetricKind, MetricSample
 from codecfleet.cluster.supervisor.metrics.tally import GAUGES_S, MetricTally
 from codecfleet.cluster.supervisor.runner.runner import LOOK_S, TICK_S, SupervisorRunner
+from codecfleet.cluster.supervisor.state.events import Asked, Order
 from codecfleet.cluster.supervisor.state.messages import DeviceFault, RayNode
 from codecfleet.cluster.supervisor.state.settings import SupervisorSettings
+from codecfleet.cluster.supervisor.state.state import SupervisorState
 from codecfleet.testing import FakeClock, FakeClusterBackend
 from codecfleet.testing.fake_clock import all_quiet
 
 from ...autoscale.groups import config, group
+from ..core.test_guests import Cluster
 from ..core_worlds import World, node, wants
 from ..runner.test_runner import MakeRunner, report, two_nodes
-from ..watched_nodes import Watched
+from ..watched_nodes import NOW, Watched
 
 
 class Monitor:
@@ -80,7 +86,7 @@ async def test_a_look_tells_every_gauge(metered: Metered) -> None:
     """Each series of each gauge gets a value at each look, even if it is 0, so no old value remains."""
     await metered.clock.advance(TICK_S)
     for metric in METRICS:
-        if metric.kind is MetricKind.GAUGE:
+        if metric.kind is MetricKind.GAUGE and table.ANY not in metric.labels.values():
             assert metered.told[metric.name].keys() == set(product(*metric.labels.values())), metric.name
     assert metered.of(table.NODES, "open") == 1
     assert metered.runner.status().nodes[0].name == "host-a"
@@ -221,6 +227,74 @@ def test_a_sick_gpu_is_told(watched: Watched) -> None:
     assert restarted.told[table.QUARANTINES.name] == {}
 
 
+class OfDevices:
+    """What a look reports of each device, by its labels."""
+
+    def __init__(self, state: SupervisorState) -> None:
+        found = Monitor()
+        found.take(tuple(MetricTally(state, 0.0).look({}, GAUGES_S)))
+        self.opened = self._values(found, table.DEVICE_OPEN)
+        self.quarantined = self._values(found, table.DEVICE_QUARANTINED)
+        self.licence_ends_s = self._values(found, table.LICENCE_ENDS)
+
+    def _values(self, found: Monitor, metric: Metric) -> dict[tuple[str, ...], float]:
+        return {labels: value for labels, (value,) in found.told[metric.name].items()}
+
+
+def test_each_device_is_told(watched: Watched) -> None:
+    """A device has one series, with its driver and verdict, which is 0 while the device or its node takes no work."""
+    device = watched.device
+    labels = (watched.ray.name, device.device, device.kind.value)
+    named = (*labels, device.driver, "unknown", "none")
+    assert "." in device.driver
+    told = OfDevices(watched.world.core.state)
+    assert (told.opened[named], told.quarantined[labels], told.licence_ends_s) == (1, 0, {})
+    assert len(told.opened) == len(told.quarantined) == len(watched.gpus)
+    watched.nvml.device(watched.raw).recovery_action = 1
+    watched.poll()
+    told = OfDevices(watched.world.core.state)
+    assert (told.opened[named], told.quarantined[labels]) == (0, 1)
+    assert sum(told.quarantined.values()) == 1
+    watched.world.feed(Asked(Order.CORDON, watched.ray.node))
+    assert set(OfDevices(watched.world.core.state).opened.values()) == {0}
+
+
+def test_a_licence_is_told_with_its_end(watched: Watched) -> None:
+    """A device that needs a licence has its state and, if it ends, the time of that in seconds since 1970."""
+    device, end = watched.nvml.device(watched.raw), NOW + timedelta(days=1)
+    for licensed, expires, state, ends in (
+        (True, end, "licensed", [end.timestamp()]),
+        (True, NOW, "expired", [NOW.timestamp()]),
+        (True, None, "licensed", []),
+        (False, None, "missing", []),
+    ):
+        device.licensed, device.licence_expires = licensed, expires
+        watched.poll()
+        told = OfDevices(watched.world.core.state)
+        assert [labels[-1] for labels in told.opened if labels[1] == watched.gpus[0].device] == [state]
+        assert list(told.licence_ends_s.values()) == ends
+
+
+def test_a_host_tells_what_its_guest_does_not() -> None:
+    """If a guest's driver does not report its licence, the host's report counts."""
+    cluster = Cluster()
+    cluster.host.nvml.devices[0].vgpus[0].licensed = False
+    cluster.guest.nvml.faults = {"nvmlDeviceGetGridLicensableFeatures": 3}
+    cluster.poll()
+    (guest,) = [labels for labels in OfDevices(cluster.core.state).opened if labels[2] == DeviceKind.VGPU.value]
+    assert (guest[1].startswith(f"{guest[0]}/"), guest[-1]) == (True, "missing")
+
+
+def test_a_group_whose_nodes_did_not_come_is_told(watched: Watched) -> None:
+    """A group counts as closed until nodes may be requested again."""
+    now_s = watched.world.now_s
+    sizes = tuple(GroupSize(group=f"{each}", closed_until_s=each) for each in (None, now_s - 1, now_s + 1))
+    watched.world.core.state.scaling.decision = Decision(sizes=sizes)
+    monitor = Monitor()
+    monitor.take(tuple(MetricTally(watched.world.core.state, 0.0).look({}, now_s)))
+    assert monitor.of(table.GROUPS_CLOSED) == 1
+
+
 def test_a_label_that_the_table_does_not_list_is_refused() -> None:
     """The name of a job, file, node or device cannot become the value of a label."""
     with pytest.raises(ValueError, match=r"codecfleet_nodes has no state 'film.mkv'"):
@@ -273,8 +347,8 @@ def test_without_prices_no_cost_is_reported() -> None:
     assert costs(world_of(config(group("cheap", "0"))), GAUGES_S) == {}
 
 
-SERIES_MAX = 400
-"""Of a whole cluster: what one scrape costs does not grow with it."""
+SERIES_MAX, DEVICE_SERIES_MAX = 400, 3
+"""Of a whole cluster, and of each device."""
 
 
 def test_names_are_unique_and_series_few() -> None:
@@ -285,3 +359,4 @@ def test_names_are_unique_and_series_few() -> None:
         for metric in METRICS
     )
     assert series <= SERIES_MAX
+    assert sum(metric.labels.get("device") == table.ANY for metric in METRICS) <= DEVICE_SERIES_MAX
