@@ -119,6 +119,11 @@ NODES_WANTED: Final = Metric(
     "codecfleet_nodes_wanted",
     "nodes that [autoscaling](autoscaling.md) wants in all groups, existing ones included; 0 without it",
 )
+CLOCK_SKEW: Final = Metric(
+    "codecfleet_clock_skew_seconds",
+    "the largest difference between a node's clock and the supervisor's, with the delay of a heartbeat; 0 without "
+    "workers",
+)
 DEVICES: Final = Metric(
     "codecfleet_devices",
     "GPUs, slices and vGPUs; their node or Ray can make them `draining` or `cordoned`",

@@ -20,6 +20,10 @@ PROBE_AGAIN_S = 60.0
 """A probe that has not answered for this long may be requested again."""
 
 
+SKEW_MAX_S = 2.0
+"""From this difference to the supervisor's clock on, a node's clock is reported."""
+
+
 ORDERED_STATES = {
     Order.CORDON: DeviceState.CORDONED,
     Order.DRAIN: DeviceState.DRAINING,
@@ -52,7 +56,8 @@ class NodeBook:
     unseen_reason: str = ""  # why the last poll failed
     # Devices that the last probe listed and the last poll did not, or the reverse.
     unmatched: frozenset[str] = frozenset()
-    leaves_s: float | None = None  # when the node ends; None if the node stays
+    leaves_s: float | None = None  # when the node ends, estimated until its clock is known; None if it stays
+    skew_s: float | None = None  # how far the node's clock is behind the supervisor's; None before the first heartbeat
     units: Units = NO_UNITS  # the devices behind each of Ray's GPUs, by cluster identity
     stations: list[Station] = field(default_factory=list)  # the node's places for worker processes
 
@@ -76,6 +81,18 @@ class NodeBook:
         known = self.known
         self.units = _in_cluster(known, (known.shown or _shown_by(known)).units(self.ray.gpus))
         self.stations = stations_of(self.node, self.ray.gpus, self.units)
+
+    @property
+    def ends_s(self) -> float | None:
+        """When the node ends; None if it stays, or before a heartbeat has shown its clock."""
+        return None if self.skew_s is None else self.leaves_s
+
+    @property
+    def clock(self) -> str:
+        """What is wrong with the node's clock; "" if nothing is."""
+        if self.skew_s is None or abs(self.skew_s) < SKEW_MAX_S:
+            return ""
+        return f"its clock is {abs(self.skew_s):.0f} s {'behind' if self.skew_s > 0 else 'ahead'}"
 
     @property
     def ids(self) -> LogIds:
