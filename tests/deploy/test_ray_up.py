@@ -41,11 +41,18 @@ def test_the_launcher_is_careful(prepared: dict[str, Any]) -> None:
     assert "RAY_enable_autoscaler_v2=1" in head
     assert "--cpus 0" in head  # as its type says
     assert "--insecure" not in head + worker
-    assert "RAY_AUTH_MODE=token" in worker
+    assert "codecfleet node start --address" in worker
     nodes = [each["node_config"] for each in prepared["available_node_types"].values()]
     assert all(
         node["ImageId"].startswith("ami-") and node["MetadataOptions"]["HttpTokens"] == "required" for node in nodes
     )
+
+
+def test_spot_instances_say_so(prepared: dict[str, Any]) -> None:
+    """Ray's label tells placement which nodes AWS may take back."""
+    for name, each in prepared["available_node_types"].items():
+        market = each["node_config"].get("InstanceMarketOptions", {}).get("MarketType")
+        assert each.get("labels", {}).get("ray.io/market-type") == market, name
 
 
 def test_codecfleet_asks_for_what_the_types_are(prepared: dict[str, Any], repository: Path) -> None:
