@@ -10,7 +10,7 @@
     │   │                   FleetUnavailable, QueueUnavailable
     │   ├── StorageFailed   ObjectStoreFull
     │   ├── FleetUnavailable   VersionRefused
-    │   ├── WorkerLost      WorkerOutOfMemory, WorkerBroken, ProcessKilled
+    │   ├── WorkerLost      NodeEnded, WorkerOutOfMemory, WorkerBroken, ProcessKilled
     │   └── DeviceError     DeviceLost, DeviceMemory, SessionLimit, EngineBusy, EngineUnfit, EngineFailed, EngineHung
     └── Cancelled        130
 
@@ -48,6 +48,7 @@ __all__ = [
     "NoSuchFrame",
     "NoSuchJob",
     "NoVideoTrack",
+    "NodeEnded",
     "NotEnoughMemory",
     "NotSmaller",
     "ObjectStoreFull",
@@ -254,6 +255,10 @@ class WorkerLost(WorkError):
     """A worker process or its node died while the process had the work."""
 
     retry = Retry.ANYWHERE
+
+
+class NodeEnded(WorkerLost):
+    """The worker's node ended as announced, so the work moves to another node; the attempt does not count."""
 
 
 class WorkerOutOfMemory(WorkerLost):

@@ -54,6 +54,7 @@ class Heartbeat:
     pieces: tuple[ReportedPiece, ...] = ()  #: for a supervisor: work that runs, or ended in the last few seconds
     progress: Mapping[str, int] = field(default_factory=dict)  #: how many frames of the running work are done, by run
     facts: WorkerFacts = WorkerFacts(0, 0)
+    sent_utc_s: float | None = None  #: the time by the clock of the worker's machine, in seconds since 1970
 
     @property
     def decoded_by(self) -> Decoding:

@@ -179,6 +179,7 @@ class WorkerHost:
             () if term is None else self._kept.reported(running, term, self._renewed_s),
             self._core.progress() | {run: done for each in helpers for run, done in each.state.progress.items()},
             self._facts,
+            time.time(),
         )
 
     def _look(self) -> None:

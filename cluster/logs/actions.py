@@ -24,6 +24,7 @@ class LogAction(Enum):
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
     NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
+    NODE_SKEWED = "node.skewed", WARNING, "a node's clock differs from the supervisor's by 2 s or more"
     NODES_WANTED = "nodes.wanted", INFO, "the requested size of a group of nodes has changed"
     NODES_REFUSED = "nodes.refused", WARNING, "Ray does not accept requests for nodes"
     NODE_GIVEN_UP = "node.given-up", INFO, "an idle node is being ended"
@@ -70,6 +71,7 @@ class LogAction(Enum):
     NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
     NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"
+    NODE_UNWATCHED = "node.unwatched", WARNING, "the cloud does not answer whether it will end this node's machine"
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.

@@ -1,4 +1,4 @@
-"""Keeps a node: runs Ray in the foreground, drains the node on a signal, and cleans up afterwards."""
+"""Keeps a node: runs Ray in the foreground, drains the node on a signal or a notice of the cloud, and cleans up."""
 
 import os
 import select
@@ -19,6 +19,8 @@ from ...actors.process.running import Prints, Running, how_it_ended, start_comma
 from ...errors import FleetUnavailable
 from ..logs.actions import LogAction
 from ..logs.writing import log
+from .spot import Notice
+from .spot_watch import SpotWatch
 
 PROGRAM: Final = "codecfleet.cluster.node.ray_program"
 STOP_S: Final = 15  #: How long Ray's processes may take to end after the node has drained
@@ -26,6 +28,7 @@ _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints 
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOTICE: Final = 0  #: Stands for a notice of the cloud among the numbers of signals, which begin at 1
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -34,21 +37,36 @@ class _Kept:
     """A running ``ray start``."""
 
     process: Running
-    notice_s: int  #: how long the node drains
+    orders: int  #: the descriptor through which Ray's process learns how long it may drain after a notice
+    notice_s: int  #: how long the node drains after a signal
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
-    is_ending: bool = False  #: whether a signal has asked the node to end
+    is_ending: bool = False  #: whether a signal or a notice has asked the node to end
+    was_told: bool = False  #: whether a signal has
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain the node, and kill it ``notice_s`` plus ``STOP_S`` later; the second call kills it at once."""
-        if self.is_ending:
+        """Drain the node as after a signal; the second call kills it at once. A drain after a notice goes on."""
+        if self.was_told:
             self.kill()
             return
-        self.is_ending = True
-        time_left = f": its running work has {self.notice_s} s to finish" if self.notice_s else ""
-        log(LogAction.NODE_DRAINING, f"the node was asked to end{time_left}")
-        self.until_s = time.monotonic() + self.notice_s + STOP_S
-        self.process.send_signal(signal.SIGTERM)
+        self.was_told = True
+        if self._begins_to_end("the node was asked to end", self.notice_s):
+            self.process.send_signal(signal.SIGTERM)
+
+    def take(self, notice: Notice | None) -> None:
+        """Drain the node for as long as the cloud leaves it, unless it drains already."""
+        if notice is not None and self._begins_to_end(notice.why, notice.left_s):
+            with suppress(BrokenPipeError):  # Ray has just ended
+                os.write(self.orders, f"{notice.left_s}\n".encode())
+
+    def _begins_to_end(self, why: str, left_s: int) -> bool:
+        """Kill Ray ``left_s`` plus ``STOP_S`` later, if not sooner; return whether Ray must be told to drain."""
+        until_s = time.monotonic() + left_s + STOP_S
+        self.until_s = until_s if self.until_s is None else min(self.until_s, until_s)
+        is_first, self.is_ending = not self.is_ending, True
+        if is_first:
+            log(LogAction.NODE_DRAINING, why + (f": its running work has {left_s} s to finish" if left_s else ""))
+        return is_first
 
     def kill(self) -> None:
         """Kill Ray's process group; Ray's remaining processes end when the leader of the group ends."""
@@ -62,8 +80,8 @@ class _Kept:
             elif text := line.decode(errors="replace").strip():
                 self.said.append(text)
 
-    def wait(self, signals: socket.socket) -> int:
-        """Return Ray's exit code when Ray ends; until then, handle the signals whose numbers arrive on the socket."""
+    def wait(self, signals: socket.socket, watch: SpotWatch) -> int:
+        """Return Ray's exit code when Ray ends; until then, handle what arrives on the socket: numbers of signals."""
         while (code := self._code()) is None:
             left_s = None if self.until_s is None else max(0.0, self.until_s - time.monotonic())
             ready = select.select([signals.fileno(), self.process.death], [], [], left_s)[0]
@@ -72,6 +90,8 @@ class _Kept:
             for number in signals.recv(_NUMBERS_READ) if signals.fileno() in ready else b"":
                 if number in _ENDS_IT:
                     self.ask_to_end()
+                elif number == _NOTICE:
+                    self.take(watch.notice)
         return code
 
     def _code(self) -> int | None:
@@ -85,13 +105,18 @@ class _Kept:
 
 
 def keep(
-    arguments: Sequence[str], variables: Mapping[str, str], *, notice_s: int, on_start: Callable[[], object]
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    notice_s: int,
+    watch: SpotWatch,
+    on_start: Callable[[], object],
 ) -> None:
-    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT or SIGHUP; return once all its processes have ended.
+    """Run ``ray`` with ``arguments`` until SIGTERM, SIGINT, SIGHUP or a notice; return once all processes have ended.
 
-    Call this in the main thread. ``variables`` are added to Ray's environment. The node drains for ``notice_s``.
-    Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not start, or ended by
-    itself.
+    Call this in the main thread. ``variables`` are added to Ray's environment. After a signal the node drains for
+    ``notice_s``. Another thread calls ``on_start`` once the node has joined. Raises FleetUnavailable: Ray did not
+    start, or ended by itself.
     """
     is_up, began_s = threading.Event(), time.time()
 
@@ -100,12 +125,16 @@ def keep(
         on_start()
 
     around = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    kept = _Kept(_start(ray_command(arguments), {**around, **variables}), notice_s)
+    process, orders = _start(arguments, {**around, **variables})
+    kept = _Kept(process, orders, notice_s)
     reader = threading.Thread(target=kept.read, args=(joined,), daemon=True)
-    with _signals() as signals:
+    with _signals() as (signals, wake):
         reader.start()
-        code = kept.wait(signals)
+        watch.start(lambda: wake.send(bytes([_NOTICE])))
+        code = kept.wait(signals, watch)
+        watch.close()
     kept.kill()
+    os.close(orders)
     remove_dead_listeners(began_s)
     if kept.is_ending:
         return
@@ -118,23 +147,31 @@ def keep(
 _HELP: Final = "Read Ray's logs in session_latest/logs below --temp-dir, or below ray in RAY_TMPDIR, TMPDIR or /tmp."
 
 
-def ray_command(arguments: Sequence[str]) -> Sequence[str]:
-    """Return a command that runs ``ray`` with these arguments, and ends when this process ends."""
-    return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), *arguments]
+def ray_command(arguments: Sequence[str], orders: int) -> Sequence[str]:
+    """Return a command that runs ``ray`` with these arguments, and ends when this process ends.
+
+    It drains when the descriptor ``orders`` yields a line: for that many seconds.
+    """
+    return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), str(orders), *arguments]
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str]) -> Running:
+def _start(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Running, int]:
+    read, orders = os.pipe()
+    command = ray_command(arguments, read)
     try:
-        process = start_command(command, prints=Prints.ALL_SENT, environment=environment)
+        process = start_command(command, prints=Prints.ALL_SENT, environment=environment, inherited=[read])
     except OSError as error:
+        os.close(orders)
         raise FleetUnavailable(f"Ray did not start: {error}", "Check the limits on processes.") from None
+    finally:
+        os.close(read)
     process.end.shutdown(socket.SHUT_WR)
-    return process
+    return process, orders
 
 
 @contextmanager
-def _signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of arriving signals, including SIGCHLD, can be read.
+def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield a socket from which the numbers of arriving signals, including SIGCHLD, can be read, and its other end.
 
     A Python handler runs only once the main thread returns from the kernel, but the interpreter writes the number to
     the socket at once.
@@ -147,7 +184,7 @@ def _signals() -> Iterator[socket.socket]:
         woken = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         former = {number: signal.signal(number, lambda *_: None) for number in (*handled, signal.SIGCHLD)}
         try:
-            yield reading
+            yield reading, writing
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)

@@ -20,6 +20,8 @@ from .keeping import STOP_S, keep
 from .offer import Offer, offer_of
 from .ray_start import NodeOptions, check_options, offer_words, ray_arguments, ray_variables
 from .registry import kept_nodes, registered
+from .spot import Spot
+from .spot_watch import SpotWatch
 
 PROGRAM: Final = "codecfleet.cluster.node.program"
 _KILLED_AFTER_S: Final = 10  #: How long a node may still run after its deadline
@@ -31,13 +33,15 @@ class PreparedNode:
 
     arguments: tuple[str, ...]  # of ``ray``
     variables: dict[str, str]  # variables for ``ray``
-    notice_s: int  # how long the node drains
-    notes: tuple[str, ...]  # lines to print
+    notice_s: int  # how long the node drains after a signal
+    notes: tuple[str, ...] = ()  # lines to print
+    spot: Spot = Spot.OFF  # which metadata server is asked whether this machine will end
 
     def run(self, on_start: Callable[[], object]) -> None:
         """Run the node until a signal ends it. Raises FleetUnavailable: Ray did not start, or ended by itself."""
         with registered(self.notice_s + STOP_S):
-            keep(self.arguments, self.variables, notice_s=self.notice_s, on_start=on_start)
+            watch = SpotWatch(self.spot)
+            keep(self.arguments, self.variables, notice_s=self.notice_s, watch=watch, on_start=on_start)
 
 
 def machines_offer(*, cpus: int | None, labels: Mapping[str, str], zone: str) -> Offer:
@@ -67,7 +71,8 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
     notes.append(f"this node {joins} with {offer_words(offer)}")
     notes += filter(None, [offer.driver_choice])
     arguments = tuple(ray_arguments(offer, options))
-    return PreparedNode(arguments, ray_variables(offer, options), options.notice_s, tuple(notes))
+    variables = ray_variables(offer, options, os.environ)
+    return PreparedNode(arguments, variables, options.notice_s, tuple(notes), options.watched)
 
 
 def check_port(port: int) -> None:
@@ -93,7 +98,8 @@ def bring_node_up(node: PreparedNode) -> int:
     Raises FleetUnavailable if the node did not start.
     """
     try:
-        process = start_program(PROGRAM, node.arguments, node.variables, node.notice_s, outlives=True)
+        settings = (node.arguments, node.variables, node.notice_s, node.spot.value)
+        process = start_program(PROGRAM, *settings, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None
     if not (said := process.first_word()):

@@ -8,11 +8,12 @@ from contextlib import suppress
 from ...actors.process.program import begin
 from ...errors import CodecfleetError
 from .orders import PreparedNode
+from .spot import Spot
 
 
 def main() -> None:
-    """Run Ray with the settings ``[arguments, variables, notice]``."""
-    starter, (arguments, variables, notice_s) = begin()
+    """Run Ray with the settings ``[arguments, variables, notice, spot]``."""
+    starter, (arguments, variables, notice_s, spot) = begin()
 
     def joined() -> None:
         with suppress(OSError):  # the starter may have been interrupted
@@ -20,6 +21,6 @@ def main() -> None:
         starter.close()
 
     try:
-        PreparedNode(tuple(arguments), variables, notice_s, ()).run(joined)
+        PreparedNode(tuple(arguments), variables, notice_s, spot=Spot(spot)).run(joined)
     except CodecfleetError as error:
         sys.exit(str(error))

@@ -15,6 +15,7 @@ from ..ray.private.nodes import LABELS, RESOURCES, START_HOOK
 from ..ray.token import MODE, TOKEN, TOKEN_PATH, read_token
 from .listed import label_words
 from .offer import Offer
+from .spot import Spot
 
 DRAIN_S: Final = 60  #: How long a stopping node waits for its work
 PORT, DASHBOARD_PORT, DASHBOARD_HOST = 6379, 8265, "127.0.0.1"
@@ -25,6 +26,7 @@ _SET_HERE: Final = (
 """Options of ``ray start`` that codecfleet sets."""
 _FOUND: Final = (KIND, ARCHITECTURE, DLAS, ENCODES, DECODES)
 _ZONE: Final = "RAY_NODE_ZONE"  #: The variable from which Ray sets its label ray.io/availability-zone
+_MARKET: Final = "RAY_NODE_MARKET_TYPE"  #: The variable from which Ray sets its label ray.io/market-type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class NodeOptions:
     dashboard_port: int = DASHBOARD_PORT
     temp_dir: str = ""  #: the folder for Ray's files; "" for Ray's choice
     drain_s: int = DRAIN_S  #: how long the stopping node waits for its work
+    spot: Spot = Spot.AUTO  #: which metadata server is asked whether this machine will end
     is_open: bool = False  #: whether the cluster needs no token
     rest: tuple[str, ...] = ()  #: further arguments of ``ray start``
 
@@ -50,6 +53,11 @@ class NodeOptions:
     def notice_s(self) -> int:
         """How long the stopping node waits for its work: 0 for a head, since the cluster ends with the head."""
         return 0 if self.is_head else self.drain_s
+
+    @property
+    def watched(self) -> Spot:
+        """Which metadata server is asked: none for a head, since a head does not drain."""
+        return Spot.OFF if self.is_head else self.spot
 
 
 def check_options(options: NodeOptions, around: Mapping[str, str]) -> bool:
@@ -97,9 +105,14 @@ def ray_arguments(offer: Offer, options: NodeOptions) -> list[str]:
     return [*words, *options.rest]
 
 
-def ray_variables(offer: Offer, options: NodeOptions) -> dict[str, str]:
-    """Return the variables to set for the ``ray`` command; they never contain the token."""
+def ray_variables(offer: Offer, options: NodeOptions, around: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to set for the ``ray`` command; they never contain the token.
+
+    If a cluster launcher has set resources or labels in ``around``, they become those that probes found.
+    """
     return {
+        **(exports(offer, around) if {RESOURCES, LABELS} & around.keys() else {}),
+        **({_MARKET: "spot"} if options.spot.is_promised else {}),
         MODE: "disabled" if options.is_open else "token",
         **_names(offer),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(options.notice_s),

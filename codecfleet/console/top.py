@@ -206,9 +206,11 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
 
     for node in sorted(status.nodes, key=order):
         name, shown = f"{node.name} {node.node[:8]}", f"{used[node.node]} of {slots[node.node]}"
-        offers = node.devices if node.probed else f"not probed yet; {node.devices}"
+        offers = "; ".join(filter(None, ("" if node.probed else "not probed yet", node.clock, node.devices)))
         speed = f"{fps.get(node.node, 0.0):.1f}"
-        yield ScreenRow((name, node.state, shown, speed, offers), _STYLES.get(node.state, ""))
+        yield ScreenRow(
+            (name, node.state, shown, speed, offers), _STYLES.get(node.state, "yellow" if node.clock else "")
+        )
 
 
 def _drawn(table: Table, room: int) -> "RichTable":

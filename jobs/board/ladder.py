@@ -23,6 +23,7 @@ from ...errors import (
     DeadlineMissed,
     DeviceError,
     EngineUnfit,
+    NodeEnded,
     ProcessKilled,
     Retry,
     SegmentFailed,
@@ -36,6 +37,7 @@ ATTEMPTS: Final = 3
 FAILURES_ALONE: Final = 2
 #: How many silent deaths of its workers a segment survives; a supervisor closes a failing station sooner
 LOSSES: Final = 8
+MOVES: Final = 64  #: How many announced ends of nodes a segment survives
 SHARED_LOSSES: Final = 2  #: From this silent death on, the work runs alone, because it may be killing its workers
 
 
@@ -47,6 +49,7 @@ class FaultKind(Enum):
     FULL = "full"  #: the device had no room for the work
     UNFIT = "unfit"  #: the device cannot do the work; another device may
     HUNG = "hung"  #: the work made no progress, and its worker was replaced
+    MOVED = "moved"  #: the worker's node ended as announced; the attempt does not count
     LOST = "lost"  #: the worker died from an unknown cause
     SUSPECT = "suspect"  #: the device failed while it also ran other work
     GUILTY = "guilty"  #: the device failed while this work ran alone
@@ -91,6 +94,7 @@ def fault_of(error: CodecfleetError, constraints: Constraints) -> FaultKind:
 _FAULTS: Final = {
     ProcessKilled: FaultKind.KILLED,
     WorkerBroken: FaultKind.SUSPECT,
+    NodeEnded: FaultKind.MOVED,
     WorkerLost: FaultKind.LOST,
     DeadlineMissed: FaultKind.HUNG,
     EngineUnfit: FaultKind.UNFIT,
@@ -105,6 +109,8 @@ def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | No
     match last.fault:
         case FaultKind.REFUSED:
             return None
+        case FaultKind.MOVED:
+            return _after_a_move(history, software=software)
         case FaultKind.LOST:
             return _after_a_loss(history, software=software)
         case FaultKind.SUSPECT:
@@ -113,6 +119,13 @@ def next_step(history: Sequence[Attempt], *, software: bool) -> Constraints | No
             return _after_guilt(history, software=software)
         case FaultKind.FAILED | FaultKind.FULL | FaultKind.UNFIT | FaultKind.HUNG:
             return _after_a_failure(history, software=software)
+
+
+def _after_a_move(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
+    others = [attempt for attempt in history if attempt.fault is not FaultKind.MOVED]
+    # A second run may end with its node after the first run used the last step.
+    is_given_up = bool(others) and next_step(others, software=software) is None
+    return None if is_given_up or len(history) - len(others) >= MOVES else history[-1].constraints
 
 
 def _after_a_loss(history: Sequence[Attempt], *, software: bool) -> Constraints | None:
@@ -163,10 +176,11 @@ def reason(attempt: Attempt) -> str:
     return f"the device failed: {attempt.cause.partition(': ')[2]}"
 
 
+_BLAMELESS: Final = frozenset({FaultKind.LOST, FaultKind.MOVED})
 _SOUND: Final = frozenset({FaultKind.FAILED, FaultKind.FULL, FaultKind.UNFIT, FaultKind.HUNG})
 
 
 def _elsewhere(history: Sequence[Attempt]) -> Constraints:
-    """Return the last attempt's constraints without the stations where attempts failed, except by a silent death."""
-    failed = (attempt.where.station for attempt in history if attempt.fault is not FaultKind.LOST)
+    """Return the last attempt's constraints without the stations where attempts failed; blameless ones do not count."""
+    failed = (attempt.where.station for attempt in history if attempt.fault not in _BLAMELESS)
     return replace(history[-1].constraints, avoid=frozenset(failed))

@@ -56,7 +56,7 @@ class AttemptReport(BaseModel, frozen=True, extra="forbid"):
     # together
     step: str
     where: str  # the worker; "" if the pool names none
-    fault: str  # failed, full, unfit, hung, lost, suspect, guilty or killed (docs/reliability.md)
+    fault: str  # failed, full, unfit, hung, moved, lost, suspect, guilty or killed (docs/reliability.md)
     cause: str
 
 

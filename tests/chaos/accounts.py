@@ -13,6 +13,7 @@ HEARD_S: Final = 0.5
 DAMAGES: Final = frozenset({Fault.JOURNAL_CUT, Fault.JOURNAL_DAMAGED, Fault.PAYLOAD_DAMAGED})
 NOTICED_LATE: Final = frozenset(
     {Fault.WORKER_STOPPED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_CUT_BRIEFLY, Fault.NVDEC_HANGS}
+    | {Fault.NODE_TAKEN_BACK}
     | {Fault.GCS_KILLED, Fault.RAYLET_KILLED}
 )
 """Faults that take effect, or are noticed, after a while, in which more work starts that will be lost."""

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -34,6 +34,7 @@ GIVEN_BACK_S = 20.0
 RAY_NOTICES_S = 75.0
 """Ray starts the supervisor again elsewhere once its health checks have missed a frozen node for about a minute."""
 GCS_DOWN_S = 1.0
+NOTICE_S = 8
 DEVICES_WORK = 3
 """After how many segments a device fails at the earliest: a call that hangs sooner has the patience of a first one."""
 _CUT_S = {Fault.NODE_CUT_OFF: 6.0, Fault.NODE_CUT_BRIEFLY: 0.5}
@@ -106,8 +107,8 @@ class Cluster(Place):
     nodes: dict[str, int]
     stopped: set[str] = field(default_factory=set)
     """Nodes that are lost, or will be."""
-    cut_off: list[threading.Timer] = field(default_factory=list)
-    """They give nodes their network back."""
+    timers: list[threading.Timer] = field(default_factory=list)
+    """They give nodes their network back, or kill nodes whose notice is over."""
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ class Cluster(Place):
 
     def strike(self, strike: Strike, driver: Driver) -> bool:
         match strike.fault:
-            case Fault.NODE_KILLED | Fault.NODE_STOPPED | Fault.NODE_CUT_OFF | Fault.NODE_CUT_BRIEFLY:
+            case fault if fault in NODE_LOSSES or fault in _CUT_S:
                 standing = sorted(set(self.nodes) - self.stopped)
                 self._strike_node(strike.fault, standing[int(strike.choice * len(standing))])
                 return True
@@ -136,20 +137,26 @@ class Cluster(Place):
             self.stopped.add(victim)
         if fault in _CUT_S:
             self.cluster.cut_off(victim)
-            self.cut_off.append(threading.Timer(_CUT_S[fault], self.cluster.rejoin, (victim,)))
-            self.cut_off[-1].start()
+            self._later(_CUT_S[fault], self.cluster.rejoin, victim)
+        elif fault is Fault.NODE_TAKEN_BACK:
+            self.cluster.drain_node(victim, NOTICE_S)
+            self._later(NOTICE_S, self.cluster.kill_node, victim)
         elif fault is Fault.NODE_KILLED:
             self.cluster.kill_node(victim)
         else:
             self.cluster.stop_node(victim)
 
+    def _later(self, after_s: float, act: Callable[[str], None], node: str) -> None:
+        self.timers.append(threading.Timer(after_s, act, (node,)))
+        self.timers[-1].start()
+
     def _processes(self, name: str) -> list[psutil.Process]:
         return _named(name, list(_with("RAY_TMPDIR", str(self.cluster.folder))))
 
     def heal(self) -> None:
-        for timer in self.cut_off:
+        for timer in self.timers:
             timer.join()
-        self.cut_off.clear()
+        self.timers.clear()
 
     def leftovers(self) -> list[str]:
         """Return the jobs that still hold slots some time after their end."""

@@ -48,6 +48,7 @@ class Fault(StrEnum):
     NODE_CUT_BRIEFLY = "node cut off from the network, for 0.5 s"
     GCS_RESTARTED = "cluster's GCS SIGKILL, started again after 1 s"
     SUPERVISOR_KILLED = "supervisor SIGKILL"
+    NODE_TAKEN_BACK = "node drained with 8 s of notice, then SIGKILL"
     DRIVER_KILLED = "driver SIGKILL, then the same command"
     DRIVER_TERMINATED = "driver SIGTERM, then the same command"
     JOURNAL_CUT = "driver SIGKILL, the journal's last bytes cut, then the same command"
@@ -64,7 +65,7 @@ class Fault(StrEnum):
     GPU_LOST = "a GPU is lost (simulated)"
 
 
-NODE_LOSSES: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF})
+NODE_LOSSES: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.NODE_CUT_OFF, Fault.NODE_TAKEN_BACK})
 OF_THE_STORE: Final = frozenset({Fault.STORAGE_SLOW, Fault.STORAGE_DOWN, Fault.STORAGE_GONE})
 OF_A_DEVICE: Final = frozenset(
     {Fault.NVDEC_HANGS, Fault.NVDEC_FAILS, Fault.NVENC_FAILS, Fault.CUDA_BREAKS, Fault.GPU_LOST}
@@ -88,7 +89,9 @@ _OF_ONE_SHAPE: Final = {
     Fault.NODE_CUT_BRIEFLY: Shape.SPLIT_NODES,
     **dict.fromkeys(OF_A_DEVICE, Shape.SIMULATED_GPUS),
 }
-_OF_A_CLUSTER: Final = frozenset({Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.SUPERVISOR_KILLED})
+_OF_A_CLUSTER: Final = frozenset(
+    {Fault.NODE_KILLED, Fault.NODE_STOPPED, Fault.SUPERVISOR_KILLED, Fault.NODE_TAKEN_BACK}
+)
 _WITH_A_STORE: Final = frozenset({Shape.PRIVATE, Shape.TWO_NODES, Shape.SMALL_NODES})
 
 

@@ -117,6 +117,13 @@ class RayCluster:
         """Kill a node and everything on it, as a power cut would."""
         self._order(kill=node)
 
+    def drain_node(self, node: str, left_s: int) -> None:
+        """Let Ray drain a node, as before a spot instance ends."""
+        command = [*self.prefix, BIN / "ray", "drain-node", "--address", self.address, "--node-id", node]
+        command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "taken back"]
+        command += ["--deadline-remaining-seconds", str(left_s)]
+        subprocess.run(command, env=self.env, capture_output=True, timeout=60, check=True)
+
     def cut_off(self, node: str) -> None:
         """Disconnect a node's network, on a cluster that is ``apart``; ``rejoin`` reconnects it."""
         self._order(cut=node)

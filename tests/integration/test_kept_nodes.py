@@ -13,22 +13,28 @@ import psutil
 import pytest
 
 from codecfleet.cluster.node.registry import kept_nodes, registered
+from tests.metadata_server import FakeMetadata, metadata_server
 
 KEEPER = """
 import signal, sys, threading
+from functools import partial
 from codecfleet.cluster.node import keeping
+from codecfleet.cluster.node.spot import Spot
+from codecfleet.cluster.node.spot_watch import SpotWatch, ask_server
 from codecfleet.errors import FleetUnavailable
 
 keeping.STOP_S = 0
-keeping.ray_command = lambda arguments: ["sh", "-c", *arguments]
+keeping.ray_command = lambda arguments, orders: ["sh", "-c", *arguments, "sh", f"/proc/self/fd/{orders}"]
+port = int(sys.argv[3])
+watch = SpotWatch(Spot.AWS if port else Spot.OFF, partial(ask_server, server=("127.0.0.1", port)), lambda _: False)
 
 def up():
     print("up", flush=True)
-    for number in sys.argv[3:]:
+    for number in sys.argv[4:]:
         signal.pthread_kill(threading.get_ident(), int(number))
 
 try:
-    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), on_start=up)
+    keeping.keep([sys.argv[1]], {"MARK": "ours"}, notice_s=int(sys.argv[2]), watch=watch, on_start=up)
 except FleetUnavailable as error:
     print(error)
     sys.exit(5)
@@ -42,15 +48,24 @@ DEAF = f"{UP}trap '' TERM; {RUN}"
 
 @contextmanager
 def keeper(
-    ray: str, *, notice_s: int = 60, first: bool = False, aside: Sequence[int] = ()
+    ray: str, *, notice_s: int = 60, first: bool = False, aside: Sequence[int] = (), metadata: int = 0
 ) -> "Iterator[subprocess.Popen[str]]":
     """Start a process that keeps a node, and kill it at the end if it still runs.
 
     With ``first`` it is the first process of its own namespace. It sends itself the signals ``aside`` once the node is
-    up, and has a thread other than the main one receive them.
+    up, and has a thread other than the main one receive them. ``metadata`` is the port of its cloud's metadata server.
     """
     space = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if first else []
-    command = [*space, sys.executable, "-c", textwrap.dedent(KEEPER), ray, str(notice_s), *map(str, aside)]
+    command = [
+        *space,
+        sys.executable,
+        "-c",
+        textwrap.dedent(KEEPER),
+        ray,
+        str(notice_s),
+        str(metadata),
+        *map(str, aside),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -91,6 +106,44 @@ def test_a_signal_is_heard_whichever_thread_takes_it(ray: str, numbers: list[int
     with keeper(ray, aside=numbers) as process:
         said, _ = process.communicate()
     assert (process.returncode, said) == (0, "up\ndown\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_notice_drains_the_node_for_the_time_that_is_left(number: signal.Signals, tmp_path: Path) -> None:
+    """A signal after the notice lets the drain go on; a second one ends it, and the keeper exits with 0."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    ray = f"exec 9> {told}; {UP}read left < $1; echo $left >&9; trap '' TERM; {RUN}"
+    with metadata_server(FakeMetadata()) as fake, keeper(ray, metadata=fake.port) as process, told.open() as line:
+        come_up(process)
+        fake.announce(90)
+        assert 82 <= int(line.readline()) <= 85
+        process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.send_signal(number)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "down\n")
+
+
+def test_a_notice_ends_the_node_also_if_ray_is_deaf() -> None:
+    """When the time left is over, Ray is killed."""
+    with metadata_server(FakeMetadata()) as fake, keeper(DEAF, metadata=fake.port) as process:
+        come_up(process)
+        fake.announce(0)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "down\n")
+
+
+def test_a_notice_after_a_signal_changes_nothing() -> None:
+    """The node drains already."""
+    ray = f"{UP}trap 'read left < $1; echo $left; exit 1' TERM; {RUN}"
+    with metadata_server(FakeMetadata()) as fake, keeper(ray, notice_s=1, metadata=fake.port) as process:
+        come_up(process)
+        process.send_signal(signal.SIGTERM)
+        fake.announce(100)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (0, "down\n")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from codecfleet.cluster.node.keeping import STOP_S
 from tests.ray_head import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -34,6 +36,7 @@ class Machine:
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
     port: int = 0
+    prefix: tuple[str, ...] = ()  # runs a command in the machine's own network
 
     @property
     def env(self) -> dict[str, str]:
@@ -49,14 +52,14 @@ class Machine:
 
     def run(self, *arguments: object, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
-        command = [*PROGRAM, *map(str, arguments)]
+        command = [*self.prefix, *PROGRAM, *map(str, arguments)]
         around = {**self.env, **(env or {})}
         return subprocess.run(command, env=around, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
     def start(self, *arguments: object) -> "subprocess.Popen[str]":
         """Start a command."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen([*PROGRAM, *map(str, arguments)], env=self.env, stdout=pipe, stderr=pipe, text=True)
+        pipe, command = subprocess.PIPE, [*self.prefix, *PROGRAM, *map(str, arguments)]
+        return subprocess.Popen(command, env=self.env, stdout=pipe, stderr=pipe, text=True)
 
     def begin(self) -> dict[str, Any]:
         """Start a head; return its output."""
@@ -167,6 +170,59 @@ def _a_job_outlives_its_node(here: Machine, film: Path, node: "subprocess.Popen[
     assert out.read_bytes() == (here.folder / "alone.mp4").read_bytes()
     verified = here.run("verify", film, out)
     assert verified.returncode == 0, verified.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own needs root")
+@pytest.mark.parametrize("left_s", [60, 12], ids=["segments finish", "segments move"])
+def test_a_job_outlives_a_spot_instance(film: Path, left_s: int) -> None:
+    """A notice of EC2 drains the node in time; the job's bytes are the same, and no attempt counts."""
+    slow = ("--segment-seconds", "1", "--scale", "1920x1080", "--preset", "slow" if left_s < 30 else "ultrafast")
+    with machine() as here, _on_ec2(here) as cloud:
+        alone = here.run("transcode", film, here.folder / "alone.mp4", *slow)
+        assert alone.returncode == 0, alone.stderr
+        here.begin()
+        node = here.join()
+        out = here.folder / "o.mp4"
+        with here.start("transcode", film, out, "--address", here.address, "--json", *slow) as job:
+            assert job.stdout is not None
+            events = (json.loads(line) for line in job.stdout)
+            assert any(event["event"] == "segment_finished" for event in events)
+            assert cloud.stdin is not None
+            cloud.stdin.write(f"announce {left_s}\n")
+            cloud.stdin.flush()
+            began_s = time.monotonic()
+            _, said = node.communicate(timeout=LIMIT_S)
+            assert (node.returncode, said) == (0, "codecfleet: the node is down\n")
+            assert time.monotonic() - began_s < left_s + STOP_S
+            last = list(events)[-1]
+            assert last["event"] == "done", job.stderr and job.stderr.read()
+        assert out.read_bytes() == (here.folder / "alone.mp4").read_bytes()
+        failures = [failure for each in last["report"]["segments"] for failure in each["failures"]]
+        assert [failure for failure in failures if failure["fault"] != "moved"] == []
+
+
+@contextmanager
+def _on_ec2(here: Machine) -> "Iterator[subprocess.Popen[str]]":
+    """Give a machine a network in which EC2's metadata server answers; orders to the server go to its stdin."""
+    lines = (
+        "ip link set lo up",
+        "ip addr add 169.254.169.254/32 dev lo",
+        "ip link add eth0 type bridge",
+        "ip addr add 10.9.0.1/24 dev eth0",
+        "ip link set eth0 up",
+        "ip route add default via 10.9.0.254",
+        f"exec {sys.executable} -m tests.metadata_server 169.254.169.254 80",
+    )
+    command = ["unshare", "--net", "sh", "-e", "-c", "\n".join(lines)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=here.env, stdin=pipe, stdout=pipe, text=True) as cloud:
+        assert cloud.stdout is not None
+        assert cloud.stdout.readline() == "up\n"
+        here.prefix = ("nsenter", "--net", f"--target={cloud.pid}")
+        try:
+            yield cloud
+        finally:
+            cloud.kill()
 
 
 def _the_token_is_kept_secret(here: Machine, token: str) -> None:

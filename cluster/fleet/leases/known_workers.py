@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from ....actors.device.work import Work
 from ....actors.worker.outcome import Outcome
-from ....errors import DeviceError, ObjectStoreFull, Retry, WorkerBroken, WorkerLost, WorkerOutOfMemory, WorkError
+from ....errors import (
+    DeviceError,
+    NodeEnded,
+    ObjectStoreFull,
+    Retry,
+    WorkerBroken,
+    WorkerLost,
+    WorkerOutOfMemory,
+    WorkError,
+)
 from ...ray.ray_failures import LossScope
 from ...supervisor.state.messages import ClientReport, DeviceFault
 from ...worker.worker import Worker
@@ -41,6 +50,7 @@ class KnownWorkers:
         self._proven: set[WorkerId] = set()
         self._hung: dict[WorkerId, str] = {}
         self._out_of_memory: dict[WorkerId, bool] = {}
+        self._leaving: dict[WorkerId, None] = {}
         self._faults: deque[DeviceFault] = deque(maxlen=REPEATED)
         self._numbers = itertools.count(1)
 
@@ -79,6 +89,10 @@ class KnownWorkers:
         """Note that work hangs in a worker; the supervisor then kills the worker."""
         keep(self._hung, worker, value=reason)
 
+    def leaves(self, worker: WorkerId) -> None:
+        """Note that a worker's node was announced to end; Ray takes no announcement back."""
+        keep(self._leaving, worker, value=None)
+
     def ran_out_of_memory(self, worker: WorkerId) -> None:
         """Note that a worker was killed because memory ran out."""
         keep(self._out_of_memory, worker, value=True)
@@ -89,6 +103,8 @@ class KnownWorkers:
         if lost.broken:
             message = f"worker {worker} ended because its device failed: {reason}"
             return WorkerBroken(message, AFTER_A_DEATH)
+        if worker in self._leaving:
+            return NodeEnded(f"worker {worker} ended with its node: {reason}", AFTER_A_DEATH)
         if worker not in self._out_of_memory:
             keep(self._out_of_memory, worker, value=self._killed_for_memory())
         if not self._out_of_memory[worker]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ....actors.background import Background, SharedCall
 from ....actors.device.work import Work
 from ....actors.worker.outcome import Outcome
-from ....errors import Cancelled, CodecfleetError, DeadlineMissed, FleetUnavailable, UsageError, WorkerLost
+from ....errors import Cancelled, CodecfleetError, DeadlineMissed, FleetUnavailable, NodeEnded, UsageError
 from ...placement.model.demand import Demand, plain_demand
 from ...placement.model.preview import PlacementPreview
 from ...ray.ray_failures import LossScope, classify, ran_out_of_memory
@@ -230,11 +230,11 @@ class LeasedPool(Pool):
 
     def _leave_nodes(self, grants: Grants) -> None:
         """Fail work that cannot finish before its node ends; the job then submits it again."""
-        for worker, ends_utc_s in grants.leaving.items():
-            left_s, now_s = ends_utc_s - time.time(), time.monotonic()
-            for task in self._times.doomed(self._leases.running_on(worker), left_s, now_s):
+        for worker, left_s in grants.leaving.items():
+            self.client.workers.leaves(worker)
+            for task in self._times.doomed(self._leases.running_on(worker), left_s, time.monotonic()):
                 message = f"worker {worker} ends with its node in {max(0.0, left_s):.0f} s, too soon for this work"
-                self._fail(task, WorkerLost(message, AFTER_A_DEATH), worker)
+                self._fail(task, NodeEnded(message, AFTER_A_DEATH), worker)
 
     async def _queue_shipping(self, pending: PendingWork) -> None:
         """Queue work once workers can read this machine's files; until then the work has no slot and no deadline."""

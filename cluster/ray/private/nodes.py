@@ -26,6 +26,17 @@ def draining_nodes() -> dict[str, int]:
     return _reported("state.get_draining_nodes")
 
 
+def drain_for(seconds: int) -> None:
+    """Let this process, ``ray start``, drain its node for ``seconds`` after SIGTERM.
+
+    With another Ray than the tested one, it drains for as long as its environment says.
+    """
+    if not why_unknown({"ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": float}):
+        from ray._private import ray_constants
+
+        ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S = float(seconds)
+
+
 def _reported(name: str) -> dict[str, Any]:
     """Return the result of a function of ``ray._private.state``, a dictionary by node id; {} if the call fails."""
     if not why_unknown({f"state.{name}": ()}):

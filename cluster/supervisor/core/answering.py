@@ -46,6 +46,7 @@ def answers(
 def _answers(state: SupervisorState, book: ClientBook, now_s: float) -> Iterator[Effect]:
     grants, before = grants_for(state, book.client, now_s), book.sent
     is_news = before is None or replace(grants, number=before.number) != before
+    is_news = is_news or (before is not None and grants.leaving.keys() != before.leaving.keys())
     ended = [call for call in book.calls if call.sequence < book.sequence or now_s >= call.until_s]
     if is_news and not ended:  # without news the newest call stays unanswered
         ended = [*book.calls]

@@ -42,7 +42,7 @@ def grants_for(state: SupervisorState, client: str, now_s: float) -> Grants:
         refused=reasons(_why_refused),
         too_large=reasons(_why_too_large),
         broken=reasons(lambda state, job: _why_broken(state, job, now_s)),
-        leaving=_leaving(state, jobs.values()),
+        leaving=_leaving(state, jobs.values(), now_s),
         unrecoverable=never,
         what_next=what_next,
     )
@@ -101,8 +101,8 @@ def _cores_of_slot(state: SupervisorState, job: JobBook, station: StationId) -> 
     return float(any(each.kind is None or not each.kind.is_nvenc for each in job.demand.renditions))
 
 
-def _leaving(state: SupervisorState, jobs: Iterable[JobBook]) -> dict[WorkerId, float]:
-    ends = {node.ray.node: node.ray.leaves_utc_s for node in state.nodes if node.ray.leaves_utc_s is not None}
+def _leaving(state: SupervisorState, jobs: Iterable[JobBook], now_s: float) -> dict[WorkerId, float]:
+    ends = {node.ray.node: node.ends_s - now_s for node in state.nodes if node.ends_s is not None}
     held = (worker for job in jobs for worker in job.held) if ends else ()
     live = {worker: worker.station.node for worker in held if state.is_live(worker)}
     return {worker: ends[node] for worker, node in live.items() if node in ends}

@@ -21,7 +21,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
         state.processor_seen_s = now_s
     state.is_dirty |= is_changed
     state.is_urgent |= bool(went)
-    effects = _note_leaving(state, event, now_s)
+    effects = [*_compare_clocks(state, event), *_note_leaving(state, event, now_s)]
     for book in came:
         line = f"node {state.nodes.title(book.ray.node)} joined with {book.ray.cores} cores"
         effects += [Note(LogAction.NODE_JOINED, line, book.ids), Probe(book.ray.node)]
@@ -35,22 +35,36 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
 
 
 def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update when draining nodes end; the cause is a spot notice, an eviction or a scale-down."""
+    """Update when draining nodes end; the cause is a spot notice, an eviction or a scale-down.
+
+    A draining node states its end by its own clock, so the time left is counted on that clock too.
+    """
     effects: list[Effect] = []
     for book in state.nodes:
         ends_s = book.ray.leaves_utc_s
-        if ends_s is not None and book.leaves_s is None:
-            left_s = ends_s - event.utc_s
+        left_s = None if ends_s is None else ends_s - (event.utc_s - (book.skew_s or 0.0))
+        if left_s is not None and book.leaves_s is None:
             line = f"node {state.nodes.title(book.ray.node)} ends in {left_s:.0f} s: Ray drains it"
             effects.append(Note(LogAction.NODE_LEAVING, line, book.ids))
-        book.leaves_s = None if ends_s is None else now_s + ends_s - event.utc_s
+        book.leaves_s = None if left_s is None else now_s + left_s
+    return effects
+
+
+def _compare_clocks(state: SupervisorState, event: events.NodesSeen) -> list[Effect]:
+    """Update how far nodes' clocks are behind, and report each clock that has gone wrong."""
+    effects: list[Effect] = []
+    for book in state.nodes:
+        before, book.skew_s = book.clock, event.skews_s.get(book.ray.node, book.skew_s)
+        if book.clock and not before:
+            line = f"node {state.nodes.title(book.ray.node)}: {book.clock}"
+            effects.append(Note(LogAction.NODE_SKEWED, line, book.ids))
     return effects
 
 
 def hand_back(state: SupervisorState, now_s: float) -> list[Effect]:
     """End the workers of nodes that are about to end; clients learn of it at once, and run the work elsewhere."""
-    leaving = [(book.ray.node, book.leaves_s) for book in state.nodes if book.leaves_s is not None]
-    ending = {node for node, leaves_s in leaving if now_s >= leaves_s - HAND_BACK_S}
+    leaving = [(book.ray.node, book.ends_s) for book in state.nodes if book.ends_s is not None]
+    ending = {node for node, ends_s in leaving if now_s >= ends_s - HAND_BACK_S}
     effects: list[Effect] = []
     for book in state.stations.values() if ending else ():
         if book.station.node in ending and book.state is StationState.READY:

@@ -128,6 +128,11 @@ GROUPS_CLOSED: Final = Metric(
     "codecfleet_node_groups_closed",
     "groups of [autoscaling](autoscaling.md) whose requested nodes did not come in three times `start_s` and a minute",
 )
+CLOCK_SKEW: Final = Metric(
+    "codecfleet_clock_skew_seconds",
+    "the largest difference between a node's clock and the supervisor's, with the delay of a heartbeat; 0 without "
+    "workers",
+)
 DEVICES: Final = Metric(
     "codecfleet_devices",
     "GPUs, slices and vGPUs; their node or Ray can make them `draining` or `cordoned`",

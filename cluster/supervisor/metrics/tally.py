@@ -205,6 +205,7 @@ def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float], now_s: flo
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))
     yield MetricSample(table.NODES_WANTED, sum(size.wanted for size in state.scaling.decision.sizes))
     yield MetricSample(table.GROUPS_CLOSED, _closed(state, now_s))
+    yield MetricSample(table.CLOCK_SKEW, max((abs(each.skew_s or 0.0) for each in state.nodes), default=0.0))
     yield from _counted(table.DEVICES, ((device.kind.value, device.state.value) for device in devices))
     for book in state.nodes:
         yield from _of_devices(book, state.nodes.title(book.ray.node))

@@ -1,6 +1,8 @@
 """Reads workers' heartbeats, and feeds the resulting events to the core."""
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,11 +13,12 @@ from ...logs.entry import LogIds
 from ...logs.writing import log
 from ...ray.ray_failures import LossScope, classify
 from ...ray.ray_words import first_line
-from ...worker_names import WorkerId
+from ...worker_names import NodeId, WorkerId
 from ..backends.backend import ClusterBackend
 from ..state.events import Died, Encoding, Measured, RecycleDue, SupervisorEvent
 
 SUSPENDED_S = 0.25  # a timeout that fires this much too early by our clock means that this process was suspended
+SENT_KEPT = 5  # from how many heartbeats of a worker the difference between two clocks is estimated
 _NOTHING_DONE = Heartbeat(0, ())
 
 
@@ -29,15 +32,29 @@ class Heartbeats:
     feed: Callable[[SupervisorEvent], None]
     note: Callable[[WorkerId, Heartbeat, Heartbeat], None]  # called with a worker's last two heartbeats
     superseded: Callable[[], None]  # called if a worker obeys a newer supervisor
+    utc: Callable[[], float] = time.time  # this machine's clock, in seconds since 1970
     fps: dict[WorkerId, float] = field(default_factory=dict)  # each worker's speed, in source frames a second
     _last: dict[WorkerId, tuple[float, Heartbeat]] = field(default_factory=dict)  # time and last heartbeat
     # Each worker's maximum speed since the last ``take``.
     _decoding_fps: dict[WorkerId, float] = field(default_factory=dict)
+    # By how many seconds each worker's last heartbeats arrived after they were sent, by the clocks of both machines.
+    _delays: dict[WorkerId, deque[float]] = field(default_factory=dict)
 
     def forget(self, worker: WorkerId) -> None:
         """Drop a worker that is gone."""
-        for kept in (self._last, self.fps, self._decoding_fps):
+        for kept in (self._last, self.fps, self._decoding_fps, self._delays):
             kept.pop(worker, None)
+
+    def skews_s(self) -> dict[NodeId, float]:
+        """Return how many seconds each node's clock is behind this machine's; negative if it is ahead.
+
+        Each number is an upper bound, because it includes the least delay of a few heartbeats.
+        """
+        found: dict[NodeId, float] = {}
+        for worker, delays in self._delays.items():
+            node = worker.station.node
+            found[node] = min(*delays, found.get(node, delays[0]))
+        return found
 
     def take_decoding_fps(self, worker: WorkerId) -> float:
         """Return a worker's highest speed since the last call, while the worker's device decoded."""
@@ -61,6 +78,8 @@ class Heartbeats:
             self._compare(worker, heartbeat)
 
     def _compare(self, worker: WorkerId, heartbeat: Heartbeat) -> None:
+        if heartbeat.sent_utc_s is not None:
+            self._delays.setdefault(worker, deque(maxlen=SENT_KEPT)).append(self.utc() - heartbeat.sent_utc_s)
         if heartbeat.recycle_due:
             self.feed(RecycleDue(worker, heartbeat.recycle_due))
         now_s = self.clock()

@@ -135,9 +135,8 @@ class SupervisorRunner(SupervisorClient):
             return
         self._is_open = True
         await self._recall_past()
-        seen = await self._backend.look()
-        self.feed(events.NodesSeen(seen, time.time()))
-        if lost := lost_nodes(await self._backend.kept(NODES_KEY), {each.node for each in seen}):
+        await self._look()
+        if lost := lost_nodes(await self._backend.kept(NODES_KEY), {each.ray.node for each in self._core.state.nodes}):
             self._carry_out([events.Note(LogAction.NODE_GONE, lost)])
         self.feed(events.Found(await self._backend.find()))
         await self._recall()
@@ -247,7 +246,7 @@ class SupervisorRunner(SupervisorClient):
         until_s = self._clock() + PROBE_WAIT_S
         if demand.may_use_gpu:
             await self._backend.know_gpus()
-        self.feed(events.NodesSeen(await self._backend.look(), time.time()))
+        await self._look()
         if demand.needs_devices:
             self._backend.want_gpus()
             if not await self._are_probed(until_s):
@@ -361,12 +360,12 @@ class SupervisorRunner(SupervisorClient):
         else:
             known = self._core.state.nodes.get(node.node)
             if known is not None and known.ray.unlisted:  # the probe has listed the node's GPUs, and jobs need the list
-                await self._see_nodes()
+                with suppress(Exception):  # as below
+                    await self._look()
             self.feed(events.Probed(node))
 
-    async def _see_nodes(self) -> None:
-        with suppress(Exception):  # the last view stays valid if the node table cannot be read
-            self.feed(events.NodesSeen(await self._backend.look(), time.time()))
+    async def _look(self) -> None:
+        self.feed(events.NodesSeen(await self._backend.look(), time.time(), self._heartbeats.skews_s()))
 
     async def _run_ticks(self) -> None:
         heartbeat_at_s = self._clock()
@@ -394,7 +393,8 @@ class SupervisorRunner(SupervisorClient):
             await self._sleep(LOOK_S)
             if not await self.leading.leads():
                 return
-            await self._see_nodes()
+            with suppress(Exception):  # the last view stays valid if the node table cannot be read
+                await self._look()
             if look % SWEEP_LOOKS == 0:
                 with suppress(Exception):  # the next sweep tries again
                     await self._backend.sweep(frozenset(self._workers(IN_USE)))

@@ -64,8 +64,8 @@ class Grants:
     refused: dict[str, str] = field(default_factory=dict)  # why these machines can never run a job, by job
     too_large: dict[str, str] = field(default_factory=dict)  # why no machine has enough memory for a job, by job
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job
-    # When the nodes of the client's workers end, in seconds of UTC.
-    leaving: dict[WorkerId, float] = field(default_factory=dict)
+    # The client's workers whose node ends, each with the seconds left when the answer was sent.
+    leaving: dict[WorkerId, float] = field(default_factory=dict, compare=False)
     unrecoverable: str = ""  # why there will never be a slot; "" while there may be one
     what_next: str = ""  # the remedy
 
@@ -81,7 +81,7 @@ class RayNode:
     gpus: int = 0
     preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None  # when a draining node leaves; None if Ray names no time
+    leaves_utc_s: float | None = None  # when a draining node leaves, by its own clock; None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
     shown: ShownGpus | None = None  # the names of the node's GPUs
     dlas: int = 0

@@ -22,6 +22,10 @@ PROBE_AGAIN_S = 60.0
 WITHHELD_S = 30.0
 """How long placement avoids a GPU that Ray does not assign."""
 
+SKEW_MAX_S = 2.0
+"""From this difference to the supervisor's clock on, a node's clock is reported."""
+
+
 ORDERED_STATES = {
     Order.CORDON: DeviceState.CORDONED,
     Order.DRAIN: DeviceState.DRAINING,
@@ -59,7 +63,8 @@ class NodeBook:
     unseen_reason: str = ""  # why the last poll failed
     # Devices that the last probe listed and the last poll did not, or the reverse.
     unmatched: frozenset[str] = frozenset()
-    leaves_s: float | None = None  # when the node ends; None if the node stays
+    leaves_s: float | None = None  # when the node ends, estimated until its clock is known; None if it stays
+    skew_s: float | None = None  # how far the node's clock is behind the supervisor's; None before the first heartbeat
     withheld: dict[str, float] = field(default_factory=dict)  # until when a GPU counts as held by other Ray work
     hidden: dict[str, str] = field(default_factory=dict)  # why Ray does not assign a device, by device
     # The place of every GPU and slice; a hidden device, which a worker may hold, has its own unit.
@@ -94,6 +99,18 @@ class NodeBook:
             for part, name in enumerate(unit)
         }
         self.stations = stations_of(self.node, self.ray.gpus, units)
+
+    @property
+    def ends_s(self) -> float | None:
+        """When the node ends; None if it stays, or before a heartbeat has shown its clock."""
+        return None if self.skew_s is None else self.leaves_s
+
+    @property
+    def clock(self) -> str:
+        """What is wrong with the node's clock; "" if nothing is."""
+        if self.skew_s is None or abs(self.skew_s) < SKEW_MAX_S:
+            return ""
+        return f"its clock is {abs(self.skew_s):.0f} s {'behind' if self.skew_s > 0 else 'ahead'}"
 
     @property
     def ids(self) -> LogIds:

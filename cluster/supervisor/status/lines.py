@@ -25,7 +25,8 @@ def status_lines(status: Status) -> Iterator[str]:
         probed = "" if node.probed else ", not probed yet"
         runs = f", codecfleet {node.release}" if node.release else ""
         yield f"  {node.name:<24} {node.node[:8]}  {node.state:<9} {node.devices}{probed}{runs}"
-        yield from _indented(node.driver_choice) if node.driver_choice else ()
+        for line in filter(None, (node.driver_choice, node.clock)):
+            yield from _indented(line)
     yield ""
     if status.devices:
         yield f"devices     {len(status.devices)}"

@@ -28,6 +28,8 @@ class NodeStatus:
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
+    skew_s: float | None = None  # how far its clock is behind the supervisor's, at most; None if unknown
+    clock: str = ""  # what is wrong with its clock, "" if nothing is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +214,8 @@ def _node(node: NodeBook) -> NodeStatus:
         probed=node.probed is not None,
         release="" if node.probed is None else node.probed.release,
         driver_choice="" if node.probed is None else node.probed.driver_choice,
+        skew_s=None if node.skew_s is None else round(node.skew_s, 1),
+        clock=node.clock,
     )
 
 

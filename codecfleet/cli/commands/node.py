@@ -9,9 +9,10 @@ import typer
 from ...cluster.logs.actions import LogAction
 from ...cluster.logs.writing import is_logged, log
 from ...cluster.node.ray_start import DASHBOARD_HOST, DASHBOARD_PORT, DRAIN_S, PORT, NodeOptions
+from ...cluster.node.spot import Spot
 from ...cluster.placement.labels import parse_labels, parse_zone
 from ...errors import UsageError
-from ...jobs.request.values import parse_count, parse_path
+from ...jobs.request.values import parse_choice, parse_count, parse_path
 from ..failures import Failure, failure_of, print_failure
 from ..interrupts import Interrupts
 from ..params import JSON, flag, usual_address_of, valued
@@ -90,6 +91,12 @@ def _start(
     drain_seconds: str | None = valued(
         "--drain-seconds", "N", "How long a stopping node waits for its work. Default: 60."
     ),
+    spot: str | None = valued(
+        "--spot",
+        "CLOUD",
+        "Drain the node when this cloud announces the machine's end: aws, gcp, auto (whichever answers) or off. "
+        "aws and gcp also label the node as a spot instance. Default: auto.",
+    ),
     temp_dir: str | None = valued(
         "--temp-dir",
         "DIR",
@@ -130,6 +137,7 @@ def _start(
         dashboard_port=_number("--dashboard-port", dashboard_port, DASHBOARD_PORT),
         temp_dir="" if temp_dir is None else str(Path(parse_path("--temp-dir", temp_dir)).absolute()),
         drain_s=_number("--drain-seconds", drain_seconds, DRAIN_S, _DAY_S),
+        spot=Spot(parse_choice("--spot", spot or Spot.AUTO.value, [each.value for each in Spot])),
         is_open=insecure,
         rest=tuple(rest or ()),
     )

@@ -17,6 +17,7 @@ from codecfleet.cli.plan import PlanOn
 from codecfleet.cli.services import Answer, Machines, Offering, Services
 from codecfleet.cluster.node.listed import ListedNode
 from codecfleet.cluster.node.ray_start import NodeOptions
+from codecfleet.cluster.node.spot import Spot
 from codecfleet.cluster.placement.model.inventory import DeviceState
 from codecfleet.cluster.probes.node import SilentNode
 from codecfleet.cluster.simulated.fleet_file import load_fleet
@@ -185,6 +186,10 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "node start --head -- --metrics-export-port 9100",
             ("start_node", NodeOptions(rest=("--metrics-export-port", "9100")), Offering()),
+        ),
+        (
+            "node start --address head:6379 --spot aws",
+            ("start_node", NodeOptions(address="head:6379", spot=Spot.AWS), Offering()),
         ),
         ("node stop", ("stop_nodes",)),
         ("node env --cpus 3 --zone z --label a=b", ("node_env", Offering(cpus=3, zone="z", labels={"a": "b"}))),

@@ -106,3 +106,11 @@ def test_rows_are_shared_fairly(wanted: list[int], rows: int) -> None:
     assert all(share <= want for share, want in zip(shares, wanted, strict=True))
     cut = [share for share, want in zip(shares, wanted, strict=True) if share < want]
     assert not cut or max(shares) <= min(cut) + 1
+
+
+def test_a_clock_that_is_off_is_shown() -> None:
+    """The row of an open node turns yellow, and says what its clock shows."""
+    node = replace(LARGE.nodes[0], state="open", clock="its clock is 5 s ahead", probed=True)
+    (table,) = [each for each in tables(replace(LARGE, nodes=(node,))) if each.columns[0] == "node"]
+    (row,) = table.rows
+    assert (row.style, row.cells[-1].startswith("its clock is 5 s ahead; ")) == ("yellow", True)

@@ -9,7 +9,15 @@ from codecfleet.cluster.fleet.leases.known_workers import KnownWorkers
 from codecfleet.cluster.fleet.leases.leases import LOST_KEPT, Lose
 from codecfleet.cluster.fleet.run import Doubt
 from codecfleet.cluster.supervisor.state.messages import ClientReport
-from codecfleet.errors import DeviceLost, DeviceMemory, SessionLimit, WorkerBroken, WorkerLost, WorkerOutOfMemory
+from codecfleet.errors import (
+    DeviceLost,
+    DeviceMemory,
+    NodeEnded,
+    SessionLimit,
+    WorkerBroken,
+    WorkerLost,
+    WorkerOutOfMemory,
+)
 from codecfleet.testing import works
 
 GPU = "n/gpu#0:1"
@@ -77,3 +85,11 @@ def test_only_faults_of_a_device_are_reported() -> None:
         (2, GPU, "j", True, False),
         (3, GPU, "j", False, True),
     ]
+
+
+def test_an_announced_end_of_a_node_explains_the_loss_of_its_workers() -> None:
+    """Work that was lost with its node is not charged, unless its device failed."""
+    known = KnownWorkers(None, lambda: True)  # type: ignore[arg-type] # no handle is called
+    known.leaves("a#0:1")
+    lost = [Lose(0, "a#0:1", "gone"), Lose(0, "a#0:1", "its device failed", broken=True), Lose(0, "b#0:2", "gone")]
+    assert [type(known.loss(each)) for each in lost] == [NodeEnded, WorkerBroken, WorkerOutOfMemory]

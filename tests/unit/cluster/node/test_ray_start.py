@@ -19,6 +19,7 @@ from codecfleet.cluster.node.ray_start import (
     ray_arguments,
     ray_variables,
 )
+from codecfleet.cluster.node.spot import Spot
 from codecfleet.cluster.placement.labels import parse_labels, parse_zone
 from codecfleet.errors import FleetUnavailable
 
@@ -50,7 +51,7 @@ def test_ray_is_told_what_a_node_has_and_is(options: NodeOptions, words: str) ->
 
 def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
     """Nodes require a token, offer the chosen GPUs, start no Ray Client, and drain for the given time."""
-    variables = ray_variables(OFFER, NodeOptions(address="10.0.0.1:6379", drain_s=90))
+    variables = ray_variables(OFFER, NodeOptions(address="10.0.0.1:6379", drain_s=90), {})
     assert variables == {
         "RAY_AUTH_MODE": "token",
         "RAY_NODE_ZONE": "z1",
@@ -59,8 +60,27 @@ def test_the_environment_asks_for_the_token_and_does_not_hold_it() -> None:
         "RAY_START_HOOK": "codecfleet.cluster.ray.private.nodes.without_client_port",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    assert ray_variables(OFFER, NodeOptions(is_open=True))["RAY_AUTH_MODE"] == "disabled"
-    assert ray_variables(OFFER, HEAD)["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
+    assert ray_variables(OFFER, NodeOptions(is_open=True), {})["RAY_AUTH_MODE"] == "disabled"
+    assert ray_variables(OFFER, HEAD, {})["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
+
+
+@pytest.mark.parametrize("spot", list(Spot))
+def test_a_promised_spot_instance_has_rays_label(spot: Spot) -> None:
+    """Naming the cloud says that it may take the machine back; a head is never watched."""
+    variables = ray_variables(OFFER, NodeOptions(address="10.0.0.1:6379", spot=spot), {})
+    assert variables.get("RAY_NODE_MARKET_TYPE") == ("spot" if spot in (Spot.AWS, Spot.GCP) else None)
+    assert NodeOptions(address="10.0.0.1:6379", spot=spot).watched is spot
+    assert NodeOptions(spot=spot).watched is Spot.OFF
+
+
+def test_what_a_launcher_says_of_the_machine_becomes_what_was_found() -> None:
+    """A launcher's group and market stay; its resources and its claims about GPUs are replaced."""
+    labels = {"codecfleet/group": "g6", "ray.io/market-type": "spot", "codecfleet/kind": "nvenc"}
+    around = {"RAY_OVERRIDE_LABELS": json.dumps(labels), "RAY_OVERRIDE_RESOURCES": '{"CPU": 99}'}
+    variables = ray_variables(OFFER, WORKER, around)
+    assert json.loads(variables["RAY_OVERRIDE_RESOURCES"]) == {"CPU": 16, "GPU": 2}
+    assert json.loads(variables["RAY_OVERRIDE_LABELS"]) == {**labels, **OFFER.labels}
+    assert variables["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "60"
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "localhost"])

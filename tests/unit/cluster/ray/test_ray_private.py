@@ -1,15 +1,18 @@
 """Ray's internals are used only if they have the expected form."""
 
 import sys
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from codecfleet.cluster.ray.private.autoscaler import autoscaler_report, end_idle_node, knows_labels
 from codecfleet.cluster.ray.private.connection import quiet_connection, reread_environment
+from codecfleet.cluster.ray.private.guard import OFF, SWITCH
 from codecfleet.cluster.ray.private.lean_start import lean_start, why_no_lean_start
 from codecfleet.cluster.ray.private.nodes import (
     cuda_visible_to_node,
+    drain_for,
     draining_nodes,
     free_resources_by_node,
     without_client_port,
@@ -138,6 +141,17 @@ def test_calls_that_ray_does_not_know_are_not_made(ray: SimpleNamespace, monkeyp
     assert autoscaler_report() is None
     assert not end_idle_node("node", "it is idle")
     assert knows_labels()
+
+
+def test_a_node_drains_for_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray reads the time when it gets SIGTERM; without its internals it keeps the time of its environment."""
+    constants = import_module("ray._private.ray_constants")
+    monkeypatch.setattr(constants, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", 60.0)
+    drain_for(25)
+    assert constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S == 25
+    monkeypatch.setenv(SWITCH, OFF)
+    drain_for(10)
+    assert constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S == 25
 
 
 def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:

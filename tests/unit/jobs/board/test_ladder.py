@@ -16,6 +16,7 @@ from codecfleet.errors import (
     EngineHung,
     EngineUnfit,
     InputUnreadable,
+    NodeEnded,
     ProcessKilled,
     SessionLimit,
     Unsupported,
@@ -25,11 +26,21 @@ from codecfleet.errors import (
 )
 from codecfleet.jobs.board.board import Board, decide, start_next
 from codecfleet.jobs.board.events import Fail, Finished, Lost, Run
-from codecfleet.jobs.board.ladder import ATTEMPTS, LOSSES, Attempt, FaultKind, next_step
+from codecfleet.jobs.board.ladder import ATTEMPTS, LOSSES, MOVES, Attempt, FaultKind, next_step
 
 GPU = "node/gpu#0:7"
 ERRORS = (
-    *(WorkerLost, WorkerBroken, ProcessKilled, DeviceLost, EngineHung, DeviceMemory, SessionLimit, EngineUnfit),
+    *(
+        NodeEnded,
+        WorkerLost,
+        WorkerBroken,
+        ProcessKilled,
+        DeviceLost,
+        EngineHung,
+        DeviceMemory,
+        SessionLimit,
+        EngineUnfit,
+    ),
     *(DeadlineMissed, EncoderFailed, WorkError, InputUnreadable, Unsupported),
 )
 
@@ -92,6 +103,16 @@ def test_a_first_silent_death_is_not_held_against_the_work() -> None:
     assert steps[0] == UNCONSTRAINED
     assert steps[1] == Constraints(alone=True)
     assert steps[-2:] == [Constraints(alone=True), None]
+
+
+def test_an_announced_end_of_a_node_is_not_charged() -> None:
+    """Moves count for nothing, however they mix with failures; only very many of them end the job."""
+    for kinds in ([WorkerLost] * LOSSES, [DeviceLost] * 3, [DeadlineMissed] * ATTEMPTS):
+        moved = climbed(*[each for kind in kinds for each in (NodeEnded, NodeEnded, kind)])
+        ways = [[step and (step.alone, step.software) for step in steps] for steps in (moved[2::3], climbed(*kinds))]
+        assert ways[0] == ways[1]
+        assert moved[0::3] == moved[1::3]
+    assert climbed(*[NodeEnded] * MOVES) == [UNCONSTRAINED] * (MOVES - 1) + [None]
 
 
 def test_what_kills_its_own_process_is_tried_in_software_and_then_given_up() -> None:

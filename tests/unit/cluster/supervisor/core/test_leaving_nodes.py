@@ -2,9 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from codecfleet.cluster.logs.actions import LogAction
 from codecfleet.cluster.supervisor.core.granting import grants_for
 from codecfleet.cluster.supervisor.core.node_events import HAND_BACK_S
-from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Order
+from codecfleet.cluster.supervisor.state.events import Asked, NodesSeen, Note, Order, Renewed
+from codecfleet.cluster.supervisor.state.messages import ClientReport
+from codecfleet.cluster.supervisor.status.lines import status_lines
+from codecfleet.cluster.supervisor.status.status import status_of
 
 from ..core_worlds import World, node, total, wants
 
@@ -12,26 +18,57 @@ UTC_S = 1_000_000.0
 NOTICE_S = 30.0
 
 
-def _noticed() -> tuple[World, str]:
-    """Return a world whose node "a" ends in 30 s, with its busy worker."""
+def _noticed(skew_s: float = 0.0) -> tuple[World, str]:
+    """Return a world whose node "a" ends in 30 s, with its busy worker; the node's clock is ``skew_s`` behind."""
     world = World(node("a"), node("b"))
     held = world.say("one", wants("j", 100)).slots["j"]
     world.say("one", wants("j", 100, dict(held)))
-    leaving = replace(node("a"), draining=True, leaves_utc_s=UTC_S + NOTICE_S)
-    world.feed(NodesSeen((leaving, node("b")), UTC_S))
+    leaving = replace(node("a"), draining=True, leaves_utc_s=UTC_S - skew_s + NOTICE_S)
+    world.feed(NodesSeen((leaving, node("b")), UTC_S, {"a": skew_s}))
     return world, next(worker for worker in held if worker.startswith("a/"))
 
 
-def test_clients_learn_when_their_workers_end() -> None:
-    """After the notice, nothing new goes to the node, and running work continues."""
-    world, worker = _noticed()
+@pytest.mark.parametrize("skew_s", [0, 3600, -3600])
+def test_clients_learn_when_their_workers_end(skew_s: float) -> None:
+    """After the notice, nothing new goes to the node, and running work continues, whatever the node's clock shows."""
+    world, worker = _noticed(skew_s)
     grants = world.say("one", wants("j", 100, {worker: 2}))
-    assert grants.leaving == {worker: UTC_S + NOTICE_S}
+    assert grants.leaving == {worker: pytest.approx(NOTICE_S)}
     assert worker not in grants.slots["j"]
     assert total(grants, "j") == 2
     for _ in range(int(NOTICE_S - HAND_BACK_S) - 1):
         world.wait(1)
         world.report("one", wants("j", 100, {worker: 2}))
+    assert worker not in world.stopped
+    grants = world.say("one", wants("j", 100, {worker: 2}))
+    assert grants.leaving == {worker: pytest.approx(HAND_BACK_S + 1)}
+
+
+def test_a_notice_is_news_once() -> None:
+    """A client that waits for news hears of a notice at once, and not of each second that passes."""
+    world, worker = _noticed()
+    jobs = (wants("j", 100, {worker: 2}),)
+    world.say("one", *jobs)
+    heard = world.grants["one"].number
+    world.feed(Renewed(ClientReport("one", "driver one", world.sequence + 1, jobs, acknowledged=heard), 60))
+    world.wait(5)
+    assert world.grants["one"].number == heard
+    world.feed(NodesSeen((node("a"), node("b")), UTC_S + 5))
+    assert world.grants["one"].number > heard
+    assert world.grants["one"].leaving == {}
+
+
+def test_an_unknown_clock_ends_no_worker() -> None:
+    """A new supervisor waits for the first heartbeat before it counts the time that a node has left."""
+    world = World(node("a"), node("b"))
+    held = world.say("one", wants("j", 100)).slots["j"]
+    worker = next(worker for worker in held if worker.startswith("a/"))
+    ray = (replace(node("a"), draining=True, leaves_utc_s=UTC_S - 3600 + NOTICE_S), node("b"))
+    world.feed(NodesSeen(ray, UTC_S))
+    world.wait(1)
+    assert world.say("one", wants("j", 100, {worker: 2})).leaving == {}
+    world.feed(NodesSeen(ray, UTC_S + 1, {"a": 3600.0}))
+    assert world.say("one", wants("j", 100, {worker: 2})).leaving == {worker: pytest.approx(NOTICE_S - 1)}
     assert worker not in world.stopped
 
 
@@ -46,9 +83,10 @@ def test_the_supervisor_s_own_node_is_left_on_notice() -> None:
     assert not nodes.is_left("a")
 
 
-def test_workers_are_ended_before_their_node() -> None:
+@pytest.mark.parametrize("skew_s", [0, 3600, -3600])
+def test_workers_are_ended_before_their_node(skew_s: float) -> None:
     """Unfinished work is lost early enough to run elsewhere."""
-    world, worker = _noticed()
+    world, worker = _noticed(skew_s)
     for _ in range(int(NOTICE_S - HAND_BACK_S) + 1):
         world.wait(1)
         world.report("one", wants("j", 100, {worker: 2}))
@@ -65,3 +103,22 @@ def test_a_withdrawn_notice_ends_nothing() -> None:
         grants = world.say("one", wants("j", 100, {worker: 2}))
     assert worker not in world.stopped
     assert (total(grants, "j"), grants.leaving) == (4, {})
+
+
+def test_a_clock_that_is_off_is_reported_once() -> None:
+    """Status and log name the difference; a node without workers keeps its last known one."""
+    world = World(node("a"), node("b"), node("c"))
+    effects = [
+        effect
+        for skews in ({"a": 12.3, "b": -4.0, "c": 1.9}, {"a": 12.4, "b": -4.1})
+        for effect in world.core.decide(NodesSeen(tuple(world.nodes.values()), UTC_S, skews), world.now_s)
+    ]
+    status = status_of(world.core.state, {}, (), world.now_s)
+    assert [(each.skew_s, each.clock) for each in status.nodes] == [
+        (12.4, "its clock is 12 s behind"),
+        (-4.1, "its clock is 4 s ahead"),
+        (1.9, ""),
+    ]
+    lines = [each.line for each in effects if isinstance(each, Note) and each.action is LogAction.NODE_SKEWED]
+    assert lines == ["node host-a: its clock is 12 s behind", "node host-b: its clock is 4 s ahead"]
+    assert sum("its clock is" in line for line in status_lines(status)) == 2

@@ -92,7 +92,7 @@ class Kept(World):
 
     def see(self, *nodes: RayNode) -> None:
         """Let Ray list its nodes."""
-        self.feed(NodesSeen(nodes, UTC_S + self.now_s))
+        self.feed(NodesSeen(nodes, UTC_S + self.now_s, {each.node: 0.0 for each in nodes}))
 
     def hear(self, said: Encoding) -> None:
         """Report the encoder sessions and the last refusal of a worker."""

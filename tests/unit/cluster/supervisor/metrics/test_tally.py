@@ -1,6 +1,7 @@
 """Metrics: every series in the table, and what happens to workers, jobs and devices, each counted once."""
 
 import math
+import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import timedelta
@@ -108,6 +109,16 @@ async def test_work_is_told(metered: Metered) -> None:
     assert metered.of(table.SLOT_SECONDS, "cpu") - before_s == pytest.approx(2 * GAUGES_S)
     assert metered.of(table.WORKER_SECONDS, "cpu") >= GAUGES_S
     assert metered.backend.reserved_cores == 2
+
+
+async def test_the_worst_clock_is_told(metered: Metered) -> None:
+    """The gauge is the largest difference in either direction, and the status names the node's clock."""
+    worker = await metered.at_work()
+    assert metered.of(table.CLOCK_SKEW) == 0
+    await metered.beat(worker, Heartbeat(0, (), sent_utc_s=time.time() + 3600))
+    await metered.clock.advance(GAUGES_S)
+    assert metered.of(table.CLOCK_SKEW) == pytest.approx(3600, abs=60)
+    assert metered.runner.status().nodes[0].clock.endswith(" ahead")
 
 
 async def test_frames_are_told_by_codec(metered: Metered) -> None:

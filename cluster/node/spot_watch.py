@@ -1,0 +1,113 @@
+"""Asks the cloud's metadata server, in a thread, whether this machine will end."""
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
+from typing import Final
+
+from ...actors.backoff import Backoff
+from ..logs.actions import LogAction
+from ..logs.writing import log
+from .spot import Ask, Cloud, MetadataAnswer, MetadataQuestion, NotHere, Notice, Spot, clouds
+
+SERVER: Final = ("169.254.169.254", 80)
+"""The address of both clouds' metadata servers: link-local, so no name is looked up, and no proxy is asked."""
+ANSWER_S: Final = 1.0
+ANSWER_BYTES: Final = 65_536
+TRIES: Final = 6
+"""How many times a node looks for the metadata server of an unnamed cloud."""
+_AGAIN: Final = Backoff(first_s=1.0, most_s=5.0)
+
+
+class _Received(io.BytesIO):
+    """Received bytes in the place of a socket."""
+
+    def makefile(self, *_: object) -> io.BytesIO:  # the only method of a socket that HTTPResponse calls
+        return self
+
+
+def ask_server(
+    question: MetadataQuestion, server: tuple[str, int] = SERVER, within_s: float = ANSWER_S
+) -> MetadataAnswer | None:
+    """Send a question, and return the answer; None if there is no whole answer in time. Follows no redirect."""
+    until_s, received = time.monotonic() + within_s, b""
+    try:
+        with socket.create_connection(server, within_s) as link:
+            link.sendall(question.packed)
+            while len(received) < ANSWER_BYTES and (left_s := until_s - time.monotonic()) > 0:
+                link.settimeout(left_s)
+                if not (part := link.recv(ANSWER_BYTES)):
+                    break
+                received += part
+        response = HTTPResponse(_Received(received))  # type: ignore[arg-type]
+        response.begin()
+        body = response.read().decode(errors="replace")
+        return MetadataAnswer(response.status, body, {name.lower(): value for name, value in response.getheaders()})
+    except (OSError, HTTPException, ValueError):
+        return None
+
+
+class SpotWatch:
+    """Looks for a notice until there is one.
+
+    Args:
+        spot: which metadata server is asked; with ``AUTO`` the watch ends after a few tries if none answers.
+        ask: sends a question.
+        pause: waits that many seconds, and returns whether the watch is over.
+    """
+
+    def __init__(self, spot: Spot, ask: Ask = ask_server, pause: Callable[[float], bool] | None = None) -> None:
+        self.notice: Notice | None = None
+        self._spot = spot
+        self._ask = ask
+        self._over = threading.Event()
+        self._pause = self._over.wait if pause is None else pause
+
+    def start(self, wake: Callable[[], object]) -> None:
+        """Look in a thread, which calls ``wake`` when there is a notice."""
+        if clouds(self._spot):
+            threading.Thread(target=self.run, args=(wake,), name="spot notices", daemon=True).start()
+
+    def close(self) -> None:
+        """End the watch; a question that is under way is not awaited."""
+        self._over.set()
+
+    def run(self, wake: Callable[[], object]) -> None:
+        """Look until there is a notice, the watch is over, or too many tries found no server."""
+        cloud: Cloud | None = None
+        failures = 0
+        while True:
+            try:
+                cloud, self.notice = self._look(cloud)
+                failures = 0
+            except NotHere as why:
+                failures += 1
+                if not self._goes_on(cloud, failures, why):
+                    return
+            if self.notice is not None:
+                with suppress(OSError):  # the node has just ended
+                    wake()
+                return
+            if self._pause(cloud.interval_s if cloud and not failures else _AGAIN.wait_s(failures)):
+                return
+
+    def _look(self, cloud: Cloud | None) -> tuple[Cloud, Notice | None]:
+        """Ask the known cloud, or each cloud in turn until one answers."""
+        reasons = []
+        for each in (cloud,) if cloud else clouds(self._spot):
+            try:
+                return each, each.look(self._ask)
+            except NotHere as why:
+                reasons.append(f"{each.name}: {why}")
+        raise NotHere("; ".join(reasons))
+
+    def _goes_on(self, cloud: Cloud | None, failures: int, why: NotHere) -> bool:
+        if cloud is None and not self._spot.is_promised:
+            return failures < TRIES
+        if failures == TRIES:
+            log(LogAction.NODE_UNWATCHED, f"a notice that this machine will end could not be read: {why}")
+        return True
