@@ -5,7 +5,7 @@
     ├── InputError       3: InputNotFound, InputUnreadable, InputRefused, InputTooLarge, InputDamaged
     │   └── InputDamaged    FrameDamaged
     ├── RequestError     4: NoVideoTrack, NotEnoughMemory, NotSmaller, OutputExists, OutputInUse, OutputUnwritable,
-    │                      JournalRefused, QueueFull, Unsupported, WouldLose
+    │                      JournalRefused, QueueFull, TenantRefused, Unsupported, WouldLose
     ├── WorkError        5: WorkerLost, DeadlineMissed, SegmentFailed, EncoderFailed, ProofFailed, StorageFailed,
     │   │                   FleetUnavailable, QueueUnavailable
     │   ├── StorageFailed   ObjectStoreFull
@@ -64,6 +64,7 @@ __all__ = [
     "SegmentFailed",
     "SessionLimit",
     "StorageFailed",
+    "TenantRefused",
     "Unsupported",
     "UsageError",
     "VersionRefused",
@@ -221,6 +222,10 @@ class OutputExists(RequestError):
 
 class QueueFull(RequestError):
     """The queue accepts no more jobs from this tenant."""
+
+
+class TenantRefused(RequestError):
+    """The queue does not know who submits the job, or the policy does not allow it to this tenant."""
 
 
 class OutputInUse(RequestError):

@@ -1,11 +1,14 @@
 """What happens to a job of a queue: pure functions of the job, the event and the store's time."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ...actors.tracing import PARENT
-from ...errors import QueueFull, Retry, UsageError, WorkError
-from .values import EDGES, QueuedCommand, QueuedJob, QueueState, RunEnd
+from ...errors import QueueFull, Retry, TenantRefused, UsageError, WorkError
+from .tenants import QueuePolicy, TenantQuota
+from .values import EDGES, QueuedCommand, QueuedJob, QueueState, RunEnd, TenantUse, TokenHolder, Usage
 
 FAILURES_MAX: Final = 3
 """A job is parked after this many failures."""
@@ -13,8 +16,8 @@ LOSSES_MAX: Final = 8
 """A job is parked after it lost its driver this many times: it may be what ends them."""
 WAIT_S: Final = 30.0
 """How long a job waits after a failure; after the first, another driver may try it at once."""
-QUEUED_MAX: Final = 10_000
-"""How many jobs of a tenant may be queued or running."""
+CLAIM_S: Final = 1.0
+"""What each attempt counts against its tenant besides its time, so that attempts without any time count too."""
 _LOST: Final = "its driver's lease ended"
 
 
@@ -39,6 +42,67 @@ def same(job: QueuedJob, command: QueuedCommand, option: str) -> QueuedJob:
 def _untraced(command: QueuedCommand) -> QueuedCommand:
     """Return a command without the span that submitted it, which differs each time."""
     return replace(command, variables={name: value for name, value in command.variables.items() if name != PARENT})
+
+
+def identified(declared: str, token: str | None, holder: TokenHolder | None, *, is_open: bool) -> str:
+    """Return the tenant who submits: the holder of the token, or in a queue without tokens the declared one.
+
+    ``declared`` is "" if none is. Raises TenantRefused.
+    """
+    owner = "Ask the queue's owner for a token"
+    if token is None:
+        if is_open:
+            return declared
+        step = f"{owner}, and name its file in the setting queue_token (CODECFLEET_QUEUE_TOKEN)."
+        raise TenantRefused("this queue takes jobs from tenants with a token alone", step)
+    if holder is None:
+        raise TenantRefused("the queue does not know this token", f"{owner}, or name the queue that it is for.")
+    if holder.is_revoked:
+        message = f"the token of {holder.tenant} was revoked"
+        raise TenantRefused(message, f"{owner}. Jobs that were submitted with this one go on.")
+    if declared not in ("", holder.tenant):
+        raise TenantRefused(f"the token belongs to {holder.tenant}, not to {declared}", "Leave --tenant out.")
+    return holder.tenant
+
+
+def allow(priority: int, tenant: str, quota: TenantQuota) -> None:
+    """Raise TenantRefused if a tenant may not give a job this priority."""
+    if priority > quota.priority_max:
+        message = f"{tenant} may give jobs a priority of {quota.priority_max:,} at most, not {priority:,}"
+        raise TenantRefused(message, "Give a lower priority, or ask the queue's owner for a higher limit.")
+
+
+def chosen(
+    waiting: Sequence[QueuedJob], uses: Mapping[str, TenantUse], policy: QueuePolicy, most: int
+) -> list[QueuedJob]:
+    """Return the next jobs, ``most`` at most.
+
+    The highest priority comes first, then the tenant who has used least of what its share gives it, then the job that
+    is due first, then the oldest. So in a priority, a tenant who has used nothing waits for one claim of each other
+    such tenant at most.
+    """
+    own: dict[str, list[QueuedJob]] = {}  # each tenant's jobs, the next one last
+    for job in sorted(waiting, key=_own_order, reverse=True):
+        own.setdefault(job.tenant, []).append(job)
+    quotas = {tenant: policy.quota(tenant) for tenant in own}
+    uses = {tenant: uses.get(tenant, TenantUse()) for tenant in own}
+    found: list[QueuedJob] = []
+    while len(found) < most:
+        ready = [
+            (-jobs[-1].priority, uses[tenant].used_s / quotas[tenant].share, _own_order(jobs[-1]), tenant)
+            for tenant, jobs in own.items()
+            if jobs and uses[tenant].running < quotas[tenant].running_max
+        ]
+        if not ready:
+            break
+        *_, tenant = min(ready)
+        found.append(own[tenant].pop())
+        uses[tenant] = TenantUse(uses[tenant].running + 1, uses[tenant].used_s + CLAIM_S)
+    return found
+
+
+def _own_order(job: QueuedJob) -> tuple[int, float, int]:
+    return -job.priority, math.inf if job.due_s is None else job.due_s, job.number
 
 
 def claimed(job: QueuedJob, driver: str, now_s: float, lease_s: float) -> QueuedJob:
@@ -78,6 +142,17 @@ def ended(job: QueuedJob, end: RunEnd, now_s: float) -> QueuedJob:
         return _to(job, QueueState.QUEUED)  # such as an output that another program still writes
     job = replace(job, failures=job.failures + 1)
     return _to(job, QueueState.QUEUED) if job.failures < FAILURES_MAX else _over(job, QueueState.PARKED, now_s)
+
+
+def charged(job: QueuedJob, used: Usage, cost: float) -> QueuedJob:
+    """Return a job after an attempt that has used this."""
+    return replace(
+        job,
+        core_s=job.core_s + used.core_s,
+        gpu_s=job.gpu_s + used.gpu_s,
+        written_bytes=job.written_bytes + used.written_bytes,
+        cost=job.cost + cost,
+    )
 
 
 def cancelled(job: QueuedJob, now_s: float) -> QueuedJob:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import QueueUnavailable, Unsupported, UsageError
-from .store import SCHEMA, JobStore, Transaction, storable, tables
+from .schema import SCHEMA, tables
+from .store import JobStore, Transaction, storable
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -119,9 +120,9 @@ class PostgresStore(JobStore):
             noted = "INSERT INTO codecfleet_facts VALUES ('schema', %s) ON CONFLICT DO NOTHING"
             connection.execute(noted, (str(SCHEMA),))
             found = connection.execute("SELECT value FROM codecfleet_facts WHERE name = 'schema'").fetchone()
-        if found != (str(SCHEMA),):
-            message = f"the database at {self._url} has a queue of another version of codecfleet"
-            raise UsageError(message, "Name another database, or use the version that wrote it.")
+            if found != (str(SCHEMA),):  # the error undoes what this transaction has created
+                message = f"the database at {self._url} has a queue of another version of codecfleet"
+                raise UsageError(message, "Name another database, or end its jobs with the version that wrote it.")
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -12,14 +12,13 @@ from typing import Final, Self
 
 from ...errors import QueueUnavailable, UsageError
 from .background import ensure_driver
-from .deciding import QUEUED_MAX
 from .places import open_store, queue_file
 from .store import Printed
-from .values import QueuedCommand, QueuedJob, QueueState
+from .tenants import PRIORITY_MAX, Tenant, load_queue_policy
+from .values import QueuedCommand, QueuedJob, QueueState, UsageRow
 
 LOOK_S: Final = 0.25
 """How often ``wait`` looks at a job."""
-PRIORITY_MAX: Final = 1_000_000
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -59,22 +58,25 @@ class Queue:
         due_in_s: float | None = None,
         folder: str | Path | None = None,
         variables: Mapping[str, str] | None = None,
-        queued_max: int = QUEUED_MAX,
+        queued_max: int | None = None,
+        token: str | None = None,
     ) -> QueuedJob:
         """Put a command of codecfleet into the queue, and return its job.
 
         Args:
             arguments: the command and its arguments: ``["transcode", "film.mkv", "film.mp4"]``.
             job_id: letters, digits, dots, dashes, underscores; one id and command are one job. Default: a new id.
-            tenant: who submits it. Default: this user.
+            tenant: who submits it. Default: the token's tenant, or this user.
             priority: higher runs first; from -1,000,000 to 1,000,000.
             due_in_s: among equal priorities, the job that is due first runs first.
             folder: the folder in which the command runs. Default: the current one.
             variables: environment variables for the command, besides those of its driver.
-            queued_max: how many jobs of the tenant may be queued or running.
+            queued_max: how many jobs of the tenant may be queued or running, if less than the queue's policy allows.
+            token: the tenant's token, which a queue with tokens requires.
 
         Raises:
             QueueFull: the tenant has as many jobs as it may have.
+            TenantRefused: the queue does not accept the token, or not this priority of the tenant.
             UsageError: the id is not an id, or belongs to another command; the priority is out of range.
         """
         name = new_job_id() if job_id is None else checked_id(job_id)
@@ -83,10 +85,11 @@ class Queue:
             self._store.submit,
             name,
             command,
-            tenant=_user() if tenant is None else tenant,
+            tenant=tenant or ("" if token else _user()),
             priority=checked_priority(priority),
             due_in_s=due_in_s,
             queued_max=queued_max,
+            token=token,
         )
         await self._ensure_driver(job)
         return job
@@ -113,13 +116,16 @@ class Queue:
         return await asyncio.to_thread(self._store.cancel, job_id)
 
     async def retry(self, job_id: str) -> QueuedJob:
-        """Queue a job again that failed, was parked or was cancelled. Raises UsageError: it is in another state."""
+        """Queue a job again that failed, was parked or was cancelled.
+
+        Raises UsageError: it is in another state; QueueFull: as ``submit``.
+        """
         job = await asyncio.to_thread(self._store.retry, job_id)
         await self._ensure_driver(job)
         return job
 
     async def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority. Raises UsageError: it is out of range."""
+        """Change a job's priority. Raises UsageError: it is out of range; TenantRefused: as ``submit``."""
         return await asyncio.to_thread(self._store.prioritize, job_id, checked_priority(priority))
 
     async def wait(self, job_id: str, *, on_output: Callable[[str], object] | None = None) -> QueuedJob:
@@ -138,6 +144,30 @@ class Queue:
     async def list(self, states: Iterable[QueueState] = tuple(QueueState)) -> tuple[QueuedJob, ...]:
         """Return the jobs in these states, oldest first."""
         return tuple(await asyncio.to_thread(self._store.jobs, tuple(states)))
+
+    async def set_policy(self, path: str | Path) -> None:
+        """Give the queue the policy in a TOML file, which the queue keeps. Raises UsageError: the file is wrong."""
+        policy = await asyncio.to_thread(load_queue_policy, path)
+        await asyncio.to_thread(self._store.set_policy, policy)
+
+    async def tenants(self) -> tuple[Tenant, ...]:
+        """Return the tenants, with what they may do and what they use."""
+        return tuple(await asyncio.to_thread(self._store.tenants))
+
+    async def make_token(self, tenant: str) -> str:
+        """Return a new token of a tenant, which replaces an earlier one; the queue keeps only its hash.
+
+        From the first token on, the queue takes jobs with a token alone.
+        """
+        return await asyncio.to_thread(self._store.make_token, tenant)
+
+    async def revoke_token(self, tenant: str) -> None:
+        """Refuse new jobs with a tenant's token; its jobs go on. Raises UsageError: the tenant has no valid token."""
+        await asyncio.to_thread(self._store.revoke_token, tenant)
+
+    async def usage(self, *, by_job: bool = False, since_s: float | None = None) -> tuple[UsageRow, ...]:
+        """Return what attempts that ended in the last ``since_s`` (default: all) have used, by tenant or by job."""
+        return tuple(await asyncio.to_thread(self._store.usage, since_s, by_job=by_job))
 
 
 def new_job_id() -> str:

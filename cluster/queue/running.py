@@ -9,14 +9,14 @@ import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ...actors.process.running import Running, signal_name, start_command
 from ...errors import InputNotFound, Retry, UsageError, WorkError
 from ..fleet_variables import FAILURE
 from .guard import FENCED, STOP
 from .store import OUTPUT_MAX
-from .values import QueuedCommand, RunEnd
+from .values import QueuedCommand, RunEnd, Usage
 
 _GUARD: Final = "codecfleet.cluster.queue.guard"
 _READ_BYTES: Final = 1 << 16
@@ -137,15 +137,26 @@ def _not_started(error: OSError | ValueError) -> RunEnd:
     return RunEnd(WorkError.exit_code, WorkError.__name__, message, step)
 
 
-def _run_end(code: int, failure: bytes) -> RunEnd:
+def _run_end(code: int, told: bytes) -> RunEnd:
+    facts = _facts(told)
+    used = Usage.of(facts.get("used"))
     if code in (0, FENCED):
-        return RunEnd(None if code else 0)
+        return RunEnd(None if code else 0, used=used)
     if code < 0:  # the guard was killed, and its command with it
         code = _SIGNALLED - code
     try:
-        told = json.loads(failure)
-        return RunEnd(code, told["error"], told["message"], told["next_step"], Retry(told["retry"]))
+        failure = facts["error"], facts["message"], facts["next_step"], Retry(facts["retry"])
+        return RunEnd(code, *failure, used)
     except (ValueError, KeyError, TypeError):
         killed_by = code - _SIGNALLED
         words = f"it ended with exit code {code}" if killed_by <= 0 else f"it was ended by {signal_name(killed_by)}"
-        return RunEnd(code, WorkError.__name__, words)
+        return RunEnd(code, WorkError.__name__, words, used=used)
+
+
+def _facts(told: bytes) -> dict[str, Any]:
+    """Return what a command has told its driver, a line of JSON at a time; later values replace earlier ones."""
+    facts: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):
+        for line in told.splitlines():
+            facts |= json.loads(line)
+    return facts

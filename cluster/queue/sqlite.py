@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import QueueUnavailable, UsageError
-from .store import SCHEMA, JobStore, Transaction, storable, tables
+from .schema import SCHEMA, tables
+from .store import JobStore, Transaction, storable
 
 BUSY_S: Final = 10.0
 """How long a transaction waits for those of other programs."""
+_LOOK_S: Final = 0.02
 _APPLICATION: Final = 0x63664A51  #: Marks a file as a queue, in its header: "cfJQ"
+_CONTENT: Final = (
+    "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version), "
+    "(SELECT count(*) FROM sqlite_master)"
+)
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -101,13 +107,13 @@ class SqliteStore(JobStore):
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Create the tables of a new file, and learn the store's clock. Raises UsageError: it is not a queue."""
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (schema,) = connection.execute("PRAGMA user_version").fetchone()
-        (others,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # Read at once: another program may be creating the tables.
+        application, schema, others = connection.execute(_CONTENT).fetchone()
         if (application, schema) != (_APPLICATION, SCHEMA) and (application or schema or others):
             message = f"{self.path} is not a queue of this version of codecfleet"
-            raise UsageError(message, "Name another file, or use the version that wrote it.")
-        connection.execute("PRAGMA journal_mode = WAL")
+            step = "Name another file, move this one away, or end its jobs with the version that wrote it."
+            raise UsageError(message, step)
+        self._write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
         for statement in tables("INTEGER PRIMARY KEY AUTOINCREMENT"):
@@ -116,6 +122,19 @@ class SqliteStore(JobStore):
         connection.execute(f"PRAGMA user_version = {SCHEMA}")
         self._booted_s = self._agreed_boot(connection)
         connection.execute("COMMIT")
+
+    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+        """Use a write-ahead log. Here SQLite does not wait for a program that makes the same new file at this time."""
+        until_s = time.monotonic() + self._busy_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until_s:
+                    raise
+                time.sleep(_LOOK_S)
+            else:
+                return
 
     def _agreed_boot(self, connection: sqlite3.Connection) -> float:
         """Return when the machine was booted, as the first program after the boot has noted it."""

@@ -10,50 +10,38 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from ...errors import NoSuchJob, WorkError
-from .deciding import admit, cancelled, claimed, ended, expired, retried, same
-from .values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
+from ...errors import NoSuchJob, UsageError, WorkError
+from .deciding import (
+    CLAIM_S,
+    admit,
+    allow,
+    cancelled,
+    charged,
+    chosen,
+    claimed,
+    ended,
+    expired,
+    identified,
+    retried,
+    same,
+)
+from .tenants import QueuePolicy, Tenant, TokenState, new_token, policy_of_text, token_hash
+from .values import (
+    NO_USAGE,
+    DriverOrder,
+    JobClaim,
+    QueuedCommand,
+    QueuedJob,
+    QueueState,
+    RunEnd,
+    TenantUse,
+    TokenHolder,
+    Usage,
+    UsageRow,
+)
 
 OUTPUT_MAX: Final = 256 << 10
 """How many of the last characters that a job prints are kept."""
-SCHEMA: Final = 1
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS codecfleet_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS codecfleet_jobs (
-    number {identity},
-    job_id TEXT NOT NULL UNIQUE,
-    command TEXT NOT NULL,
-    tenant TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    due_s DOUBLE PRECISION,
-    state TEXT NOT NULL,
-    submitted_s DOUBLE PRECISION NOT NULL,
-    attempt INTEGER NOT NULL,
-    failures INTEGER NOT NULL,
-    losses INTEGER NOT NULL,
-    driver TEXT NOT NULL,
-    lease_ends_s DOUBLE PRECISION NOT NULL,
-    waits_until_s DOUBLE PRECISION NOT NULL,
-    began_s DOUBLE PRECISION,
-    ended_s DOUBLE PRECISION,
-    is_cancelling INTEGER NOT NULL,
-    exit_code INTEGER,
-    error TEXT NOT NULL,
-    message TEXT NOT NULL,
-    next_step TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS codecfleet_order ON codecfleet_jobs (state, priority DESC, due_s, number);
-CREATE TABLE IF NOT EXISTS codecfleet_output (
-    job_id TEXT NOT NULL, starts BIGINT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (job_id, starts)
-);
-"""
-
-
-def tables(identity: str) -> list[str]:
-    """Return the statements that create the tables; ``identity`` is the type of a column that counts rows."""
-    return [each for each in _TABLES.format(identity=identity).split(";") if each.strip()]
-
-
 _FIELDS: Final = tuple(each.name for each in fields(QueuedJob))
 _COLUMNS: Final = tuple(name for name in _FIELDS if name != "number")
 _SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM codecfleet_jobs "  # noqa: S608 - names of columns, as below
@@ -61,11 +49,27 @@ _INSERT: Final = (
     f"INSERT INTO codecfleet_jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) RETURNING number"  # noqa: S608
 )
 _UPDATE: Final = f"UPDATE codecfleet_jobs SET {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE number = ?"  # noqa: S608
-_CLAIM: Final = _SELECT + (
-    "WHERE state = ? AND (waits_until_s <= ? OR (exit_code >= ? AND failures = 1 AND driver <> ?)) "
-    "ORDER BY priority DESC, due_s IS NULL, due_s, number LIMIT ?"
+_WAITING: Final = _SELECT + (  # noqa: S608
+    "WHERE number IN (SELECT number FROM (SELECT number, "
+    "row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, due_s IS NULL, due_s, number) AS place "
+    "FROM codecfleet_jobs WHERE state = 'queued' "
+    "AND (waits_until_s <= ? OR (exit_code >= ? AND failures = 1 AND driver <> ?))) AS waiting WHERE place <= ?)"
 )
-"""The order of a queue: by priority, due time and age. After a first failure, another driver may try it at once."""
+"""The first jobs of each tenant. After a first failure, another driver may try a job at once."""
+_USES: Final = (
+    f"SELECT tenant, sum(runs), sum(ended_s - CASE WHEN began_s > ? THEN began_s ELSE ? END + {CLAIM_S}) FROM ("  # noqa: S608
+    "SELECT tenant, 0 AS runs, began_s, ended_s FROM codecfleet_runs WHERE ended_s > ? "
+    "UNION ALL SELECT tenant, 1, began_s, ? FROM codecfleet_jobs WHERE state = 'running') AS attempts GROUP BY tenant"
+)
+"""What each tenant uses: attempts that run, and the time of all attempts since the window's beginning."""
+_USAGE: Final = (
+    "SELECT tenant, {job}, count(*), sum(ended_s - began_s), sum(core_s), sum(gpu_s), sum(written_bytes), sum(cost) "
+    "FROM codecfleet_runs WHERE ended_s > ? GROUP BY 1, 2 ORDER BY 1, 2"
+)
+_RUN: Final = "INSERT INTO codecfleet_runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_REVOKE: Final = "UPDATE codecfleet_tokens SET revoked_s = ? WHERE tenant = ? AND revoked_s IS NULL"
+_WAITING_OF: Final = "SELECT count(*) FROM codecfleet_jobs WHERE tenant = ? AND state IN ('queued', 'running')"
+_POLICY: Final = "policy"
 
 
 def storable(value: object) -> object:
@@ -119,22 +123,24 @@ class JobStore(ABC):
         tenant: str,
         priority: int,
         due_in_s: float | None,
-        queued_max: int,
+        queued_max: int | None = None,
+        token: str | None = None,
     ) -> QueuedJob:
         """Put a job into the queue, or return the one that has this id and command.
 
+        ``tenant`` may be "" with a ``token``, which names the tenant.
+
         Raises:
-            QueueFull: ``queued_max`` jobs of the tenant are queued or running.
+            QueueFull: as many jobs of the tenant are queued or running as the policy or ``queued_max`` allows.
+            TenantRefused: the token is not valid, or missing; or the priority is above the tenant's limit.
             UsageError: the id belongs to another command.
         """
         with self._current() as at:
+            tenant = _identified(at, tenant, token)
             if found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id)):
                 return same(found[0], command, self.option)
-            over = [state.value for state in QueueState if not state.is_over]
-            ((waiting,),) = at.rows(
-                "SELECT count(*) FROM codecfleet_jobs WHERE tenant = ? AND state IN (?, ?)", tenant, *over
-            )
-            admit(waiting, tenant, queued_max, self.option)
+            self._admit(at, tenant, queued_max)
+            allow(priority, tenant, _policy(at).quota(tenant))
             job = QueuedJob(
                 job_id=job_id,
                 number=0,
@@ -147,10 +153,18 @@ class JobStore(ABC):
             ((number,),) = at.rows(_INSERT, *_values(job))
             return replace(job, number=number)
 
+    def _admit(self, at: Transaction, tenant: str, queued_max: int | None = None) -> None:
+        most = _policy(at).quota(tenant).queued_max
+        ((waiting,),) = at.rows(_WAITING_OF, tenant)
+        admit(waiting, tenant, most if queued_max is None else min(most, queued_max), self.option)
+
     def claim(self, driver: str, most: int, lease_s: float) -> list[QueuedJob]:
         """Give a driver the next jobs, ``most`` at most, for ``lease_s``."""
         with self._current() as at:
-            found = _found(at.rows(_CLAIM, QueueState.QUEUED.value, at.now_s, WorkError.exit_code, driver, most))
+            if not (waiting := _found(at.rows(_WAITING, at.now_s, WorkError.exit_code, driver, most))):
+                return []
+            policy = _policy(at)
+            found = chosen(waiting, _uses(at, policy.window_s), policy, most)
             return [_saved(at, claimed(job, driver, at.now_s, lease_s)) for job in found]
 
     def renew(self, claims: Sequence[JobClaim], lease_s: float) -> dict[JobClaim, DriverOrder]:
@@ -168,7 +182,7 @@ class JobStore(ABC):
         """Note the end of an attempt, and return its job; None if the claim no longer holds."""
         with self._current() as at:
             job = _held(at, claim)
-            return None if job is None else _saved(at, ended(job, end, at.now_s))
+            return None if job is None else _run_over(at, job, ended(job, end, at.now_s), at.now_s, end.used)
 
     def append(self, claim: JobClaim, text: str) -> None:
         """Keep what a job has printed, unless the claim no longer holds."""
@@ -208,14 +222,75 @@ class JobStore(ABC):
             return _saved(at, cancelled(self._named(at, job_id), at.now_s))
 
     def retry(self, job_id: str) -> QueuedJob:
-        """Queue a job again. Raises UsageError: it is queued, running or done."""
+        """Queue a job again. Raises UsageError: it is queued, running or done; QueueFull, as ``submit`` does."""
         with self._current() as at:
-            return _saved(at, retried(self._named(at, job_id)))
+            job = retried(self._named(at, job_id))
+            self._admit(at, job.tenant)
+            return _saved(at, job)
 
     def prioritize(self, job_id: str, priority: int) -> QueuedJob:
-        """Change a job's priority, which counts whenever it is queued."""
+        """Change a job's priority, which counts whenever it is queued. Raises TenantRefused, as ``submit`` does."""
         with self._current() as at:
-            return _saved(at, replace(self._named(at, job_id), priority=priority))
+            job = self._named(at, job_id)
+            allow(priority, job.tenant, _policy(at).quota(job.tenant))
+            return _saved(at, replace(job, priority=priority))
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """Replace the queue's policy, for all its programs at once; jobs that are queued or running stay."""
+        with self._current() as at:
+            at.rows("DELETE FROM codecfleet_facts WHERE name = ?", _POLICY)
+            at.rows("INSERT INTO codecfleet_facts VALUES (?, ?)", _POLICY, policy.to_text())
+
+    def tenants(self) -> list[Tenant]:
+        """Return the tenants that have jobs, use, a token or a table in the policy, by name."""
+        with self._current() as at:
+            policy = _policy(at)
+            uses = _uses(at, policy.window_s)
+            queued = dict(
+                at.rows("SELECT tenant, count(*) FROM codecfleet_jobs WHERE state = 'queued' GROUP BY tenant")
+            )
+            tokens = {
+                tenant: TokenState.VALID if valid else TokenState.REVOKED
+                for tenant, valid in at.rows(
+                    "SELECT tenant, count(*) - count(revoked_s) FROM codecfleet_tokens GROUP BY tenant"
+                )
+            }
+            return [
+                Tenant(
+                    name,
+                    policy.quota(name),
+                    uses.get(name, TenantUse()),
+                    queued.get(name, 0),
+                    tokens.get(name, TokenState.NONE),
+                )
+                for name in sorted({*policy.tenants, *uses, *queued, *tokens})
+            ]
+
+    def make_token(self, tenant: str) -> str:
+        """Make a tenant's token, in place of the earlier one, and return it: the store keeps only its hash.
+
+        From the first token on, the queue takes jobs with a token alone.
+        """
+        token = new_token()
+        with self._current() as at:
+            at.rows(_REVOKE, at.now_s, tenant)
+            at.rows("INSERT INTO codecfleet_tokens VALUES (?, ?, ?, NULL)", token_hash(token), tenant, at.now_s)
+        return token
+
+    def revoke_token(self, tenant: str) -> None:
+        """Refuse new jobs with a tenant's token; its jobs go on. Raises UsageError: the tenant has no valid token."""
+        with self._current() as at:
+            if not at.rows(f"{_REVOKE} RETURNING tenant", at.now_s, tenant):
+                step = f"`codecfleet tenants list{self.option}` shows who has one."
+                raise UsageError(f"the queue has no valid token of {tenant}", step)
+
+    def usage(self, since_s: float | None = None, *, by_job: bool = False) -> list[UsageRow]:
+        """Return what attempts that ended in the last ``since_s`` (default: all) have used, by tenant or by job."""
+        job = "job_id" if by_job else "''"
+        with self._current() as at:
+            begins_s = 0.0 if since_s is None else at.now_s - since_s
+            rows = at.rows(_USAGE.format(job=job), begins_s)
+        return [UsageRow._make((*row[:-2], int(row[-2]), row[-1])) for row in rows]
 
     def _named(self, at: Transaction, job_id: str) -> QueuedJob:
         if not (found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id))):
@@ -228,7 +303,7 @@ class JobStore(ABC):
         with self.transaction() as at:
             running = QueueState.RUNNING.value
             for job in _found(at.rows(_SELECT + "WHERE state = ? AND lease_ends_s <= ?", running, at.now_s)):
-                _saved(at, expired(job, at.now_s))
+                _run_over(at, job, expired(job, at.now_s), job.lease_ends_s)
             yield at
 
 
@@ -249,6 +324,32 @@ def _values(job: QueuedJob) -> list[object]:
 def _saved(at: Transaction, job: QueuedJob) -> QueuedJob:
     at.rows(_UPDATE, *_values(job), job.number)
     return job
+
+
+def _run_over(at: Transaction, job: QueuedJob, after: QueuedJob, ended_s: float, used: Usage = NO_USAGE) -> QueuedJob:
+    """Note an attempt of ``job`` that has ended, and save the job as it is ``after`` the end."""
+    began_s, cost = job.began_s or 0.0, _policy(at).prices.cost(used)
+    at.rows(_RUN, job.job_id, job.tenant, began_s, max(began_s, ended_s), *used, cost)
+    return _saved(at, charged(after, used, cost))
+
+
+def _identified(at: Transaction, declared: str, token: str | None) -> str:
+    ((tokens,),) = at.rows("SELECT count(*) FROM codecfleet_tokens")
+    found = "SELECT tenant, revoked_s IS NOT NULL FROM codecfleet_tokens WHERE sha256 = ?"
+    rows = [] if token is None else at.rows(found, token_hash(token))
+    holder = TokenHolder(rows[0][0], bool(rows[0][1])) if rows else None
+    return identified(declared, token, holder, is_open=not tokens)
+
+
+def _policy(at: Transaction) -> QueuePolicy:
+    found = at.rows("SELECT value FROM codecfleet_facts WHERE name = ?", _POLICY)
+    return policy_of_text(found[0][0] if found else "")
+
+
+def _uses(at: Transaction, window_s: float) -> dict[str, TenantUse]:
+    begins_s = at.now_s - window_s
+    rows = at.rows(_USES, begins_s, begins_s, begins_s, at.now_s)
+    return {tenant: TenantUse(int(runs), float(used_s)) for tenant, runs, used_s in rows}
 
 
 def _held(at: Transaction, claim: JobClaim) -> QueuedJob | None:

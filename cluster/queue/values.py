@@ -1,12 +1,15 @@
 """The values of a queue: commands, jobs and their states, and the results of runs."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple, Self
 
 from ...errors import Retry
+
+_USAGE_END: Final = 1 << 62
 
 
 class QueueState(Enum):
@@ -67,6 +70,28 @@ class QueuedCommand:
         return cls(tuple(arguments), folder, variables)
 
 
+class Usage(NamedTuple):
+    """What work has used, as far as the reports of its jobs say it."""
+
+    core_s: float = 0.0  #: time of segments that software decoded or encoded
+    gpu_s: float = 0.0  #: time of segments that a GPU decoded or encoded
+    written_bytes: int = 0  #: size of the outputs
+
+    @classmethod
+    def of(cls, told: object) -> Self:
+        """Return the value that a job has told as JSON; nothing if it is not one."""
+        if not isinstance(told, list) or len(told) != len(cls._fields):
+            return cls()
+        try:
+            found = cls(float(told[0]), float(told[1]), int(told[2]))
+        except (TypeError, ValueError, OverflowError):
+            return cls()
+        return found if all(math.isfinite(each) and 0 <= each < _USAGE_END for each in found) else cls()
+
+
+NO_USAGE: Final = Usage()
+
+
 class JobClaim(NamedTuple):
     """A driver's right to run a job. A later attempt of the job ends it."""
 
@@ -100,6 +125,10 @@ class QueuedJob:
     error: str = ""  #: the class of that attempt's error
     message: str = ""  #: what went wrong
     next_step: str = ""  #: what to do about it
+    core_s: float = 0.0  #: what all its attempts have used, as in ``Usage``
+    gpu_s: float = 0.0
+    written_bytes: int = 0
+    cost: float = 0.0  #: by the prices of the queue's policy when each attempt ended
 
     @property
     def claim(self) -> JobClaim:
@@ -128,7 +157,38 @@ class QueuedJob:
             "error": self.error,
             "message": self.message,
             "next_step": self.next_step,
+            "core_s": self.core_s,
+            "gpu_s": self.gpu_s,
+            "written_bytes": self.written_bytes,
+            "cost": self.cost,
         }
+
+
+class TenantUse(NamedTuple):
+    """What a tenant uses of a queue's drivers."""
+
+    running: int = 0  #: jobs that run now
+    used_s: float = 0.0  #: time of its attempts in the policy's window, and ``CLAIM_S`` for each of them
+
+
+class TokenHolder(NamedTuple):
+    """The tenant to whom a token belongs."""
+
+    tenant: str
+    is_revoked: bool
+
+
+class UsageRow(NamedTuple):
+    """What a tenant or a job has used in a queue."""
+
+    tenant: str
+    job_id: str  #: "" for all jobs of the tenant
+    attempts: int
+    run_s: float  #: time that a driver's slot was taken
+    core_s: float
+    gpu_s: float
+    written_bytes: int
+    cost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +200,7 @@ class RunEnd:
     message: str = ""
     next_step: str = ""
     retry: Retry = Retry.NEVER  #: what the error says about another try
+    used: Usage = NO_USAGE
 
 
 class DriverOrder(Enum):

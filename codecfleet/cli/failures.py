@@ -77,7 +77,9 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
     """
     from ..cluster.fleet_variables import shows_tracebacks
 
-    _tell_driver(failure, error)
+    retry = error.retry if isinstance(error, CodecfleetError) else Retry.NEVER
+    told = {"error": failure.error, "message": failure.message, "next_step": failure.next_step}
+    tell_driver(**told, retry=retry.value)
     try:
         if shows_tracebacks(os.environ):
             import traceback
@@ -89,16 +91,14 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
     return failure.exit_code
 
 
-def _tell_driver(failure: Failure, error: BaseException) -> None:
-    """Write the failure for the driver, if this command runs as a job of a queue."""
+def tell_driver(**facts: object) -> None:
+    """Write facts for the driver, if this command runs as a job of a queue; later ones replace those of that name."""
     from ..cluster.fleet_variables import FAILURE
 
     descriptor = os.environ.get(FAILURE, "")
     if descriptor.isdigit():
-        retry = error.retry if isinstance(error, CodecfleetError) else Retry.NEVER
-        told = {"error": failure.error, "message": failure.message, "next_step": failure.next_step}
         with suppress(OSError):
-            os.pwrite(int(descriptor), json.dumps({**told, "retry": retry.value}).encode(), 0)
+            os.write(int(descriptor), f"{json.dumps(facts)}\n".encode())
 
 
 def interruptible(services: Services, stderr: TextIO, call: Callable[[Interrupts], int]) -> int:

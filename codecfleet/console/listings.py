@@ -11,7 +11,8 @@ from .text import bytes_text, clock_text, column_lines, labelled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..cluster.queue.values import QueuedJob
+    from ..cluster.queue.tenants import Tenant
+    from ..cluster.queue.values import QueuedJob, UsageRow
     from ..cluster.submission.job_server import RayJob
     from ..jobs.journal.found_work import FoundWork
     from ..jobs.request.config import Config
@@ -87,7 +88,7 @@ def queue_answer(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return text and JSON values about the jobs of a queue; about a single job, everything that is known."""
     now_utc_s = time.time() if now_utc_s is None else now_utc_s
-    names = "state", "for", "attempts", "priority", "tenant", "job", "command"
+    names = "state", "for", "attempts", "priority", "tenant", "cost", "job", "command"
     rows = [names, *(_queue_row(job, now_utc_s) for job in jobs)]
     lines = _queue_lines(jobs[0]) if is_one else column_lines(rows) if jobs else ["no jobs"]
     return lines, {"schema": 1, "jobs": [job.to_json() for job in jobs]}
@@ -97,7 +98,15 @@ def _queue_row(job: "QueuedJob", now_utc_s: float) -> tuple[str, ...]:
     began_s = job.submitted_s if job.began_s is None else job.began_s
     lasted_s = (now_utc_s if job.ended_s is None else job.ended_s) - began_s
     counts = str(job.attempt), str(job.priority)
-    return (_state(job), clock_text(max(0.0, lasted_s)), *counts, job.tenant, job.job_id, _command(job))
+    return (
+        _state(job),
+        clock_text(max(0.0, lasted_s)),
+        *counts,
+        job.tenant,
+        _cost(job.cost),
+        job.job_id,
+        _command(job),
+    )
 
 
 def _queue_lines(job: "QueuedJob") -> list[str]:
@@ -114,10 +123,53 @@ def _queue_lines(job: "QueuedJob") -> list[str]:
         ("ended", _utc(job.ended_s)),
         ("attempts", f"{job.attempt}, {job.failures} failed, {job.losses} lost with their driver"),
         ("driver", job.driver),
+        ("used", ", ".join(_used(job)) if any((job.core_s, job.gpu_s, job.written_bytes)) else ""),
+        ("cost", _cost(job.cost)),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("error", " ".join(filter(None, (job.error and f"{job.error}: {job.message}.", job.next_step)))),
     ]
     return labelled([(name, one_line(value)) for name, value in rows], 12)
+
+
+def tenants_answer(tenants: "Sequence[Tenant]") -> tuple[list[str], dict[str, Any]]:
+    """Return text and JSON values about the tenants of a queue."""
+    facts = [
+        {
+            "tenant": each.name,
+            "token": each.token,
+            "queued": each.queued,
+            "running": each.use.running,
+            "used_s": each.use.used_s,
+            **each.quota.model_dump(),
+        }
+        for each in tenants
+    ]
+    names = "tenant", "token", "queued", "running", "used", "share", "queued max", "running max", "priority max"
+    rows = [names, *(tuple(map(_figure, each.values())) for each in facts)]
+    return column_lines(rows) if facts else ["no tenants"], {"schema": 1, "tenants": facts}
+
+
+def usage_answer(found: "Sequence[UsageRow]") -> tuple[list[str], dict[str, Any]]:
+    """Return text and JSON values about what a queue's tenants or jobs have used."""
+    names = "tenant", "attempts", "for", "cores", "GPUs", "written", "cost", "job"
+    rows = [
+        (each.tenant, str(each.attempts), clock_text(each.run_s), *_used(each), _cost(each.cost), each.job_id)
+        for each in found
+    ]
+    facts = [each._asdict() for each in found]
+    return column_lines([names, *rows]) if found else ["no attempts have ended"], {"schema": 1, "usage": facts}
+
+
+def _used(used: "QueuedJob | UsageRow") -> tuple[str, str, str]:
+    return f"{used.core_s:.1f} core s", f"{used.gpu_s:.1f} GPU s", bytes_text(used.written_bytes)
+
+
+def _figure(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else one_line(str(value))
+
+
+def _cost(cost: float) -> str:
+    return f"{cost:.4f}" if cost else "-"
 
 
 def _state(job: "QueuedJob") -> str:

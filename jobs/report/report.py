@@ -235,3 +235,14 @@ class Report(BaseModel, frozen=True, extra="forbid", serialize_by_alias=True, va
         """The start and end of the requested part of the source."""
         start_s, end_s = (None if each is None else Fraction(each) for each in (self.start_s, self.end_s))
         return start_s, end_s
+
+    @property
+    def used(self) -> tuple[float, float, int]:
+        """What the output took: the time of segments that used cores, of those that used a GPU, and its size in bytes.
+
+        A segment that a GPU decodes for a software encoder uses both.
+        """
+        is_nvenc = self.encoder_kind.partition(" ")[0].endswith("_nvenc")
+        core_s = sum(each.wall_s for each in self.segments if not is_nvenc or each.decoded_by == "software")
+        gpu_s = sum(each.wall_s for each in self.segments if is_nvenc or each.decoded_by != "software")
+        return core_s, gpu_s, self.output_bytes

@@ -68,6 +68,11 @@ class _FleetOptions(Part):
         ),
         Option("", default="this user's on this machine"),
     ] = None
+    queue_token: Annotated[
+        str | None,
+        Field(min_length=1, description="File with your token of the queue: docs/queue.md."),
+        Option("", default="no token"),
+    ] = None
     policy: Annotated[
         str | None,
         Field(

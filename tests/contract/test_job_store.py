@@ -20,14 +20,31 @@ from codecfleet.cluster.queue.deciding import FAILURES_MAX, LOSSES_MAX, WAIT_S
 from codecfleet.cluster.queue.postgres import PostgresStore
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import OUTPUT_MAX, JobStore
-from codecfleet.cluster.queue.values import DriverOrder, JobClaim, QueuedCommand, QueuedJob, QueueState, RunEnd
-from codecfleet.errors import NoSuchJob, QueueFull, QueueUnavailable, Retry, UsageError
+from codecfleet.cluster.queue.tenants import Prices, QueuePolicy, Tenant, TenantQuota, TokenState
+from codecfleet.cluster.queue.values import (
+    DriverOrder,
+    JobClaim,
+    QueuedCommand,
+    QueuedJob,
+    QueueState,
+    RunEnd,
+    TenantUse,
+    Usage,
+    UsageRow,
+)
+from codecfleet.errors import NoSuchJob, QueueFull, QueueUnavailable, Retry, TenantRefused, UsageError
 from tests.postgres_server import PostgresServer, postgres_server
 
 COMMAND = QueuedCommand(("transcode", "a.mkv", "b\udcff.mp4"), "/films", {"A": "ü"})
 LEASE_S = 30.0
+PARTS = ("jobs", "output", "runs", "tokens", "facts")
+TABLES = tuple(f"codecfleet_{part}" for part in PARTS)
 IDS = st.sampled_from(["a", "b", "c", "d", "e"])
 DRIVERS = st.sampled_from(["one", "two"])
+POLICIES = (
+    QueuePolicy(window_s=45.0),
+    QueuePolicy(tenants={"t": TenantQuota(share=4.0, running_max=1, priority_max=0)}),
+)
 
 
 @dataclass
@@ -62,7 +79,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
     url = request.getfixturevalue("server").url
     with psycopg.connect(url, autocommit=True) as connection:
-        for name in ("codecfleet_jobs", "codecfleet_output", "codecfleet_facts", "clock"):
+        for name in (*TABLES, "clock"):
             connection.execute(f"DROP TABLE IF EXISTS {name}")
         connection.execute("CREATE TABLE clock (now_s float8)")
         connection.execute("INSERT INTO clock VALUES (1000)")
@@ -88,10 +105,17 @@ def submit(
     due_in_s: float | None = None,
     tenant: str = "t",
     command: QueuedCommand = COMMAND,
-    queued_max: int = 99,
+    queued_max: int | None = None,
+    token: str | None = None,
 ) -> QueuedJob:
     """Submit a job."""
-    return store.submit(job_id, command, tenant=tenant, priority=priority, due_in_s=due_in_s, queued_max=queued_max)
+    options: dict[str, Any] = {"priority": priority, "due_in_s": due_in_s, "queued_max": queued_max, "token": token}
+    return store.submit(job_id, command, tenant=tenant, **options)
+
+
+def claims(store: JobStore, most: int) -> str:
+    """Claim jobs, and return their ids."""
+    return " ".join(job.job_id for job in store.claim("one", most, LEASE_S))
 
 
 @dataclass
@@ -107,6 +131,7 @@ class Expected:
     failures: int = 0
     losses: int = 0
     driver: str = ""
+    began_s: float = 0.0
     lease_ends_s: float = 0.0
     waits_until_s: float = 0.0
     is_cancelling: bool = False
@@ -123,28 +148,51 @@ class Model:
     """The promises in their simplest form."""
 
     now_s: float = 1000.0
+    policy: QueuePolicy = field(default_factory=QueuePolicy)
     jobs: dict[str, Expected] = field(default_factory=dict)
+    runs: list[tuple[str, float, float]] = field(default_factory=list)  #: tenant, beginning and end
 
     def expire(self) -> None:
         """End the leases that ran out."""
         for job in self.jobs.values():
             if job.state == "running" and job.lease_ends_s <= self.now_s:
+                self.runs.append((job.tenant, job.began_s, job.lease_ends_s))
                 job.losses += 1
                 parked = "parked" if job.losses >= LOSSES_MAX else "queued"
                 job.state = "cancelled" if job.is_cancelling else parked
                 job.is_cancelling = False
 
-    def claimable(self, driver: str) -> list[str]:
-        """Return the ids in the order in which drivers get the jobs."""
-        found = [
-            (-job.priority, job.due_s, job.number, name)
-            for name, job in self.jobs.items()
-            if job.state == "queued" and (job.waits_until_s <= self.now_s or job.may_try(driver))
-        ]
-        return [name for *_, name in sorted(found)]
+    def used(self, tenant: str) -> float:
+        """Return what a tenant has used of its share."""
+        begins_s = self.now_s - self.policy.window_s
+        running = [(job.tenant, job.began_s, self.now_s) for job in self.jobs.values() if job.state == "running"]
+        past = [run for run in self.runs if run[2] > begins_s]
+        spans = [end - max(began, begins_s) + 1 for name, began, end in past + running if name == tenant]
+        return sum(spans) / self.policy.quota(tenant).share
+
+    def claim(self, driver: str, most: int) -> list[str]:
+        """Give a driver the next jobs, and return their ids."""
+        claimed: list[str] = []
+        while len(claimed) < most:
+            running = [job.tenant for job in self.jobs.values() if job.state == "running"]
+            found = [
+                (-job.priority, self.used(job.tenant), job.due_s, job.number, name)
+                for name, job in self.jobs.items()
+                if job.state == "queued" and (job.waits_until_s <= self.now_s or job.may_try(driver))
+                if running.count(job.tenant) < self.policy.quota(job.tenant).running_max
+            ]
+            if not found:
+                break
+            name = min(found)[-1]
+            job = self.jobs[name]
+            job.state, job.driver, job.attempt, job.began_s = "running", driver, job.attempt + 1, self.now_s
+            job.lease_ends_s = self.now_s + LEASE_S
+            claimed.append(name)
+        return claimed
 
     def end(self, job: Expected, end: RunEnd) -> None:
         """Record the end of an attempt."""
+        self.runs.append((job.tenant, job.began_s, self.now_s))
         job.exit_code = job.exit_code if end.exit_code is None else end.exit_code
         if end.exit_code == 0:
             job.state = "done"
@@ -168,8 +216,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.bench = bench
         self.store = bench.open()
         with self.store.transaction() as at:
-            at.rows("DELETE FROM codecfleet_jobs")
-            at.rows("DELETE FROM codecfleet_output")
+            for name in TABLES[:-1]:
+                at.rows(f"DELETE FROM {name}")  # noqa: S608
+        self.store.set_policy(QueuePolicy())
         self.model = Model(bench.now_s)
         self.submitted = 0
         self.claims: list[JobClaim] = []
@@ -194,6 +243,10 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(QueueFull):
                 submit(self.store, name, **options)
             return
+        if name not in model.jobs and priority > model.policy.quota(tenant).priority_max:
+            with pytest.raises(TenantRefused):
+                submit(self.store, name, **options)
+            return
         if name not in model.jobs:
             due_s = math.inf if due_in_s is None else model.now_s + due_in_s
             self.submitted += 1
@@ -204,11 +257,7 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(self, driver: str, most: int) -> None:
         """A driver gets the next jobs, in order."""
         self.model.expire()
-        wanted = self.model.claimable(driver)[:most]
-        for name in wanted:
-            job = self.model.jobs[name]
-            job.state, job.driver, job.attempt = "running", driver, job.attempt + 1
-            job.lease_ends_s = self.model.now_s + LEASE_S
+        wanted = self.model.claim(driver, most)
         found = self.store.claim(driver, most, LEASE_S)
         assert [(job.job_id, job.attempt, job.command) for job in found] == [
             (name, self.model.jobs[name].attempt, COMMAND) for name in wanted
@@ -256,10 +305,20 @@ class StoreMachine(RuleBasedStateMachine):
                 job.text += text.replace("\0", "\N{REPLACEMENT CHARACTER}")
             self.store.append(claim, text)
 
+    @rule(policy=st.sampled_from(POLICIES))
+    def set_policy(self, policy: QueuePolicy) -> None:
+        """A new policy counts at once, also for jobs that are queued."""
+        self.store.set_policy(policy)
+        self.model.policy = policy
+
     @rule(name=IDS, priority=st.integers(-1, 1))
     def prioritize(self, name: str, priority: int) -> None:
-        """The order changes."""
-        if self.is_known(name, lambda: self.store.prioritize(name, priority)):
+        """The order changes, unless the priority is above the tenant's limit."""
+        job = self.model.jobs.get(name)
+        if job is not None and priority > self.model.policy.quota(job.tenant).priority_max:
+            with pytest.raises(TenantRefused):
+                self.store.prioritize(name, priority)
+        elif self.is_known(name, lambda: self.store.prioritize(name, priority)):
             self.model.jobs[name].priority = priority
 
     @rule(name=IDS)
@@ -429,7 +488,8 @@ class TestJobStore:
         bench.advance(5)
         (job,) = store.claim("one", 1, LEASE_S)
         bench.advance(5)
-        store.end(job.claim, RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it."))
+        used = Usage(3600.0, 1800.0, 1 << 40)
+        store.end(job.claim, RunEnd(3, "InputNotFound", "there is no a.mkv", "Check it.", used=used))
         found = store.job("a").to_json()
         assert {**found, "command": [], "folder": ""} == {
             "job": "a",
@@ -451,8 +511,131 @@ class TestJobStore:
             "error": "InputNotFound",
             "message": "there is no a.mkv",
             "next_step": "Check it.",
+            "core_s": 3600,
+            "gpu_s": 1800,
+            "written_bytes": 1 << 40,
+            "cost": 0,
         }
         assert store.job("a").command == COMMAND
+
+    def test_a_tenant_that_floods_the_queue_starves_nobody(self, bench: Bench, store: JobStore) -> None:
+        """The other's job is next; after the flood has used the window, its use is forgotten."""
+        for number in range(9):
+            submit(store, f"t{number}", tenant="t")
+        submit(store, "u", tenant="u")
+        assert claims(store, 2) == "t0 u"
+        bench.advance(5)
+        assert claims(store, 1) == "t1"
+        for name in ("v0", "v1", "v2"):
+            submit(store, name, tenant="v")
+        assert claims(store, 3) == "v0 v1 v2"  # 5 s each of t and u, and none of v
+        store.set_policy(QueuePolicy(window_s=1.0))
+        bench.advance(1)
+        submit(store, "v3", tenant="v")
+        submit(store, "w", tenant="w")
+        assert claims(store, 1) == "w"
+        store.set_policy(QueuePolicy(window_s=1.0, tenants={"v": TenantQuota(share=99)}))
+        assert claims(store, 1) == "v3"
+
+    def test_limits_of_a_policy_hold(self, store: JobStore) -> None:
+        """For queued and running jobs, for a retried job, and for priorities; the next policy counts at once."""
+        quota = TenantQuota(queued_max=2, running_max=1, priority_max=5)
+        store.set_policy(QueuePolicy(default=quota))
+        submit(store, "a", priority=5)
+        store.cancel("a")
+        for name in ("b", "c"):
+            submit(store, name)
+        for call in (lambda: submit(store, "d"), lambda: store.retry("a")):
+            with pytest.raises(QueueFull, match="t has 2 jobs in it, 2 at most"):
+                call()
+        for call in (lambda: submit(store, "e", tenant="u", priority=6), lambda: store.prioritize("b", 6)):
+            with pytest.raises(TenantRefused, match="a priority of 5 at most, not 6"):
+                call()
+        assert (claims(store, 9), claims(store, 9)) == ("b", "")
+        store.set_policy(QueuePolicy(default=quota, tenants={"t": TenantQuota(running_max=2, queued_max=3)}))
+        assert claims(store, 9) == "c"
+        assert store.retry("a").state is QueueState.QUEUED
+
+    def test_a_token_names_its_tenant(self, bench: Bench, store: JobStore) -> None:
+        """From the first token on, jobs need one; the newest of a tenant counts, and the store keeps only hashes."""
+        assert submit(store, "open").tenant == "t"
+        first, other = store.make_token("films"), store.make_token("other")
+        assert submit(store, "a", tenant="", token=first).tenant == "films"
+        assert submit(store, "b", tenant="other", token=f" {other}\n").tenant == "other"
+        newer = store.make_token("films")
+        assert submit(store, "c", tenant="films", token=newer).tenant == "films"
+        store.revoke_token("other")
+        refusals = [
+            (None, "t", "from tenants with a token alone"),
+            ("cfq-00", "", "does not know this token"),
+            (first, "", "the token of films was revoked"),
+            (other, "", "the token of other was revoked"),
+            (newer, "t", "belongs to films, not to t"),
+        ]
+        for token, tenant, words in refusals:
+            with pytest.raises(TenantRefused, match=words):
+                submit(store, "d", tenant=tenant, token=token)
+        with pytest.raises(UsageError, match="no valid token of other"):
+            store.revoke_token("other")
+        again = bench.open()
+        with again.transaction() as at:
+            kept = str([at.rows(f"SELECT * FROM {name}") for name in TABLES])  # noqa: S608
+        assert not any(token.removeprefix("cfq-") in kept for token in (first, other, newer))
+        again.close()
+        assert [(each.name, each.token) for each in store.tenants()] == [
+            ("films", TokenState.VALID),
+            ("other", TokenState.REVOKED),
+            ("t", TokenState.NONE),
+        ]
+
+    def test_jobs_of_a_revoked_token_go_on(self, store: JobStore) -> None:
+        """Queued ones are claimed, running ones renewed, and all can be cancelled and retried."""
+        token = store.make_token("t")
+        for name in ("a", "b", "c"):
+            submit(store, name, token=token)
+        (running,) = store.claim("one", 1, LEASE_S)
+        store.revoke_token("t")
+        assert store.renew([running.claim], LEASE_S) == {running.claim: DriverOrder.KEEP}
+        assert claims(store, 1) == "b"
+        assert store.cancel("c").state is QueueState.CANCELLED
+        assert store.retry("c").state is QueueState.QUEUED
+
+    def test_what_was_used_is_kept_with_its_price(self, bench: Bench, store: JobStore) -> None:
+        """A job's attempts add up, at the prices of their ends; a lost attempt took the driver's time alone."""
+        store.set_policy(QueuePolicy(prices=Prices(core_hour=1.0, gpu_hour=10.0, written_gib=0.5)))
+        submit(store, "a")
+        submit(store, "b", tenant="u")
+        (lost,) = store.claim("one", 1, LEASE_S)
+        bench.advance(LEASE_S + 5)
+        (again, other) = store.claim("one", 2, LEASE_S)
+        if again.job_id != lost.job_id:
+            again, other = other, again
+        bench.advance(10)
+        store.end(again.claim, RunEnd(0, used=Usage(1800.0, 360.0, 2 << 30)))
+        store.set_policy(QueuePolicy())
+        store.end(other.claim, RunEnd(3, used=Usage(7.0, 0.0, 5)))
+        found = store.job("a")
+        assert (found.core_s, found.gpu_s, found.written_bytes, found.cost) == (1800.0, 360.0, 2 << 30, 2.5)
+        assert store.usage() == [
+            UsageRow("t", "", 2, 40.0, 1800.0, 360.0, 2 << 30, 2.5),
+            UsageRow("u", "", 1, 10.0, 7.0, 0.0, 5, 0.0),
+        ]
+        assert [row.job_id for row in store.usage(by_job=True)] == ["a", "b"]
+        assert store.usage(15.0)[0].attempts == 1
+        bench.advance(15)
+        assert store.usage(15.0) == []
+
+    def test_tenants_are_listed_with_their_limits_and_use(self, store: JobStore) -> None:
+        """Those of the policy, of jobs and of tokens."""
+        quota = TenantQuota(share=2.0)
+        store.set_policy(QueuePolicy(tenants={"planned": quota}))
+        submit(store, "a")
+        submit(store, "b")
+        store.claim("one", 1, LEASE_S)
+        assert store.tenants() == [
+            Tenant("planned", quota, TenantUse(), 0, TokenState.NONE),
+            Tenant("t", TenantQuota(), TenantUse(1, 1.0), 1, TokenState.NONE),
+        ]
 
     def test_jobs_outlive_their_programs(self, bench: Bench, store: JobStore) -> None:
         """Another connection sees what an earlier one has written."""
@@ -484,11 +667,29 @@ def test_a_database_that_came_back_empty_has_no_jobs(server: PostgresServer) -> 
     submit(store, "gone")
     claims = [job.claim for job in store.claim("one", 9, LEASE_S)]
     with psycopg.connect(server.url) as connection:
-        connection.execute("DROP TABLE codecfleet_jobs, codecfleet_output, codecfleet_facts")
+        connection.execute(f"DROP TABLE {', '.join(TABLES)}")
     with pytest.raises(QueueUnavailable):
         store.renew(claims, LEASE_S)
     assert set(store.renew(claims, LEASE_S).values()) == {DriverOrder.LOST}
     store.close()
+
+
+def test_a_database_of_another_version_is_left_alone(server: PostgresServer) -> None:
+    """A queue of an earlier schema is refused in one line, and gets no tables."""
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"DROP TABLE IF EXISTS {', '.join(TABLES)}")
+        connection.execute("CREATE TABLE codecfleet_facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        connection.execute("INSERT INTO codecfleet_facts VALUES ('schema', '1')")
+        store = PostgresStore(server.url)
+        with pytest.raises(UsageError, match="has a queue of another version") as caught:
+            store.jobs()
+        store.close()
+        tables = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'codecfleet%'"
+        assert connection.execute(tables).fetchone() == (1,)
+        connection.execute("DROP TABLE codecfleet_facts")
+    assert "end its jobs with the version that wrote it" in caught.value.next_step
 
 
 def test_a_server_that_answers_nothing_is_given_up(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

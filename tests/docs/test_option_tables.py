@@ -27,7 +27,7 @@ CHAPTERS = (
     ("probe", "plan", "verify"),
     ("stills",),
     ("infer",),
-    ("submit", "jobs", "driver"),
+    ("submit", "jobs", "driver", "tenants", "usage"),
     ("up", "down"),
     ("node start", "node stop", "node list", "node env"),
     ("doctor", "nodes", "devices"),

@@ -172,6 +172,22 @@ def test_a_batch_on_a_warm_fleet_says_so(films: Path) -> None:
     assert json.loads(said)["warm_fleet"] == 7
 
 
+def test_a_batch_in_a_queue_tells_what_it_used(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its outputs together, also if a file fails; files of an earlier run count no more."""
+    (films / "broken.mkv").write_bytes(b"no film at all")
+    told = os.memfd_create("told")
+    monkeypatch.setenv("CODECFLEET_FAILURE_FD", str(told))
+    options = ["--output", str(films.parent / "out"), "--output-template", "{dir}/{stem}.mp4", "--preset", "1"]
+    for _ in range(2):
+        assert command([str(films), *options])[0] == 3
+    first, second = map(json.loads, os.pread(told, 1 << 16, 0).splitlines())
+    os.close(told)
+    cores, gpus, size = first["used"]
+    assert cores > 0
+    assert (gpus, size) == (0, sum(map(len, outputs(films).values())))
+    assert second["used"] == [0, 0, 0]
+
+
 def test_a_batch_that_cannot_begin_is_one_line(films: Path) -> None:
     """A batch that cannot begin gives one line, its error's exit code, and an event for programs."""
     code, said, told = command([str(films / "missing"), "--output", str(films.parent / "out"), "--json"])

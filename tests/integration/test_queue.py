@@ -16,6 +16,7 @@ from codecfleet import Queue, QueueState
 from codecfleet.cli.app import run as command_line
 from codecfleet.cluster.queue.background import driver_lock
 from codecfleet.cluster.queue.sqlite import SqliteStore
+from codecfleet.cluster.queue.values import RunEnd, Usage
 from codecfleet.errors import QueueFull
 from codecfleet.jobs.journal.found_work import find_work
 from codecfleet.jobs.verify.job import verify
@@ -169,6 +170,8 @@ def test_a_submitted_command_needs_no_more_attention(
     code, out, _ = command(capsys, "jobs", "list", "--json")
     (job,) = json.loads(out)["jobs"]
     assert (code, job["state"], job["attempts"], job["exit_code"]) == (0, "done", 1, 0)
+    assert job["core_s"] > 0
+    assert (job["gpu_s"], job["written_bytes"]) == (0, (tmp_path / "small.mp4").stat().st_size)
     code, out, _ = command(capsys, "jobs", "show", "small")
     assert (code, out.splitlines()[1].split()) == (0, ["state", "done"])
     for refused in ("retry", "show"):
@@ -230,3 +233,63 @@ async def test_a_full_queue_refuses_its_tenant(tmp_path: Path) -> None:
         other = await queue.submit(["verify", "a", "b"], tenant="another", queued_max=3)
         assert other.state is QueueState.QUEUED
         assert len(await queue.list([QueueState.QUEUED])) == 4
+
+
+def test_tenants_have_tokens_and_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever submits needs a valid token and keeps to the policy; each refusal is one line with its exit code."""
+    place, policy, token = tmp_path / "queue.sqlite", tmp_path / "policy.toml", tmp_path / "token"
+    policy.write_text("[default]\nqueued_max = 2\npriority_max = 3\n[prices]\ncore_hour = 3600.0\n")
+
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        return command(capsys, *arguments[:1], "--queue", str(place), *arguments[1:])
+
+    def refused(code: int, words: str, *arguments: str) -> None:
+        found, out, err = ask(*arguments)
+        assert (found, out, err.count("\n")) == (code, "", 1), err
+        assert words in err
+
+    submit = ("submit", "verify", "a.mkv", "b.mp4")
+    with driver_lock(place):  # so that no driver starts
+        refused(2, "there is no queue", "tenants", "list")
+        assert ask("tenants", "policy", str(policy))[:2] == (0, "no tenants\n")
+        assert ask(*submit)[0] == 0
+        code, out, _ = ask("tenants", "token", "films")
+        token.write_text(out)
+        refused(4, "from tenants with a token alone", *submit)
+        monkeypatch.setenv("CODECFLEET_QUEUE_TOKEN", str(token))
+        for name in ("one", "two"):
+            assert ask("submit", "--id", name, *submit[1:])[0] == 0
+        refused(4, "the queue is full: films has 2 jobs in it, 2 at most", *submit)
+        refused(4, "a priority of 3 at most, not 4", "jobs", "priority", "one", "4")
+        refused(4, "belongs to films, not to other", "submit", "--tenant", "other", *submit[1:])
+        assert ask("jobs", "cancel", "one")[0] == 0
+        refused(4, "a priority of 3 at most, not 4", "submit", "--priority", "4", *submit[1:])
+        assert ask("tenants", "revoke", "films")[0] == 0
+        refused(4, "the token of films was revoked", *submit)
+        refused(2, "no valid token of films", "tenants", "revoke", "films")
+        token.write_text("cfq-0")
+        refused(4, "does not know this token", *submit)
+        token.write_text("\n")
+        refused(2, f"the token's file {token} is empty", *submit)
+        token.unlink()
+        refused(2, f"the token's file {token} cannot be read", *submit)
+        policy.write_text("[default]\nslots = 2\n")
+        refused(2, "default.slots: extra inputs", "tenants", "policy", str(policy))
+        refused(2, "cannot be read", "tenants", "policy", str(tmp_path / "none"))
+        code, out, _ = ask("jobs", "list", "--json")
+        assert (code, [job["tenant"] for job in json.loads(out)["jobs"]][1:]) == (0, ["films", "films"])
+        store = SqliteStore(place)
+        for job in store.claim("driver", 9, 30.0):
+            store.end(job.claim, RunEnd(0, used=Usage(0.5, 0.0, 7)))
+        store.close()
+        code, out, _ = ask("tenants", "list", "--json")
+        films = json.loads(out)["tenants"][0]
+        assert (code, films["tenant"], films["token"], films["queued_max"]) == (0, "films", "revoked", 2)
+        code, out, _ = ask("usage", "--by", "job", "--json")
+        rows = json.loads(out)["usage"]
+        assert (code, rows[0]["job_id"], rows[0]["cost"], len(rows)) == (0, "two", 0.5, 2)
+        assert ask("usage", "--since", "0")[:2] == (0, "no attempts have ended\n")
+        assert "0.5000" in ask("jobs", "list")[1]
+        assert "0.5 core s, 0.0 GPU s, 7 bytes" in ask("jobs", "show", "two")[1]

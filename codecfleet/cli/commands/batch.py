@@ -21,7 +21,7 @@ from ...console.output import Output, ReaderGone, is_terminal, json_line
 from ...errors import CodecfleetError, StorageFailed
 from ...jobs.request.parts import BATCH, RULES
 from ...jobs.request.spec import BatchSpec
-from ..failures import interruptible
+from ..failures import interruptible, tell_driver
 from ..interrupts import Interrupts
 from ..params import flag, named, with_spec_options
 from ..report_file import ReportFile
@@ -32,6 +32,7 @@ from .transcode import ADDRESS, EVENTS, QUIET, Watched
 if TYPE_CHECKING:
     from ...jobs.batch.batch import Batch
     from ...jobs.batch.preview import Intended, Preview
+    from ...jobs.report.report import Report
 
 _TICK_S: Final = 0.25
 
@@ -107,6 +108,7 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
     stopping = "stopping"
     interrupted_step = "Finished files are kept; the same command continues from there."
     _warm_fleet: int | None = None
+    _used = (0.0, 0.0, 0)
 
     async def drive(self) -> int:
         async with self._services.open_batch(self._request.spec, self._request.address) as batch:
@@ -116,17 +118,24 @@ class _BatchWork(FollowedWork[BatchCommand, BatchView]):
                     owner.start(self._tick(batch), "view")
                     async for result in batch:
                         self._note_warm_fleet(batch)
+                        self._note_used(result.report)
                         self._view.show(result, batch.progress)
             except ReaderGone:
                 await batch.cancel()
                 raise
             finally:
+                tell_driver(used=self._used)
                 self._write_report(batch)
             # Called before the fleet closes, because the summary need not wait until Ray has ended.
             self._interrupts.published()
             with contextlib.suppress(StorageFailed):
                 self._view.finish(batch.progress)
             return batch.progress.exit_code
+
+    def _note_used(self, report: "Report | None") -> None:
+        if report is not None:
+            cores, gpus, size = report.used
+            self._used = (self._used[0] + cores, self._used[1] + gpus, self._used[2] + size)
 
     def _write_report(self, batch: "Batch") -> None:
         """Write the page, if one was requested and files were listed. A failure here does not fail the batch."""

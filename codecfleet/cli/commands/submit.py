@@ -206,6 +206,7 @@ class SubmitToQueue:
     tenant: str | None
     priority: int
     due_in_s: float | None
+    token: str | None
 
     def run(self, services: Services, stdout: TextIO, stderr: TextIO) -> int:
         """Put the command into the queue, and print the job's id."""
@@ -242,6 +243,7 @@ class SubmitToQueue:
                 priority=self.priority,
                 due_in_s=self.due_in_s,
                 variables=variables,
+                token=self.token,
             )
         Output(stdout).line(job.job_id)
         if not job.state.is_over:
@@ -287,7 +289,9 @@ def _submit(
         "TIME",
         "Time from now until the job should be done: 90s, 1:30:00. In a queue, earlier runs first. Default: none.",
     ),
-    tenant: str | None = named("--tenant", "NAME", "Who submits the job to the queue. Default: this user."),
+    tenant: str | None = named(
+        "--tenant", "NAME", "Who submits the job to the queue. Default: the token's tenant, or this user."
+    ),
     address: str | None = JOB_SERVER,
     no_wait: bool = flag("--no-wait", "Print the Ray job's name and exit; do not follow the job."),
     installed: bool = flag(
@@ -310,7 +314,10 @@ def _submit(
         raise UsageError(f"{wrong} does not apply to {other}", "Name the right place with --queue or --address.")
     if place.job_server is None:
         from ...cluster.queue.queue import checked_id
+        from ...cluster.queue.tenants import read_token
+        from ...jobs.request.config import load_config
 
+        token_file = load_config().settings.queue_token
         return SubmitToQueue(
             arguments=tuple(command),
             place=place,
@@ -318,6 +325,7 @@ def _submit(
             tenant=tenant,
             priority=0 if priority is None else parse_priority("--priority", priority),
             due_in_s=None if due is None else float(parse_time("--due", due)),
+            token=None if token_file is None else read_token(token_file),
         )
     return Submit(
         arguments=tuple(command),

@@ -17,7 +17,7 @@ from ...jobs.report.report import Report
 from ...jobs.request.parts import RULES, RUN
 from ...jobs.request.spec import TranscodeSpec
 from ...jobs.request.values import parse_path
-from ..failures import Failure
+from ..failures import Failure, tell_driver
 from ..interrupts import Interrupts
 from ..params import flag, named, usual_address_of, with_spec_options
 from ..report_file import ReportFile
@@ -120,6 +120,7 @@ class _JobWork(FollowedWork[Transcode, View]):
         # Called before the fleet closes, because the proof need not wait until Ray has ended.
         self._is_published = True
         self._interrupts.published()
+        tell_driver(used=report.used)
         self._report.write(report)
         try:
             self._view.finish(report, self._request.report)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from contextlib import redirect_stderr, redirect_stdout
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +23,7 @@ from codecfleet.errors import (
 )
 from codecfleet.jobs.report.events import Planned
 from codecfleet.jobs.request.spec import TranscodeSpec
-from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events
+from codecfleet.testing.fleet.fake_fleet import FakeFleet, sample_events, sample_report
 
 Captured = pytest.CaptureFixture[str]
 
@@ -56,6 +57,15 @@ def test_asking_for_help_is_no_mistake(line: str, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert "codecfleet" in out
     assert err == ""
+
+
+def test_a_finished_job_of_a_queue_tells_what_it_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As JSON, on the descriptor of its driver."""
+    told = os.memfd_create("told")
+    monkeypatch.setenv("CODECFLEET_FAILURE_FD", str(told))
+    assert transcoded("--quiet") == 0
+    assert json.loads(os.pread(told, 1 << 16, 0)) == {"used": list(sample_report().used)}
+    os.close(told)
 
 
 def test_a_finished_job_prints_its_proof(capsys: Captured) -> None:

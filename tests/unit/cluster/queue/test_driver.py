@@ -3,10 +3,11 @@
 import asyncio
 import os
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from codecfleet.cluster.queue.queue import Queue
 from codecfleet.cluster.queue.sqlite import SqliteStore
 from codecfleet.cluster.queue.store import Transaction
 from codecfleet.cluster.queue.values import QueuedCommand, QueuedJob, QueueState, RunEnd
-from codecfleet.errors import QueueUnavailable, Retry
+from codecfleet.errors import QueueUnavailable, Retry, UsageError
 
 LEASE_S = 3.0
 ENDS: dict[str, RunEnd] = {
@@ -324,6 +325,21 @@ def test_what_is_no_queue_is_left_alone(tmp_path: Path) -> None:
         assert str(path) in caught.value.message
         assert caught.value.next_step
     assert rubbish.read_bytes().startswith(b"not a database")
+
+
+def test_a_queue_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """With the ways out, and its jobs stay."""
+    path = tmp_path / "queue.sqlite"
+    store = SqliteStore(path)
+    queued(store)
+    with store.transaction() as at:
+        at.rows("PRAGMA user_version = 1")
+    store.close()
+    with pytest.raises(UsageError, match="is not a queue of this version") as caught:
+        SqliteStore(path).jobs()
+    assert "end its jobs with the version that wrote it" in caught.value.next_step
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT job_id FROM codecfleet_jobs").fetchall() == [("a",)]
 
 
 def test_a_queue_that_another_program_holds_is_busy(tmp_path: Path) -> None:

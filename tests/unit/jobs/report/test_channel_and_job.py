@@ -19,6 +19,7 @@ from codecfleet.jobs.report.time_left import time_left_s
 from codecfleet.jobs.request.spec import TranscodeSpec
 from codecfleet.testing import LocalPool
 from codecfleet.testing.clips import Clip, constant_times, make_clip
+from codecfleet.testing.fleet.fake_fleet import sample_report
 
 SPEC = TranscodeSpec(source="in.mkv", output="out.mp4")
 
@@ -179,3 +180,23 @@ def test_no_time_left_is_absurd(elapsed_s: float, done: float, left: float) -> N
     """The estimate is at most a thousand times the elapsed time, a hundred times in the first minute."""
     found_s = time_left_s(elapsed_s, done=done, left=left)
     assert found_s is None or 0 <= found_s <= elapsed_s * (100 if elapsed_s < 60 else 1000)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoders", "cores_and_gpus"),
+    [
+        ("libx264 164 crf=23", ("software", "software"), (8.0, 0.0)),
+        ("libx264 164 crf=23", ("software", "nvdec"), (8.0, 4.0)),
+        ("hevc_nvenc PyNvVideoCodec-2.0", ("software", "nvdec"), (4.0, 8.0)),
+    ],
+)
+def test_a_report_says_what_its_output_took(
+    encoder: str, decoders: tuple[str, str], cores_and_gpus: tuple[float, float]
+) -> None:
+    """Each segment of four seconds counts for what decoded and encoded it."""
+    report = sample_report(segments=2)
+    segments = [
+        each.model_copy(update={"decoded_by": name}) for each, name in zip(report.segments, decoders, strict=True)
+    ]
+    report = report.model_copy(update={"encoder_kind": encoder, "segments": tuple(segments)})
+    assert report.used == (*cores_and_gpus, report.output_bytes)

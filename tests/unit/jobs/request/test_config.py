@@ -19,7 +19,7 @@ preset=phone,6 segment_s=5 workers=4 priority=5 weight=2 finish_within_s=900 dev
 keep_evidence=kept wait_s=1:30 deadline_s=2.5 deadline_factor=5 second_runs=3 work=w no_journal=true address=head:1
 policy=p.toml autoscale=a.toml idle_s=7 ray=first warm=never cuda_compat=/opt/compat sandbox=off log=json debug=1
 max_pixels=1000 max_frame_rate=100 max_duration_s=60 max_tracks=5 max_packets=200 max_attachment_bytes=300
-max_pixels_per_byte=400 strict=1 queue=q.sqlite
+max_pixels_per_byte=400 strict=1 queue=q.sqlite queue_token=q.token
 """
 
 

@@ -1,0 +1,128 @@
+"""The tenants of a queue: what they may do and pay by the queue's policy, and their tokens (docs/queue.md).
+
+The store keeps the policy, so that it is the same for every program that uses the queue, and of a token only its hash.
+"""
+
+import hashlib
+import secrets
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...errors import QueueUnavailable, UsageError
+from ..toml_file import load_model
+from .values import TenantUse, Usage
+
+PRIORITY_MAX: Final = 1_000_000
+_HOUR_S: Final = 3600
+_GIB: Final = 1 << 30
+_TOKEN_BYTES: Final = 32
+_HELP: Final = "docs/queue.md lists the keys of a queue's policy and their values."
+_CORRECT: Final = "Correct the setting queue_token: `codecfleet config show` tells where it is set."
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Price = Annotated[float, Field(ge=0, le=1_000_000)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TenantQuota(_Table):
+    """What one tenant may do."""
+
+    share: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0  # against the shares of the other tenants
+    queued_max: Count = 10_000  # jobs that are queued or running
+    running_max: Count = 1_000_000  # jobs that run at the same time
+    priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_MAX
+
+
+class Prices(_Table):
+    """What work costs, in any currency."""
+
+    core_hour: Price = 0.0
+    gpu_hour: Price = 0.0
+    written_gib: Price = 0.0
+
+    def cost(self, used: Usage) -> float:
+        """Return the price of work."""
+        hours = used.core_s * self.core_hour + used.gpu_s * self.gpu_hour
+        return hours / _HOUR_S + used.written_bytes / _GIB * self.written_gib
+
+
+class QueuePolicy(_Table):
+    """The policy of a queue; a tenant without a table of its own has ``default``, whose keys others replace."""
+
+    window_s: Annotated[float, Field(ge=1, le=366 * 86_400)] = 3600.0  # how long a tenant's use counts
+    default: TenantQuota = TenantQuota()
+    tenants: dict[str, TenantQuota] = Field(default_factory=dict)
+    prices: Prices = Prices()
+
+    def quota(self, tenant: str) -> TenantQuota:
+        """Return what a tenant may do."""
+        own = self.tenants.get(tenant)
+        return self.default if own is None else self.default.model_copy(update=own.model_dump(exclude_unset=True))
+
+    def to_text(self) -> str:
+        """Return the keys that are set, as JSON."""
+        return self.model_dump_json(exclude_unset=True)
+
+
+def load_queue_policy(path: str | Path) -> QueuePolicy:
+    """Return the policy in a TOML file. Raises UsageError: the file cannot be read, or has an invalid key or value."""
+    return load_model("policy of a queue", path, QueuePolicy, missing="Check the path.", wrong=_HELP)
+
+
+@lru_cache(maxsize=8)
+def policy_of_text(text: str) -> QueuePolicy:
+    """Return the policy that ``to_text`` has written; "" is the policy of a queue to which none was given.
+
+    Raises QueueUnavailable: another version has written it.
+    """
+    try:
+        return QueuePolicy.model_validate_json(text) if text else QueuePolicy()
+    except ValidationError:
+        message = "the policy that the queue keeps is not one of this version of codecfleet"
+        raise QueueUnavailable(message, "Set it again: `codecfleet tenants policy FILE`.") from None
+
+
+class TokenState(StrEnum):
+    """Whether a tenant has a token."""
+
+    NONE = "none"
+    VALID = "valid"
+    REVOKED = "revoked"
+
+
+class Tenant(NamedTuple):
+    """A tenant of a queue."""
+
+    name: str
+    quota: TenantQuota
+    use: TenantUse
+    queued: int  #: jobs that wait
+    token: TokenState
+
+
+def new_token() -> str:
+    """Return a new token."""
+    return f"cfq-{secrets.token_hex(_TOKEN_BYTES)}"
+
+
+def token_hash(token: str) -> str:
+    """Return what a store keeps of a token, from which nobody can make the token."""
+    return hashlib.sha256(token.strip().encode()).hexdigest()
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token in a file. Raises UsageError: the file cannot be read, or is empty."""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"the token's file {path} cannot be read: {reason}", _CORRECT) from None
+    if not token:
+        raise UsageError(f"the token's file {path} is empty", _CORRECT)
+    return token
