@@ -31,11 +31,11 @@ def admit(waiting: int, tenant: str, queued_max: int, option: str) -> None:
         raise QueueFull(message, f"Submit again when some have ended, or cancel some: `codecfleet jobs list{option}`.")
 
 
-def same(job: QueuedJob, command: QueuedCommand, option: str) -> QueuedJob:
-    """Return a job that was submitted again. Raises UsageError: the id belongs to another command."""
-    if _untraced(job.command) != _untraced(command):
+def same(job: QueuedJob, command: QueuedCommand, tenant: str, option: str) -> QueuedJob:
+    """Return a job that was submitted again. Raises UsageError: the id belongs to another command or tenant."""
+    if (_untraced(job.command), job.tenant) != (_untraced(command), tenant):
         step = f"`codecfleet jobs show {job.job_id}{option}` shows it."
-        raise UsageError(f"there is a job {job.job_id} with another command", step)
+        raise UsageError(f"there is a job {job.job_id} with another command or of another tenant", step)
     return job
 
 
@@ -50,9 +50,9 @@ def identified(declared: str, token: str | None, holder: TokenHolder | None, *, 
     ``declared`` is "" if none is. Raises TenantRefused.
     """
     owner = "Ask the queue's owner for a token"
+    if is_open:
+        return declared
     if token is None:
-        if is_open:
-            return declared
         step = f"{owner}, and name its file in the setting queue_token (CODECFLEET_QUEUE_TOKEN)."
         raise TenantRefused("this queue takes jobs from tenants with a token alone", step)
     if holder is None:

@@ -111,7 +111,7 @@ class SqliteStore(JobStore):
         application, schema, others = connection.execute(_CONTENT).fetchone()
         if (application, schema) != (_APPLICATION, SCHEMA) and (application or schema or others):
             message = f"{self.path} is not a queue of this version of codecfleet"
-            step = "Name another file, move this one away, or end its jobs with the version that wrote it."
+            step = "Name another file, or move this one away: jobs queued in it must be submitted again."
             raise UsageError(message, step)
         self._write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")

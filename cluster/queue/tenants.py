@@ -20,8 +20,9 @@ PRIORITY_MAX: Final = 1_000_000
 _HOUR_S: Final = 3600
 _GIB: Final = 1 << 30
 _TOKEN_BYTES: Final = 32
+_MARK: Final = "cfq-"  # begins each token
 _HELP: Final = "docs/queue.md lists the keys of a queue's policy and their values."
-_CORRECT: Final = "Correct the setting queue_token: `codecfleet config show` tells where it is set."
+_CORRECT: Final = "The setting queue_token names a file with the token: `codecfleet config show` tells where it is set."
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Price = Annotated[float, Field(ge=0, le=1_000_000)]
 
@@ -108,7 +109,7 @@ class Tenant(NamedTuple):
 
 def new_token() -> str:
     """Return a new token."""
-    return f"cfq-{secrets.token_hex(_TOKEN_BYTES)}"
+    return f"{_MARK}{secrets.token_hex(_TOKEN_BYTES)}"
 
 
 def token_hash(token: str) -> str:
@@ -118,11 +119,13 @@ def token_hash(token: str) -> str:
 
 def read_token(path: str | Path) -> str:
     """Return the token in a file. Raises UsageError: the file cannot be read, or is empty."""
+    # A token in place of the file's name must not reach a log.
+    file = "" if _MARK in str(path) else f" {path}"
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"the token's file {path} cannot be read: {reason}", _CORRECT) from None
+        raise UsageError(f"the token's file{file} cannot be read: {reason}", _CORRECT) from None
     if not token:
-        raise UsageError(f"the token's file {path} is empty", _CORRECT)
+        raise UsageError(f"the token's file{file} is empty", _CORRECT)
     return token
