@@ -1,6 +1,6 @@
 """What every store of a queue promises, and its implementation in SQL; only transactions differ between databases.
 
-Each call is one transaction, and no two transactions run at the same time. It first queues the jobs again whose lease
+Each call is one transaction, and no two transactions run at the same time. It first requeues the jobs whose lease
 has ended, and it measures all times with the store's clock.
 """
 
