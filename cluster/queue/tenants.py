@@ -56,9 +56,7 @@ class Prices(_Table):
 class QueuePolicy(_Table):
     """The policy of a queue. ``default`` applies to every tenant; a tenant's own table overrides its keys."""
 
-    window_s: Annotated[float, Field(ge=1, le=366 * 86_400)] = (
-        3600.0  # for how long a tenant's use counts against the tenant
-    )
+    window_s: Annotated[float, Field(ge=1, le=366 * 86_400)] = 3600.0  # how long use counts against its tenant
     default: TenantQuota = TenantQuota()
     tenants: dict[str, TenantQuota] = Field(default_factory=dict)
     prices: Prices = Prices()
