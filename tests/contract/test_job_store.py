@@ -566,7 +566,7 @@ class TestJobStore:
         assert submit(store, "c", tenant="films", token=newer).tenant == "films"
         store.revoke_token("other")
         refusals = [
-            (None, "t", "from tenants with a token alone"),
+            (None, "t", "only from tenants with a token"),
             ("cfq-00", "", "does not know this token"),
             (first, "", "the token of films was revoked"),
             (other, "", "the token of other was revoked"),
