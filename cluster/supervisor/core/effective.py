@@ -17,7 +17,7 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
     count.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
-    in_use = {book.device: book for book in stations.values() if book.facts is not None and not book.is_holding}
+    in_use = {book.device: book for book in stations.values() if book.device and book.facts and not book.is_holding}
     for node in nodes:
         here, known = by_node.get(node.ray.node, []), node.node
         free = node.ray.free_cores if has_any else node.ray.cores
