@@ -117,7 +117,7 @@ class Queue:
         return await asyncio.to_thread(self._store.cancel, job_id)
 
     async def retry(self, job_id: str) -> QueuedJob:
-        """Queue a job again that failed, was parked or was cancelled.
+        """Requeue a job that failed, was parked or was cancelled.
 
         Raises UsageError: it is in another state; QueueFull: as ``submit``.
         """
@@ -158,7 +158,7 @@ class Queue:
     async def make_token(self, tenant: str) -> str:
         """Return a new token of a tenant, which replaces an earlier one; the queue keeps only its hash.
 
-        From the first token on, the queue takes jobs with a token alone.
+        From the first token on, the queue takes jobs only with a token.
         """
         return await asyncio.to_thread(self._store.make_token, tenant)
 

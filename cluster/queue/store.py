@@ -1,6 +1,6 @@
 """What every store of a queue promises, and its implementation in SQL; only transactions differ between databases.
 
-Each call is one transaction, and no two transactions run at the same time. It first queues the jobs again whose lease
+Each call is one transaction, and no two transactions run at the same time. It first requeues the jobs whose lease
 has ended, and it measures all times with the store's clock.
 """
 
@@ -223,7 +223,10 @@ class JobStore(ABC):
             return _saved(at, cancelled(self._named(at, job_id), at.now_s))
 
     def retry(self, job_id: str) -> QueuedJob:
-        """Queue a job again. Raises UsageError: it is queued, running or done; QueueFull, as ``submit`` does."""
+        """Requeue a job that failed, was parked or was cancelled.
+
+        Raises UsageError: it is queued, running or done; QueueFull, as ``submit`` does.
+        """
         with self._current() as at:
             job = retried(self._named(at, job_id))
             self._admit(at, job.tenant)
@@ -270,7 +273,7 @@ class JobStore(ABC):
     def make_token(self, tenant: str) -> str:
         """Make a tenant's token, in place of the earlier one, and return it: the store keeps only its hash.
 
-        From the first token on, the queue takes jobs with a token alone.
+        From the first token on, the queue takes jobs only with a token.
         """
         token = new_token()
         with self._current() as at:

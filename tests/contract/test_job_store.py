@@ -572,7 +572,7 @@ class TestJobStore:
         assert submit(store, "c", tenant="films", token=newer).tenant == "films"
         store.revoke_token("other")
         refusals = [
-            (None, "t", "from tenants with a token alone"),
+            (None, "t", "only from tenants with a token"),
             ("cfq-00", "", "does not know this token"),
             (first, "", "the token of films was revoked"),
             (other, "", "the token of other was revoked"),
@@ -607,7 +607,7 @@ class TestJobStore:
         """It opens for the next token alone."""
         store.make_token("films")
         store.revoke_token("films")
-        with pytest.raises(TenantRefused, match="with a token alone"):
+        with pytest.raises(TenantRefused, match="only from tenants with a token"):
             submit(store, "a")
         assert submit(store, "a", tenant="", token=store.make_token("films")).tenant == "films"
 

@@ -29,7 +29,7 @@ def _tenants(
         str | None,
         typer.Argument(
             metavar="FILE|NAME",
-            help="For policy: the file, docs/queue.md. For token and revoke: the tenant.",
+            help="For policy: the policy's file (see docs/queue.md). For token and revoke: the tenant.",
             show_default=False,
         ),
     ] = None,

@@ -184,4 +184,4 @@ def test_a_policy_that_is_wrong_is_refused(text: str, words: str, tmp_path: Path
         load_queue_policy(path)
     assert words in caught.value.message
     assert str(path) in caught.value.message
-    assert "docs/queue.md" in caught.value.next_step
+    assert "configs/queue.toml" in caught.value.next_step
