@@ -64,16 +64,13 @@ class Station:
     slots: int
     sharers: int = 1  # how many stations each GPU has
     counts_slices: bool = False  # whether Ray counts each slice as a GPU
+    # A placement needs these two for each station tens of times, so they are not read from the name each time.
+    node: NodeId = field(init=False, compare=False, repr=False)  # the node of the station
+    kind: DeviceKind = field(init=False, compare=False, repr=False)  # the kind of device that the station serves
 
-    @property
-    def node(self) -> NodeId:
-        """The node of the station."""
-        return self.station.node
-
-    @property
-    def kind(self) -> DeviceKind:
-        """The kind of device that the station serves."""
-        return self.station.kind
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "node", self.station.node)
+        object.__setattr__(self, "kind", self.station.kind)
 
     @property
     def dla(self) -> int | None:
