@@ -109,5 +109,5 @@ class SpotWatch:
         if cloud is None and not self._spot.is_promised:
             return failures < TRIES
         if failures == TRIES:
-            log(LogAction.NODE_UNWATCHED, f"a notice that this machine will end could not be read: {why}")
+            log(LogAction.NODE_UNWATCHED, f"cannot find out whether the cloud will end this machine: {why}")
         return True
