@@ -26,7 +26,9 @@ from .source import FrameSource, open_frame_source
 from .window import FramesEnd
 
 STEP_FRAMES: Final = 16
-"""How many frames are read at once for a user who steps through a film, frame by frame."""
+"""How many frames at most are read at once for a user who steps through a film, frame by frame."""
+AHEAD_BYTES: Final = 64 << 20
+"""How much memory the frames may take that are kept for such a user; one frame may take more."""
 
 
 class Film:
@@ -235,12 +237,14 @@ class FrameSelection:
 class SingleFrames:
     """Single frames of a film. On the host, the frame after the last requested one is read with the next few frames.
 
-    A user who steps through a film would otherwise pay a group of pictures for each frame. Thread-safe.
+    A user who steps through a film would otherwise pay a group of pictures for each frame. The first step reads 2
+    frames, and each further read twice as many as the one before. Thread-safe.
     """
 
     def __init__(self, film: Film) -> None:
         self._film = film
         self._next = -1
+        self._step = 1  #: how many frames the last read was for
         self._ahead: dict[int, Frame] = {}
 
     def frame(self, index: int) -> Frame:
@@ -252,8 +256,9 @@ class SingleFrames:
         if frame is not None:
             self._film.check()
             return frame
-        count = min(STEP_FRAMES, source.frames_held) if is_step and not source.on_device else 1
-        found = self._read(number, count)
+        self._step = min(2 * self._step, STEP_FRAMES) if is_step and not source.on_device else 1
+        kept = min(source.frames_held // 2, max(1, AHEAD_BYTES // source.frame_bytes))
+        found = self._read(number, min(self._step, 1 + kept))
         frame = found.pop(number)
         self._ahead = found
         return frame

@@ -16,9 +16,7 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""If frames are requested in ascending order, a read beyond one per thread begins only if it and all begun reads fit in
-1/16 of the memory.
-"""
+"""In ascending order, a read beyond one per thread begins only if it and all begun reads fit in 1/16 of the memory."""
 
 
 class FramesEnd(Exception):
@@ -186,6 +184,7 @@ class HeldFrames:
     """The frames of one read."""
 
     read: GroupRead
+    room: threading.Condition  #: where the read's thread waits until it may add a frame
     uses: dict[int, int] = field(default_factory=dict)  #: how many times each number is still to be handed out
     left: int = 0  #: how many numbers are still to be handed out
     frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: for each number, the frame and its bytes
@@ -193,7 +192,6 @@ class HeldFrames:
     needed_bytes: int = 0  #: the memory that the frames need until they are handed out, once the read has begun
     is_done: bool = False  #: whether the read ended without an error: a number without a frame then never gets one
     error: BaseException | None = None
-    room: threading.Condition | None = None  #: where the read's thread waits for room
 
 
 class GroupWindow:
@@ -225,15 +223,14 @@ class GroupWindow:
         self._limit_bytes = limit_bytes
         self._threads = threads
         self._ascends = plan.ascends
-        self._held = [HeldFrames(read) for read in plan.reads]
-        self._slots = [(self._held[read], number) for read, number in plan.slots]
-        for held, number in self._slots:
-            held.uses[number] = held.uses.get(number, 0) + 1
-        for held in self._held:
-            held.left = len(held.uses)
         # The lock is reentrant because the garbage collector may call ``stop``.
         self.lock = threading.RLock()
         """Guards the report too."""
+        self._held = [HeldFrames(read, threading.Condition(self.lock)) for read in plan.reads]
+        self._slots = [(self._held[read], number) for read, number in plan.slots]
+        for held, number in self._slots:
+            held.uses[number] = held.uses.get(number, 0) + 1
+            held.left = len(held.uses)
         self._begins = threading.Condition(self.lock)  #: where threads wait until the next read may begin
         self._ready = threading.Condition(self.lock)  #: where ``take`` waits for the next frame
         self._position = 0
@@ -264,8 +261,7 @@ class GroupWindow:
                 held.frames.clear()
                 count_held(self.report, -held.held_bytes)
                 held.held_bytes = 0
-                if held.room is not None:
-                    held.room.notify()
+                held.room.notify()
             self._begins.notify_all()
             self._tell_consumer()
 
@@ -294,8 +290,10 @@ class GroupWindow:
                 # Frames wait for room only if they are requested in ascending order. Otherwise the plan limits memory,
                 # and no frame may wait, because a later frame may be needed first.
                 while self._ascends and held.frames and held.held_bytes + size_bytes > self._limit_bytes:
+                    awaited, missing = self._slots[self._position]
+                    if self._is_starved and awaited is held and missing not in held.frames:
+                        break  # only the end of the read shows whether the awaited frame comes
                     self._tell_consumer(held)
-                    held.room = held.room or threading.Condition(self.lock)
                     held.room.wait()
                 self.check()
                 if held.uses[number] and number not in held.frames:
@@ -323,6 +321,7 @@ class GroupWindow:
                 raise held.error
             if found is None and not held.is_done:
                 self._is_starved = True
+                held.room.notify()
                 return None
             self._position += 1
             held.uses[number] -= 1
@@ -347,13 +346,10 @@ class GroupWindow:
         held.held_bytes -= size_bytes
         count_held(self.report, -size_bytes)
         self._count_needed(held)
-        if held.room is not None:
-            held.room.notify()
+        held.room.notify()
 
     def _let_begin(self) -> None:
-        """Wake one thread if the next read may begin, or if no read is left.
-
-        That thread then wakes the next one in the same way.
+        """Wake one thread if the next read may begin, or if no read is left; that thread then wakes the next one.
 
         Call this after each change by which ``_may_begin`` may become true.
         """

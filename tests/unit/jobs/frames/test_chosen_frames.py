@@ -239,26 +239,61 @@ def test_a_source_that_changes_is_noticed(source: Path, tmp_path: Path) -> None:
             film[3]
 
 
-@pytest.mark.parametrize(("place", "reads"), [("host", 8), ("device", 48)])
-def test_a_walk_by_number_reads_a_few_frames_at_once(
-    source: Path, monkeypatch: pytest.MonkeyPatch, place: str, reads: int
-) -> None:
-    """Frames are read ahead on the host once two numbers follow each other, and never across another number."""
-    walked = [*range(24), 40, 12, *range(13, 34), 47]
-    read: list[FrameSelection] = []
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each read of a selection adds its number of frames."""
+    found: list[int] = []
 
     class Counted(FrameSelection):
         """A selection that is counted when it is read."""
 
         def __iter__(self) -> Generator[Frame]:
-            read.append(self)
+            found.append(len(self))
             return super().__iter__()
 
     monkeypatch.setattr(chosen, "FrameSelection", Counted)
+    return found
+
+
+@pytest.mark.parametrize(("place", "counts"), [("host", [1, 2, 4, 8, 16, 1, 1, 2, 4, 8, 16, 1]), ("device", [1] * 48)])
+def test_a_walk_by_number_reads_a_few_frames_at_once(
+    source: Path, reads: list[int], place: str, counts: list[int]
+) -> None:
+    """Frames are read ahead on the host once two numbers follow each other, more as the walk goes on."""
+    walked = [*range(24), 40, 12, *range(13, 34), 47]
     whole = {frame.index: facts(frame) for frame in stream(source, decoder="software")}
     with stream(source, place=place, decoder="software") as film:
         assert [facts(film[number]) for number in walked] == [whole[number] for number in walked]
-    assert len(read) == reads
+    assert reads == counts
+
+
+@pytest.mark.parametrize(
+    ("memory_frames", "ahead_frames", "counts"),
+    [
+        (100, 100, [1, 2, 4, 8, 16]),
+        (100, 3, [1, 2, 4, 4, 4, 4, 4]),
+        (100, 0, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
+        (10, 100, [1, 2, 4, 6, 6, 6]),
+        (1, 100, [1] * 20),
+    ],
+)
+def test_frames_read_ahead_are_few_enough_for_the_memory(
+    source: Path,
+    reads: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    memory_frames: int,
+    ahead_frames: int,
+    counts: list[int],
+) -> None:
+    """Kept frames take at most half of the memory and a fixed number of bytes, where one frame may take more."""
+    with stream(source, decoder="software") as film:
+        size_bytes = film[0].nbytes
+    reads.clear()
+    monkeypatch.setattr(chosen, "AHEAD_BYTES", ahead_frames * size_bytes)
+    with stream(source, decoder="software", memory_bytes=memory_frames * size_bytes) as film:
+        assert [film[number].index for number in range(20)] == list(range(20))
+    assert reads == counts
 
 
 @pytest.mark.parametrize("name", FILMS)
