@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _obey(orders: int) -> None:
-    """Drain the node when told for how many seconds."""
+    """Drain the node when told for how many seconds; a later order is a sooner end."""
     with os.fdopen(orders) as lines:
         for seconds in lines:
             drain_for(int(seconds))
