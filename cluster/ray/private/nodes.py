@@ -35,8 +35,7 @@ def drain_for(seconds: int) -> None:
     With another Ray than the tested one, it drains for as long as its environment says. A node that drains already is
     told its new end; the call then returns when the drain is over.
     """
-    shapes = {"ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": float, f"node.Node.{_DRAIN}": ("self",)}
-    if not why_unknown(shapes):
+    if not why_unknown({"ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": float}):
         from ray._private import ray_constants
 
         ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S = float(seconds)
