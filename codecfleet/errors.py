@@ -225,7 +225,7 @@ class QueueFull(RequestError):
 
 
 class TenantRefused(RequestError):
-    """The queue does not know who submits the job, or the policy does not allow it to this tenant."""
+    """The queue does not know who submits the job, or its policy does not allow this tenant the priority."""
 
 
 class OutputInUse(RequestError):

@@ -77,7 +77,7 @@ def base_sequence_sets(units: Iterable[bytes], *, hevc: bool) -> CodedSequence:
 
 
 def vp8_headers(data: bytes) -> PacketHeaders:
-    """Read a packet of VP8: a frame that is shown or not, and that states its size if it is a key frame."""
+    """Read a VP8 packet's header: whether the frame is shown and, for a key frame, its size."""
     shown = data[0] >> 4 & 1 if data else 0
     size = vp8_size(data)
     return PacketHeaders(shown=shown, sequence=None if size is None else frozenset({size}), begins=size is not None)
@@ -92,7 +92,7 @@ def vp8_size(data: bytes) -> tuple[int, int] | None:
 
 
 def vp9_headers(data: bytes, size: tuple[int, int]) -> PacketHeaders:
-    """Read a packet of VP9; ``size`` is the (width, height) of the preceding frames."""
+    """Read a VP9 packet's headers; ``size`` is the (width, height) of the preceding frames."""
     frames = list(vp9_frames(data))
     shown = sum(frame.is_shown for frame in frames)
     first = frames[0]

@@ -32,7 +32,7 @@ MOST_KEPT: Final = 16
 megabytes.
 """
 MOST_KNOWN: Final = 256
-"""For how many sources facts are known: FFmpeg's description of a track takes tens of kilobytes."""
+"""The most sources whose facts are kept: FFmpeg's description of a track takes tens of kilobytes."""
 IDLE_S: Final = 30
 _Key: TypeAlias = tuple[str, int, Hashable]
 

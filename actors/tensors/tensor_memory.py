@@ -35,7 +35,7 @@ _MOST_FREE: Final = 2
 _MOST_IDLE_BYTES: Final = 128 << 20
 """How much memory this process keeps for the tensors of later films: a few clips."""
 _LEAST_IDLE_BYTES: Final = 1 << 20
-"""The smallest memory that is kept for them: less costs little to map."""
+"""The smallest memory that is kept for them. Smaller memory is not kept, because mapping it costs little."""
 _MOST_LARGER: Final = 2
 _ADVICE: Final = "Pass writable memory of the tensor's type and shape as out=, or omit out=."
 
@@ -168,7 +168,7 @@ class IdleMemory:
 
 
 IDLE: Final = IdleMemory()
-"""This process's."""
+"""The idle memory of this process."""
 
 
 class TensorMemory:
@@ -194,7 +194,7 @@ class TensorMemory:
         return np.asarray(_Lent(memory, self))[:size_bytes].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Give the free memory away. Idempotent."""
+        """Give the free memory to ``idle``. Idempotent."""
         while self.free:
             self.idle.keep(self.free.pop())
 

@@ -65,7 +65,9 @@ class HostSession(SupervisorSide):
     async def start(self) -> None:
         await self.pool.start()
         self._is_started = True
+        unsaid = self._said
         self._say()
+        unsaid.changed.set()  # wakes ``_beat``, which otherwise misses the first changes of the state just said
 
     async def run(self, work: HostedWork) -> WorkDone:
         if self._is_closed:

@@ -71,7 +71,11 @@ class LogAction(Enum):
     NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
     NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"
-    NODE_UNWATCHED = "node.unwatched", WARNING, "the cloud does not answer whether it will end this node's machine"
+    NODE_UNWATCHED = (
+        "node.unwatched",
+        WARNING,
+        "the cloud's metadata server does not say whether it will end this node's machine",
+    )
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"
     # The log itself.

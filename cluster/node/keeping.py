@@ -28,7 +28,7 @@ _STARTED: Final = b"Ray runtime started"  #: The text that ``ray start`` prints 
 _LINES_KEPT: Final = 50
 _FIRST: Final = 1  #: The id of a container's first process; the kernel makes it the parent of orphans
 _ENDS_IT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_NOTICE: Final = 0  #: Stands for a notice of the cloud among the numbers of signals, which begin at 1
+_NOTICE: Final = 0  #: Sent in place of a signal's number when the cloud gives notice; signals begin at 1
 _NUMBERS_READ: Final = 64  #: How many signals are read at a time
 
 
@@ -41,7 +41,7 @@ class _Kept:
     notice_s: int  #: how long the node drains after a signal
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
-    was_told: bool = False  #: whether a signal has
+    was_told: bool = False  #: whether a signal has asked the node to end
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
@@ -63,7 +63,7 @@ class _Kept:
             self._order(notice.left_s)
 
     def _ends_sooner(self, why: str, left_s: int) -> bool:
-        """Kill Ray ``left_s`` plus ``STOP_S`` later, and return True; return False if it ends sooner anyway."""
+        """Have Ray killed ``left_s`` + ``STOP_S`` from now, unless that is due sooner; return whether it is not."""
         until_s = time.monotonic() + left_s + STOP_S
         if self.until_s is not None and self.until_s <= until_s:
             return False
@@ -157,7 +157,7 @@ _HELP: Final = "Read Ray's logs in session_latest/logs below --temp-dir, or belo
 def ray_command(arguments: Sequence[str], orders: int) -> Sequence[str]:
     """Return a command that runs ``ray`` with these arguments, and ends when this process ends.
 
-    It drains when the descriptor ``orders`` yields a line: for that many seconds.
+    Each line on the descriptor ``orders`` is a number of seconds, for which the command then drains the node.
     """
     return [sys.executable, "-P", "-m", PROGRAM, str(os.getpid()), str(orders), *arguments]
 

@@ -11,7 +11,11 @@ from ..ray.private.nodes import drain_for
 
 
 def main() -> None:
-    """Run ``ray``; the arguments are the id of the process that keeps the node, its orders, and those of ``ray``."""
+    """Run ``ray``.
+
+    The arguments are the id of the process that keeps the node, the descriptor on which its orders arrive, and
+    ``ray``'s own arguments.
+    """
     _, keeper, orders, *arguments = sys.argv
     end_with(int(keeper))
     os.set_inheritable(int(orders), False)  # noqa: FBT003 - Python's own argument
@@ -22,7 +26,7 @@ def main() -> None:
 
 
 def _obey(orders: int) -> None:
-    """Drain the node when told for how many seconds; a later order is a sooner end."""
+    """Drain the node for the number of seconds in each line; a second line is a sooner end."""
     with os.fdopen(orders) as lines:
         for seconds in lines:
             drain_for(int(seconds))

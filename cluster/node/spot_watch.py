@@ -97,7 +97,7 @@ class SpotWatch:
             except NotHere as why:
                 failures += 1
                 if failures == TRIES and (cloud or self._spot.is_promised):
-                    log(LogAction.NODE_UNWATCHED, f"a notice that this machine will end could not be read: {why}")
+                    log(LogAction.NODE_UNWATCHED, f"cannot find out whether the cloud will end this machine: {why}")
             if self.notice is not None:
                 with suppress(OSError):  # the node has just ended
                     wake()

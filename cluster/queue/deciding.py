@@ -17,7 +17,7 @@ LOSSES_MAX: Final = 8
 WAIT_S: Final = 30.0
 """How long a job waits after a failure; after the first, another driver may try it at once."""
 CLAIM_S: Final = 1.0
-"""What each attempt counts against its tenant besides its time, so that attempts without any time count too."""
+"""How many seconds each attempt adds to its tenant's use besides its duration: even an instant attempt counts."""
 _LOST: Final = "its driver's lease ended"
 
 
@@ -31,11 +31,11 @@ def admit(waiting: int, tenant: str, queued_max: int, option: str) -> None:
         raise QueueFull(message, f"Submit again when some have ended, or cancel some: `codecfleet jobs list{option}`.")
 
 
-def same(job: QueuedJob, command: QueuedCommand, option: str) -> QueuedJob:
-    """Return a job that was submitted again. Raises UsageError: the id belongs to another command."""
-    if _untraced(job.command) != _untraced(command):
+def same(job: QueuedJob, command: QueuedCommand, tenant: str, option: str) -> QueuedJob:
+    """Return a job that was submitted again. Raises UsageError: the id belongs to another command or tenant."""
+    if (_untraced(job.command), job.tenant) != (_untraced(command), tenant):
         step = f"`codecfleet jobs show {job.job_id}{option}` shows it."
-        raise UsageError(f"there is a job {job.job_id} with another command", step)
+        raise UsageError(f"there is a job {job.job_id} with another command or of another tenant", step)
     return job
 
 
@@ -50,11 +50,11 @@ def identified(declared: str, token: str | None, holder: TokenHolder | None, *, 
     ``declared`` is "" if none is. Raises TenantRefused.
     """
     owner = "Ask the queue's owner for a token"
+    if is_open:
+        return declared
     if token is None:
-        if is_open:
-            return declared
         step = f"{owner}, and name its file in the setting queue_token (CODECFLEET_QUEUE_TOKEN)."
-        raise TenantRefused("this queue takes jobs from tenants with a token alone", step)
+        raise TenantRefused("this queue takes jobs only from tenants with a token", step)
     if holder is None:
         raise TenantRefused("the queue does not know this token", f"{owner}, or name the queue that it is for.")
     if holder.is_revoked:
@@ -77,9 +77,9 @@ def chosen(
 ) -> list[QueuedJob]:
     """Return the next jobs, ``most`` at most.
 
-    The highest priority comes first, then the tenant who has used least of what its share gives it, then the job that
-    is due first, then the oldest. So in a priority, a tenant who has used nothing waits for one claim of each other
-    such tenant at most.
+    The highest priority comes first, then the tenant that has used least in proportion to its share, then the job that
+    is due first, then the oldest. So among jobs of equal priority, a tenant that has used nothing waits for at most one
+    job of each other tenant that has used nothing.
     """
     own: dict[str, list[QueuedJob]] = {}  # each tenant's jobs, the next one last
     for job in sorted(waiting, key=_own_order, reverse=True):

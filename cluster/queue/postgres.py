@@ -122,7 +122,7 @@ class PostgresStore(JobStore):
             found = connection.execute("SELECT value FROM codecfleet_facts WHERE name = 'schema'").fetchone()
             if found != (str(SCHEMA),):  # the error undoes what this transaction has created
                 message = f"the database at {self._url} has a queue of another version of codecfleet"
-                raise UsageError(message, "Name another database, or end its jobs with the version that wrote it.")
+                raise UsageError(message, "Name another database: jobs queued in this one must be submitted again.")
 
     def _drop(self) -> None:
         if self._connection is not None:

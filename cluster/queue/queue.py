@@ -72,12 +72,12 @@ class Queue:
             folder: the folder in which the command runs. Default: the current one.
             variables: environment variables for the command, besides those of its driver.
             queued_max: how many jobs of the tenant may be queued or running, if less than the queue's policy allows.
-            token: the tenant's token, which a queue with tokens requires.
+            token: the tenant's token, which a queue with tokens requires, and another ignores.
 
         Raises:
             QueueFull: the tenant has as many jobs as it may have.
             TenantRefused: the queue does not accept the token, or not this priority of the tenant.
-            UsageError: the id is not an id, or belongs to another command; the priority is out of range.
+            UsageError: the id is not an id, or belongs to another command or tenant; the priority is out of range.
         """
         name = new_job_id() if job_id is None else checked_id(job_id)
         command = QueuedCommand(tuple(arguments), str(folder or Path.cwd()), dict(variables or {}))
@@ -85,11 +85,12 @@ class Queue:
             self._store.submit,
             name,
             command,
-            tenant=tenant or ("" if token else _user()),
+            tenant=tenant or "",
             priority=checked_priority(priority),
             due_in_s=due_in_s,
             queued_max=queued_max,
             token=token,
+            user=_user(),
         )
         await self._ensure_driver(job)
         return job
@@ -116,7 +117,7 @@ class Queue:
         return await asyncio.to_thread(self._store.cancel, job_id)
 
     async def retry(self, job_id: str) -> QueuedJob:
-        """Queue a job again that failed, was parked or was cancelled.
+        """Requeue a job that failed, was parked or was cancelled.
 
         Raises UsageError: it is in another state; QueueFull: as ``submit``.
         """
@@ -157,7 +158,7 @@ class Queue:
     async def make_token(self, tenant: str) -> str:
         """Return a new token of a tenant, which replaces an earlier one; the queue keeps only its hash.
 
-        From the first token on, the queue takes jobs with a token alone.
+        From the first token on, the queue takes jobs only with a token.
         """
         return await asyncio.to_thread(self._store.make_token, tenant)
 

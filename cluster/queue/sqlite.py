@@ -107,11 +107,11 @@ class SqliteStore(JobStore):
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Create the tables of a new file, and learn the store's clock. Raises UsageError: it is not a queue."""
-        # Read at once: another program may be creating the tables.
+        # Read all three in one statement, because another program may be creating the tables.
         application, schema, others = connection.execute(_CONTENT).fetchone()
         if (application, schema) != (_APPLICATION, SCHEMA) and (application or schema or others):
             message = f"{self.path} is not a queue of this version of codecfleet"
-            step = "Name another file, move this one away, or end its jobs with the version that wrote it."
+            step = "Name another file, or move this one away: jobs queued in it must be submitted again."
             raise UsageError(message, step)
         self._write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")

@@ -1,6 +1,6 @@
 """What every store of a queue promises, and its implementation in SQL; only transactions differ between databases.
 
-Each call is one transaction, and no two transactions run at the same time. It first queues the jobs again whose lease
+Each call is one transaction, and no two transactions run at the same time. It first requeues the jobs whose lease
 has ended, and it measures all times with the store's clock.
 """
 
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from ...errors import NoSuchJob, UsageError, WorkError
+from ...errors import NoSuchJob, QueueUnavailable, UsageError, WorkError
 from .deciding import (
     CLAIM_S,
     admit,
@@ -125,20 +125,21 @@ class JobStore(ABC):
         due_in_s: float | None,
         queued_max: int | None = None,
         token: str | None = None,
+        user: str = "",
     ) -> QueuedJob:
         """Put a job into the queue, or return the one that has this id and command.
 
-        ``tenant`` may be "" with a ``token``, which names the tenant.
+        ``tenant`` may be "": then the ``token`` names the tenant, or in a queue without tokens it is ``user``.
 
         Raises:
             QueueFull: as many jobs of the tenant are queued or running as the policy or ``queued_max`` allows.
             TenantRefused: the token is not valid, or missing; or the priority is above the tenant's limit.
-            UsageError: the id belongs to another command.
+            UsageError: the id belongs to another command or tenant.
         """
         with self._current() as at:
-            tenant = _identified(at, tenant, token)
+            tenant = _identified(at, tenant, token) or user
             if found := _found(at.rows(_SELECT + "WHERE job_id = ?", job_id)):
-                return same(found[0], command, self.option)
+                return same(found[0], command, tenant, self.option)
             self._admit(at, tenant, queued_max)
             allow(priority, tenant, _policy(at).quota(tenant))
             job = QueuedJob(
@@ -222,7 +223,10 @@ class JobStore(ABC):
             return _saved(at, cancelled(self._named(at, job_id), at.now_s))
 
     def retry(self, job_id: str) -> QueuedJob:
-        """Queue a job again. Raises UsageError: it is queued, running or done; QueueFull, as ``submit`` does."""
+        """Requeue a job that failed, was parked or was cancelled.
+
+        Raises UsageError: it is queued, running or done; QueueFull, as ``submit`` does.
+        """
         with self._current() as at:
             job = retried(self._named(at, job_id))
             self._admit(at, job.tenant)
@@ -269,7 +273,7 @@ class JobStore(ABC):
     def make_token(self, tenant: str) -> str:
         """Make a tenant's token, in place of the earlier one, and return it: the store keeps only its hash.
 
-        From the first token on, the queue takes jobs with a token alone.
+        From the first token on, the queue takes jobs only with a token.
         """
         token = new_token()
         with self._current() as at:
@@ -328,9 +332,16 @@ def _saved(at: Transaction, job: QueuedJob) -> QueuedJob:
 
 def _run_over(at: Transaction, job: QueuedJob, after: QueuedJob, ended_s: float, used: Usage = NO_USAGE) -> QueuedJob:
     """Note an attempt of ``job`` that has ended, and save the job as it is ``after`` the end."""
-    began_s, cost = job.began_s or 0.0, _policy(at).prices.cost(used)
+    began_s, cost = job.began_s or 0.0, _cost(at, used)
     at.rows(_RUN, job.job_id, job.tenant, began_s, max(began_s, ended_s), *used, cost)
     return _saved(at, charged(after, used, cost))
+
+
+def _cost(at: Transaction, used: Usage) -> float:
+    try:
+        return _policy(at).prices.cost(used)
+    except QueueUnavailable:  # another version's policy: what was used is kept, and no attempt waits for its end
+        return 0.0
 
 
 def _identified(at: Transaction, declared: str, token: str | None) -> str:

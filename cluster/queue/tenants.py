@@ -1,6 +1,7 @@
-"""The tenants of a queue: what they may do and pay by the queue's policy, and their tokens (docs/queue.md).
+"""The tenants of a queue: what the queue's policy lets them do and charges them, and their tokens (docs/queue.md).
 
-The store keeps the policy, so that it is the same for every program that uses the queue, and of a token only its hash.
+The store keeps the policy, so that every program that uses the queue sees the same one. Of a token it keeps only the
+hash.
 """
 
 import hashlib
@@ -20,8 +21,9 @@ PRIORITY_MAX: Final = 1_000_000
 _HOUR_S: Final = 3600
 _GIB: Final = 1 << 30
 _TOKEN_BYTES: Final = 32
-_HELP: Final = "docs/queue.md lists the keys of a queue's policy and their values."
-_CORRECT: Final = "Correct the setting queue_token: `codecfleet config show` tells where it is set."
+_MARK: Final = "cfq-"  # begins each token
+_HELP: Final = "configs/queue.toml lists every key of a queue's policy."
+_CORRECT: Final = "The setting queue_token names a file with the token: `codecfleet config show` tells where it is set."
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Price = Annotated[float, Field(ge=0, le=1_000_000)]
 
@@ -53,9 +55,9 @@ class Prices(_Table):
 
 
 class QueuePolicy(_Table):
-    """The policy of a queue; a tenant without a table of its own has ``default``, whose keys others replace."""
+    """The policy of a queue. ``default`` applies to every tenant; a tenant's own table overrides its keys."""
 
-    window_s: Annotated[float, Field(ge=1, le=366 * 86_400)] = 3600.0  # how long a tenant's use counts
+    window_s: Annotated[float, Field(ge=1, le=366 * 86_400)] = 3600.0  # how long use counts against its tenant
     default: TenantQuota = TenantQuota()
     tenants: dict[str, TenantQuota] = Field(default_factory=dict)
     prices: Prices = Prices()
@@ -108,7 +110,7 @@ class Tenant(NamedTuple):
 
 def new_token() -> str:
     """Return a new token."""
-    return f"cfq-{secrets.token_hex(_TOKEN_BYTES)}"
+    return f"{_MARK}{secrets.token_hex(_TOKEN_BYTES)}"
 
 
 def token_hash(token: str) -> str:
@@ -118,11 +120,13 @@ def token_hash(token: str) -> str:
 
 def read_token(path: str | Path) -> str:
     """Return the token in a file. Raises UsageError: the file cannot be read, or is empty."""
+    # A token in place of the file's name must not reach a log.
+    file = "" if _MARK in str(path) else f" {path}"
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"the token's file {path} cannot be read: {reason}", _CORRECT) from None
+        raise UsageError(f"the token's file{file} cannot be read: {reason}", _CORRECT) from None
     if not token:
-        raise UsageError(f"the token's file {path} is empty", _CORRECT)
+        raise UsageError(f"the token's file{file} is empty", _CORRECT)
     return token

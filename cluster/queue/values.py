@@ -79,7 +79,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, told: object) -> Self:
-        """Return the value that a job has told as JSON; nothing if it is not one."""
+        """Return the value that a job has told as JSON; no use if the value is malformed."""
         if not isinstance(told, list) or len(told) != len(cls._fields):
             return cls()
         try:

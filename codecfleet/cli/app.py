@@ -137,7 +137,8 @@ def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
 
 def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[..., object], Sequence[str]]") -> None:
     function, examples = command
-    shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]", *(f"codecfleet {each}" for each in examples)]
+    shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]"]
+    shown += [each if each.startswith("(") else f"codecfleet {each}" for each in examples]
     if name not in ("docs", *GROUPS):
         shown.append("To read a page named above, such as docs cli: codecfleet docs cli.")
     # Everything after the name of a submitted command belongs to that command.

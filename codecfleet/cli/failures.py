@@ -92,7 +92,10 @@ def print_failure(failure: Failure, error: BaseException, stderr: TextIO) -> int
 
 
 def tell_driver(**facts: object) -> None:
-    """Write facts for the driver, if this command runs as a job of a queue; later ones replace those of that name."""
+    """Write facts for the driver, if this command runs as a job of a queue.
+
+    A later fact replaces an earlier one of the same name.
+    """
     from ..cluster.fleet_variables import FAILURE
 
     descriptor = os.environ.get(FAILURE, "")

@@ -35,10 +35,10 @@ from ...errors import (
 ATTEMPTS: Final = 3
 #: Work that software can decode is given up after this many failures while it was the only work in its process
 FAILURES_ALONE: Final = 2
-#: How many silent deaths of its workers a segment survives; a supervisor closes a failing station sooner
+#: At this many silent deaths of its workers a segment is given up; a supervisor closes a failing station sooner
 LOSSES: Final = 8
-MOVES: Final = 64  #: How many announced ends of nodes a segment survives
-SHARED_LOSSES: Final = 2  #: From this silent death on, the work runs alone, because it may be killing its workers
+MOVES: Final = 64  #: At this many announced ends of its nodes a segment is given up
+SHARED_LOSSES: Final = 2  #: After this many silent deaths the work runs alone: it may be what kills its workers
 
 
 class FaultKind(Enum):

@@ -121,7 +121,8 @@ class Container:
     chapters: bool = False
     chapters_in_a_row: bool = False  #: whether each chapter begins where the previous one ends, as in a text track
     tags: bool = False
-    tag_boxes: frozenset[str] | None = None  #: tags whose boxes every player knows; None if all tags are stored alike
+    #: tags stored in boxes that every player knows; None if the container stores all tags in the same way
+    tag_boxes: frozenset[str] | None = None
     spaced_tags: bool = True  #: whether names of tags may have spaces
     any_timecode: bool = False  #: whether a timecode is stored as text, so that any rate is possible
     language: Callable[[str], str | None] = _nameless  #: returns the container's spelling of a language, or None

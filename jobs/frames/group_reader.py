@@ -146,7 +146,10 @@ class GroupReader:
 
 
 class _Attempt:
-    """One attempt at a read, from ``moves`` steps back. ``done`` receives the numbers of the frames handed over."""
+    """One attempt at a read, decoded from ``moves`` entry points further back.
+
+    ``done`` receives the numbers of the frames handed over.
+    """
 
     def __init__(
         self,

@@ -16,7 +16,9 @@ from .request import FramesReport, count_held
 from .selection import GroupRead, ReadPlan
 
 AHEAD_SHARE: Final = 16
-"""If frames are taken in order, groups beyond one for each thread may fill this fraction (1/16) of the memory."""
+"""If frames are requested in ascending order, a read beyond one per thread begins only if it and all begun reads fit in
+1/16 of the memory.
+"""
 
 
 class FramesEnd(Exception):
@@ -189,7 +191,7 @@ class HeldFrames:
     frames: dict[int, tuple[Frame, int]] = field(default_factory=dict)  #: for each number, the frame and its bytes
     held_bytes: int = 0
     needed_bytes: int = 0  #: the memory that the frames need until they are handed out, once the read has begun
-    is_done: bool = False  #: whether a number that has no frame yet will never have one
+    is_done: bool = False  #: whether the read ended without an error: a number without a frame then never gets one
     error: BaseException | None = None
     room: threading.Condition | None = None  #: where the read's thread waits for room
 
@@ -201,8 +203,8 @@ class GroupWindow:
     poll may succeed again after it returned None. ``undecodable`` returns the error in place of a frame that cannot be
     decoded; None leaves out such frames.
 
-    A dozen threads that wake for each frame, only to wait again, would take the GIL from those that decode. So each
-    change wakes only a thread that can go on.
+    A dozen threads that wake for each frame, only to wait again, would compete for the GIL with those that decode. So
+    each change wakes only a thread that can go on.
     """
 
     def __init__(
@@ -237,7 +239,7 @@ class GroupWindow:
         self._position = 0
         self._next_read = 0
         self._open_reads = len(self._held)  #: the reads that have not ended
-        self._needed_bytes = 0  #: the memory that the reads need that have begun
+        self._needed_bytes = 0  #: the memory that begun reads need
         self._first_needed = 0  #: all reads before this number need no more memory
         self._is_stopped = False
         self._is_starved = False
@@ -289,8 +291,8 @@ class GroupWindow:
         """Add frames, each as (number, frame, its bytes), once there is room. Raises Superseded."""
         with self.lock:
             for number, frame, size_bytes in made:
-                # In any other order the plan limits memory, and no frame may wait, because a later frame may be needed
-                # first.
+                # Frames wait for room only if they are requested in ascending order. Otherwise the plan limits memory,
+                # and no frame may wait, because a later frame may be needed first.
                 while self._ascends and held.frames and held.held_bytes + size_bytes > self._limit_bytes:
                     self._tell_consumer(held)
                     held.room = held.room or threading.Condition(self.lock)
@@ -349,7 +351,9 @@ class GroupWindow:
             held.room.notify()
 
     def _let_begin(self) -> None:
-        """Wake a thread that may begin the next read, or end; it wakes another one if that may go on too.
+        """Wake one thread if the next read may begin, or if no read is left.
+
+        That thread then wakes the next one in the same way.
 
         Call this after each change by which ``_may_begin`` may become true.
         """

@@ -49,7 +49,7 @@ class InferSpec(WaitOptions, Reaching, Segmenting, SourceRange, _Network):
     ]
     devices: Annotated[
         tuple[int, ...] | None,
-        Field(description="Use this DLA of each machine, from 0."),
+        Field(description="Use the DLA with this number on each machine, counted from 0."),
         Option("--dla", RUN, default="all", kind=COUNTS),
     ] = None
     mode: Annotated[

@@ -70,7 +70,7 @@ class _FleetOptions(Part):
     ] = None
     queue_token: Annotated[
         str | None,
-        Field(min_length=1, description="File with your token of the queue: docs/queue.md."),
+        Field(min_length=1, description="File with your token for the queue (see docs/queue.md)."),
         Option("", default="no token"),
     ] = None
     policy: Annotated[

@@ -72,7 +72,7 @@ def _meant(own: Sequence[int], name: str, first: int) -> list[int]:
         last = value if value != unstated else last
         found.append(last)
     if first != unstated and first not in stated:
-        # No picture states the container's value, so it replaces that of the first run, for which it was written.
+        # No picture states the container's value. It was written for the first pictures, so it replaces their value.
         found = [first if value == own[0] else value for value in found]
     return found
 

@@ -55,7 +55,7 @@ class SoundTrack:
     begins: list[int] = field(default_factory=list)  # byte offset of each packet in the track's payload
     bytes_total: int = 0
     digest: str = ""  # the digest of the whole payload
-    first_sample_s: Fraction | None = None  # when the first sample is heard, without those to skip
+    first_sample_s: Fraction | None = None  # when the first sample is heard that players do not skip
 
 
 def read_tracks(url: str, zero_s: Fraction, chosen: Sequence[int] | None) -> list[SoundTrack]:

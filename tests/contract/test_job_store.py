@@ -107,10 +107,11 @@ def submit(
     command: QueuedCommand = COMMAND,
     queued_max: int | None = None,
     token: str | None = None,
+    user: str = "",
 ) -> QueuedJob:
     """Submit a job."""
     options: dict[str, Any] = {"priority": priority, "due_in_s": due_in_s, "queued_max": queued_max, "token": token}
-    return store.submit(job_id, command, tenant=tenant, **options)
+    return store.submit(job_id, command, tenant=tenant, user=user, **options)
 
 
 def claims(store: JobStore, most: int) -> str:
@@ -234,11 +235,15 @@ class StoreMachine(RuleBasedStateMachine):
         due_in_s=st.sampled_from([None, 5.0, 60.0]),
     )
     def submit(self, name: str, tenant: str, priority: int, due_in_s: float | None) -> None:
-        """A new id is a new job, if the tenant has room; a known id changes nothing."""
+        """A new id is a new job, if the tenant has room; the tenant's own id changes nothing."""
         model = self.model
         model.expire()
         waiting = sum(job.tenant == tenant and job.state in ("queued", "running") for job in model.jobs.values())
         options: dict[str, Any] = {"tenant": tenant, "priority": priority, "due_in_s": due_in_s, "queued_max": 3}
+        if name in model.jobs and model.jobs[name].tenant != tenant:
+            with pytest.raises(UsageError, match="of another tenant"):
+                submit(self.store, name, **options)
+            return
         if name not in model.jobs and waiting >= 3:
             with pytest.raises(QueueFull):
                 submit(self.store, name, **options)
@@ -558,7 +563,8 @@ class TestJobStore:
 
     def test_a_token_names_its_tenant(self, bench: Bench, store: JobStore) -> None:
         """From the first token on, jobs need one; the newest of a tenant counts, and the store keeps only hashes."""
-        assert submit(store, "open").tenant == "t"
+        assert submit(store, "open", token="cfq-00").tenant == "t"  # noqa: S106 - a queue without tokens ignores it
+        assert submit(store, "own", tenant="", token="cfq-00", user="me").tenant == "me"  # noqa: S106
         first, other = store.make_token("films"), store.make_token("other")
         assert submit(store, "a", tenant="", token=first).tenant == "films"
         assert submit(store, "b", tenant="other", token=f" {other}\n").tenant == "other"
@@ -566,7 +572,7 @@ class TestJobStore:
         assert submit(store, "c", tenant="films", token=newer).tenant == "films"
         store.revoke_token("other")
         refusals = [
-            (None, "t", "from tenants with a token alone"),
+            (None, "t", "only from tenants with a token"),
             ("cfq-00", "", "does not know this token"),
             (first, "", "the token of films was revoked"),
             (other, "", "the token of other was revoked"),
@@ -584,9 +590,47 @@ class TestJobStore:
         again.close()
         assert [(each.name, each.token) for each in store.tenants()] == [
             ("films", TokenState.VALID),
+            ("me", TokenState.NONE),
             ("other", TokenState.REVOKED),
             ("t", TokenState.NONE),
         ]
+
+    def test_an_id_belongs_to_its_tenant(self, store: JobStore) -> None:
+        """Another tenant gets no job of this one, and the tenant gets it again with a new token."""
+        first, other = store.make_token("films"), store.make_token("other")
+        job = submit(store, "a", tenant="", token=first)
+        with pytest.raises(UsageError, match="job a with another command or of another tenant"):
+            submit(store, "a", tenant="", token=other)
+        assert submit(store, "a", tenant="", token=store.make_token("films")) == job
+
+    def test_a_queue_whose_tokens_are_all_revoked_stays_closed(self, store: JobStore) -> None:
+        """It opens for the next token alone."""
+        store.make_token("films")
+        store.revoke_token("films")
+        with pytest.raises(TenantRefused, match="only from tenants with a token"):
+            submit(store, "a")
+        assert submit(store, "a", tenant="", token=store.make_token("films")).tenant == "films"
+
+    def test_a_policy_of_another_version_stops_no_job(self, bench: Bench, store: JobStore) -> None:
+        """Leases end, and attempts at no price; new jobs and claims wait for a policy, which can be set."""
+        for name in ("a", "b"):
+            submit(store, name)
+        lost, ended = store.claim("one", 2, LEASE_S)
+        store.set_policy(QueuePolicy())
+        with store.transaction() as at:
+            at.rows("UPDATE codecfleet_facts SET value = '{\"newer\": 1}' WHERE name = 'policy'")
+        bench.advance(1)
+        assert store.end(ended.claim, RunEnd(0, used=Usage(5.0, 0.0, 1))) == store.job(ended.job_id)
+        bench.advance(LEASE_S)
+        assert [(job.state, job.core_s, job.cost) for job in (store.job(ended.job_id), store.job(lost.job_id))] == [
+            (QueueState.DONE, 5.0, 0.0),
+            (QueueState.QUEUED, 0.0, 0.0),
+        ]
+        for call in (lambda: submit(store, "c"), lambda: store.claim("one", 1, LEASE_S), store.tenants):
+            with pytest.raises(QueueUnavailable, match="not one of this version"):
+                call()
+        store.set_policy(QueuePolicy())
+        assert claims(store, 9) == lost.job_id
 
     def test_jobs_of_a_revoked_token_go_on(self, store: JobStore) -> None:
         """Queued ones are claimed, running ones renewed, and all can be cancelled and retried."""
@@ -689,7 +733,7 @@ def test_a_database_of_another_version_is_left_alone(server: PostgresServer) -> 
         tables = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'codecfleet%'"
         assert connection.execute(tables).fetchone() == (1,)
         connection.execute("DROP TABLE codecfleet_facts")
-    assert "end its jobs with the version that wrote it" in caught.value.next_step
+    assert "must be submitted again" in caught.value.next_step
 
 
 def test_a_server_that_answers_nothing_is_given_up(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

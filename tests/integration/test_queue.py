@@ -257,7 +257,7 @@ def test_tenants_have_tokens_and_limits(
         assert ask(*submit)[0] == 0
         code, out, _ = ask("tenants", "token", "films")
         token.write_text(out)
-        refused(4, "from tenants with a token alone", *submit)
+        refused(4, "only from tenants with a token", *submit)
         monkeypatch.setenv("CODECFLEET_QUEUE_TOKEN", str(token))
         for name in ("one", "two"):
             assert ask("submit", "--id", name, *submit[1:])[0] == 0

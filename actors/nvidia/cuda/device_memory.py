@@ -105,7 +105,10 @@ class DevicePool(BufferPool):
 
     @property
     def _trims_on_return(self) -> bool:
-        """Whether freeing waits for nothing."""
+        """Whether surplus buffers are freed when a buffer returns: then freeing does not wait.
+
+        Otherwise they are freed at the next allocation.
+        """
         return self._freeing is not None and self._last_unknown <= self._over_unknown
 
     def _recorded(self, users: dict[int, int]) -> tuple[Any, ...] | int:

@@ -59,7 +59,11 @@ class SessionRequest:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A waiting caller, and its session or error. It waits on its own, because a woken thread takes the GIL."""
+    """A waiting caller, and its session or error.
+
+    Each waiter has its own condition, so that only the thread that can go on is woken: every woken thread competes for
+    the GIL.
+    """
 
     woken: threading.Condition
     outcome: NvdecSession | BaseException | None = None
@@ -97,9 +101,9 @@ class NvdecPool:
     A separate thread opens sessions with ``make``, and ends when none is missing. The session that has been idle
     longest is closed when more than ``idle_max`` are idle, or when ``budget``, which counts the device's memory, needs
     room (None: unbounded). While ``enough`` sessions are in use (None: unbounded), another is opened for a caller
-    without a fallback only after ``FULL_WAIT_S``; if the key has its share of them, only after ``FULL_WAIT_S`` in which
-    no session with this key returns. ``condition`` makes the conditions on which threads wait; ``clock`` returns
-    seconds.
+    without a fallback only after ``FULL_WAIT_S``. If the sessions in use with the caller's key are at least an even
+    share of ``enough`` (``enough`` divided by the number of keys in use), each return of a session with this key starts
+    the wait again. ``condition`` makes the conditions on which threads wait; ``clock`` returns seconds.
     """
 
     def __init__(
@@ -247,7 +251,7 @@ class NvdecPool:
             return 0.0
         of_kind, since_s = self.counts.of_kind, opening.since_s
         keys = sum(counts.in_use_now > 0 for counts in of_kind.values())
-        if keys * of_kind[opening.key].in_use_now >= self._enough:  # the key has its share
+        if keys * of_kind[opening.key].in_use_now >= self._enough:  # the key has an even share
             since_s = max(since_s, self._returned_s.get(opening.key, since_s))
         return max(0.0, since_s + FULL_WAIT_S - self._clock())
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "Software decodes it instead."
 _PACKETS_AT_ONCE: Final = 8
-"""How many packets are fed together, with one watch and one change of the thread's context, which releases the GIL: a
-dozen threads queue for it.
+"""How many packets are fed together, under one watch and one change of the CUDA context. Each change releases the GIL,
+and a dozen threads compete for it.
 """
 
 

@@ -169,7 +169,7 @@ class NvencEncoder:
             raise found from error
 
     def close(self) -> None:
-        """Drop the encoder; the package ends its session with the object."""
+        """Drop the encoder; the package ends the session when the object is deleted."""
         if self._native is not None:
             if self._is_lost:
                 self._device.abandon(self._native)

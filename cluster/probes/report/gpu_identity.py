@@ -155,7 +155,7 @@ class ShownGpus:
     def _hidden(self, offered: set[str], count: int) -> dict[str, str]:
         given = {part.identity for gpu in self.given for part in gpu.parts}
         everything = [part.identity for gpu in self.gpus for part in gpu.parts]
-        why = f"Ray was started with {count} of the GPUs of its node, without this one"
+        why = f"Ray was started with only {count} of its node's GPUs, and this is not one of them"
         if self.cuda is not None:
             why = f'it is hidden from Ray by CUDA_VISIBLE_DEVICES, which is "{self.cuda}" on its node'
         elsewhere = "it is hidden from its container by NVIDIA_VISIBLE_DEVICES"

@@ -13,7 +13,7 @@ from typing import Any
 from ..nvml.calls import NvmlLike, read_text
 
 INSUFFICIENT_SIZE = 7
-VM_ID_BYTES = 128  # the longest id in NVML with its terminator; twice as much memory is allocated
+VM_ID_BYTES = 128  # NVML's limit for an id, with its terminator; our buffer is twice that
 
 
 def with_safe_vgpu_calls(nvml: NvmlLike) -> NvmlLike:

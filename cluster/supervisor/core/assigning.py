@@ -111,7 +111,10 @@ def _order(device: str, held: _Held, book: StationBook) -> tuple[int, bool, int,
 
 
 class _Claims:
-    """Which device each station has or expects, and which of Ray's GPUs each bundle, so that none is assigned twice."""
+    """The device that each station has or expects, and the GPU of Ray that each bundle has.
+
+    They are kept so that none is assigned twice.
+    """
 
     def __init__(self, books: Iterable[StationBook], places: Mapping[NodeId, Mapping[str, Place]]) -> None:
         self._places = places

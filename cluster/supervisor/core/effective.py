@@ -17,7 +17,7 @@ def effective_nodes(nodes: Iterable[NodeBook], stations: Mapping[StationId, Stat
     count.
     """
     by_node, has_any = stations_by_node(stations), any(book.could_transcode for book in stations.values())
-    in_use = {book.device: book for book in stations.values() if book.facts is not None and not book.is_holding}
+    in_use = {book.device: book for book in stations.values() if book.device and book.facts and not book.is_holding}
     for node in nodes:
         here, known = by_node.get(node.ray.node, []), node.node
         free = node.ray.free_cores if has_any else node.ray.cores
@@ -53,7 +53,8 @@ def _served(
 ) -> list[Device]:
     """Return a node's devices, first those with a worker; devices that no worker can get are closed.
 
-    ``in_use`` are the stations of devices at work: two Ray nodes of one host may list the same GPU.
+    ``in_use`` maps each device that a worker uses to that worker's station: two Ray nodes of one host may list the same
+    GPU.
     """
     expected = {book.expected for book in stations if not book.is_holding}
     found = (_closed_elsewhere(device, in_use.get(device.device)) for device in _reachable(node, devices, stations))
@@ -95,7 +96,7 @@ def _reachable(node: NodeBook, devices: tuple[Device, ...], stations: list[Stati
         elif broken:
             yield replace(device, state=DeviceState.QUARANTINED, state_reason=broken)
         else:
-            reason = "Ray gives workers other GPUs of its node"
+            reason = "Ray gives the workers other GPUs of this node"
             yield replace(device, state=DeviceState.CORDONED, state_reason=reason)
 
 

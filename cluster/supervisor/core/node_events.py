@@ -35,7 +35,7 @@ def nodes_seen(state: SupervisorState, event: events.NodesSeen, now_s: float) ->
 
 
 def _note_leaving(state: SupervisorState, event: events.NodesSeen, now_s: float) -> list[Effect]:
-    """Update when draining nodes end; the cause is a spot notice, an eviction or a scale-down.
+    """Update the times at which draining nodes end; the cause is a spot notice, an eviction or a scale-down.
 
     A draining node states its end by its own clock, so the time left is counted on that clock too.
     """

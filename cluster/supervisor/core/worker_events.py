@@ -112,7 +112,7 @@ def _check_alone(state: SupervisorState, book: StationBook) -> None:
 
 
 def _forget_gpu(state: SupervisorState, node: NodeBook, book: StationBook) -> None:
-    """Let stations without a process that had this GPU before expect any GPU."""
+    """Clear the remembered GPU of other idle stations that last had this one, so that they may get any GPU."""
     units = {device: place.unit for device, place in node.places.items()}
     for each in state.stations.values():
         is_free = each.facts is None and each.state is not StationState.LEAVING

@@ -126,7 +126,8 @@ NODES_WANTED: Final = Metric(
 )
 GROUPS_CLOSED: Final = Metric(
     "codecfleet_node_groups_closed",
-    "groups of [autoscaling](autoscaling.md) whose requested nodes did not come in three times `start_s` and a minute",
+    "groups of [autoscaling](autoscaling.md) whose requested nodes did not come within three times `start_s` plus a "
+    "minute",
 )
 CLOCK_SKEW: Final = Metric(
     "codecfleet_clock_skew_seconds",

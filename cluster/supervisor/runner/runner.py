@@ -360,7 +360,7 @@ class SupervisorRunner(SupervisorClient):
         else:
             known = self._core.state.nodes.get(node.node)
             if known is not None and known.ray.unlisted:  # the probe has listed the node's GPUs, and jobs need the list
-                with suppress(Exception):  # as below
+                with suppress(Exception):  # the last view stays valid if the node table cannot be read
                     await self._look()
             self.feed(events.Probed(node))
 

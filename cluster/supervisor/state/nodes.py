@@ -23,7 +23,7 @@ WITHHELD_S = 30.0
 """How long placement avoids a GPU that Ray does not assign."""
 
 SKEW_MAX_S = 2.0
-"""From this difference to the supervisor's clock on, a node's clock is reported."""
+"""A node's clock is reported if it differs from the supervisor's by at least this much."""
 
 
 ORDERED_STATES = {

@@ -131,9 +131,8 @@ class StationBook:
     @property
     def is_holding(self) -> bool:
         """Whether the process cannot work on its GPU."""
-        return (
-            self.facts is not None and self.station.kind.takes_gpu and bool(self.facts.trouble or not self.facts.device)
-        )
+        facts = self.facts
+        return facts is not None and bool(facts.trouble or not facts.device) and self.station.kind.takes_gpu
 
     @property
     def is_astray(self) -> bool:

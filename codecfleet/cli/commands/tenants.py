@@ -29,7 +29,7 @@ def _tenants(
         str | None,
         typer.Argument(
             metavar="FILE|NAME",
-            help="For policy: the file, docs/queue.md. For token and revoke: the tenant.",
+            help="For policy: the policy's file (see docs/queue.md). For token and revoke: the tenant.",
             show_default=False,
         ),
     ] = None,
@@ -89,6 +89,9 @@ async def _summed(services: Services, place: str | None, since_s: float | None, 
 
 
 COMMANDS: Final[Commands] = {
-    "tenants": (_tenants, ["tenants list", "tenants policy queue.toml", "tenants token films > films.token"]),
+    "tenants": (
+        _tenants,
+        ["tenants list", "tenants policy queue.toml", "(umask 077; codecfleet tenants token films > films.token)"],
+    ),
     "usage": (_usage, ["usage", "usage --by job --since 24:00:00 --json"]),
 }

@@ -105,3 +105,11 @@ def test_help_names_pages_that_are_installed(name: str, capsys: pytest.CaptureFi
     said = " ".join(capsys.readouterr().out.split())
     assert "docs/" not in said
     assert "docs cli: codecfleet docs cli" in said
+
+
+def test_the_example_of_a_token_makes_a_file_for_its_owner_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the help as on the page."""
+    assert run(["tenants", "--help"]) == 0
+    example = "(umask 077; codecfleet tenants token films > films.token)"
+    assert example in capsys.readouterr().out
+    assert f"`{example}`" in (DOCS / "queue.md").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ import pytest
 
 from codecfleet.actors.process.process import StartedProcess
 from codecfleet.cluster.autoscale.later import LaterDemand
+from codecfleet.cluster.fleet import serving
 from codecfleet.cluster.fleet.pool import Asked, ClientName, JobState, Pool, PoolState, more_slots
 from codecfleet.cluster.fleet.remote_pool import SILENT_BEATS, RemotePool
 from codecfleet.cluster.fleet.run import Doubt, WorkRun
@@ -16,6 +17,7 @@ from codecfleet.testing import FakeHosts, LocalPool, works
 from codecfleet.testing.fleet.local_pool import HERE
 
 ENDLESS_S = 3600
+PATIENCE_S = 10
 
 
 class AskedPool(LocalPool):
@@ -33,6 +35,22 @@ class AskedPool(LocalPool):
 
     def set_demand(self, job: str, demand: Asked | None) -> None:
         self.asked.append((job, demand))
+
+
+class GrantingPool(LocalPool):
+    """A pool that grants a job its first slot when the job has a demand."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._state = PoolState(1, jobs={"j": JobState()})
+
+    @property
+    def state(self) -> PoolState:
+        return self._state
+
+    def set_demand(self, job: str, demand: Asked | None) -> None:
+        before, self._state = self._state, PoolState(1, jobs={job: JobState(int(demand is not None), 1)})
+        before.changed.set()
 
 
 class Rests:
@@ -94,6 +112,16 @@ async def test_lost_with_its_host_and_done_by_the_next() -> None:
         )
     assert hosts.started == 2
     assert [name.rpartition(".")[2] for name in hosts.names] == ["0", "1"]
+
+
+async def test_a_change_after_the_start_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first grant of slots does not wait for the host's next sign of life."""
+    monkeypatch.setattr(serving, "BEAT_S", ENDLESS_S)
+    monkeypatch.setattr(serving, "NEWS_S", 0)
+    pool, _ = hosted(GrantingPool())
+    async with asyncio.timeout(PATIENCE_S), pool:
+        pool.set_demand("j", plain_demand("j", 3))
+        await more_slots(pool, "j", 0)
 
 
 async def test_waits_across_hosts() -> None:

@@ -337,7 +337,10 @@ def test_a_queue_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(UsageError, match="is not a queue of this version") as caught:
         SqliteStore(path).jobs()
-    assert "end its jobs with the version that wrote it" in caught.value.next_step
+    assert "move this one away: jobs queued in it must be submitted again" in caught.value.next_step
+    path.rename(tmp_path / "old")
+    assert SqliteStore(path).jobs() == []
+    path = tmp_path / "old"
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT job_id FROM codecfleet_jobs").fetchall() == [("a",)]
 

@@ -21,6 +21,16 @@ async def test_a_job_out_of_range_is_refused(options: dict[str, int | str], tmp_
         assert [each.priority for each in await queue.list()] == [-PRIORITY_MAX]
 
 
+async def test_a_queue_without_tokens_ignores_a_token(tmp_path: Path) -> None:
+    """A token for the team's queue leaves a local one to its owner, whose name counts."""
+    async with Queue(tmp_path / "queue.sqlite", starts_driver=False) as queue:
+        mine = await queue.submit(["probe", "film.mkv"])
+        other = await queue.submit(["probe", "film.mkv"], token="cfq-0")  # noqa: S106
+        assert (other.tenant, bool(mine.tenant)) == (mine.tenant, True)
+        named = await queue.submit(["probe", "film.mkv"], token="cfq-0", tenant="films")  # noqa: S106
+        assert named.tenant == "films"
+
+
 async def test_commands_that_help_name_the_queue(tmp_path: Path) -> None:
     """If it was named: they can be pasted."""
     place = str(tmp_path / "a queue.sqlite")

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from codecfleet.cluster.queue.deciding import CLAIM_S, allow, chosen
 from codecfleet.cluster.queue.running import _run_end
-from codecfleet.cluster.queue.tenants import QueuePolicy, TenantQuota, load_queue_policy, policy_of_text
+from codecfleet.cluster.queue.tenants import (
+    QueuePolicy,
+    TenantQuota,
+    load_queue_policy,
+    new_token,
+    policy_of_text,
+    read_token,
+)
 from codecfleet.cluster.queue.values import NO_USAGE, QueuedCommand, QueuedJob, RunEnd, TenantUse, Usage
 from codecfleet.errors import QueueUnavailable, Retry, TenantRefused, UsageError
 
@@ -137,6 +144,19 @@ def test_a_command_tells_one_fact_after_another() -> None:
     assert _run_end(3, b"[]").error == "WorkError"
 
 
+def test_a_setting_that_holds_the_token_does_not_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says that the setting names a file; another file that cannot be read is named."""
+    monkeypatch.chdir(tmp_path)
+    token = new_token()
+    for value in (token, f" {token}\n", tmp_path / token):
+        with pytest.raises(UsageError, match="the token's file cannot be read") as caught:
+            read_token(value)
+        assert token not in f"{caught.value.message} {caught.value.next_step} {caught.value.__cause__}"
+        assert "The setting queue_token names a file" in caught.value.next_step
+    with pytest.raises(UsageError, match=r"the token's file films\.token cannot be read"):
+        read_token("films.token")
+
+
 def test_a_priority_above_the_limit_is_refused() -> None:
     """The limit itself is allowed."""
     allow(3, "a", TenantQuota(priority_max=3))
@@ -164,4 +184,4 @@ def test_a_policy_that_is_wrong_is_refused(text: str, words: str, tmp_path: Path
         load_queue_policy(path)
     assert words in caught.value.message
     assert str(path) in caught.value.message
-    assert "docs/queue.md" in caught.value.next_step
+    assert "configs/queue.toml" in caught.value.next_step
