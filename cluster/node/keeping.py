@@ -37,7 +37,7 @@ class _Kept:
     """A running ``ray start``."""
 
     process: Running
-    orders: int  #: the descriptor through which Ray's process learns how long it may drain after a notice
+    orders: int  #: the descriptor through which Ray's process learns how long it may drain
     notice_s: int  #: how long the node drains after a signal
     said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))  #: the last lines of Ray's output
     is_ending: bool = False  #: whether a signal or a notice has asked the node to end
@@ -45,31 +45,35 @@ class _Kept:
     until_s: float | None = None  #: when Ray is killed, on the monotonic clock
 
     def ask_to_end(self) -> None:
-        """Drain the node as after a signal; the second call kills it at once. A drain after a notice goes on."""
+        """Drain the node as after a signal; the second call kills it at once."""
         if self.was_told:
             self.kill()
             return
-        self.was_told = True
-        if self._begins_to_end("the node was asked to end", self.notice_s):
+        self.was_told, drains = True, self.is_ending
+        if not self._ends_sooner("the node was asked to end", self.notice_s):
+            return
+        if drains:
+            self._order(self.notice_s)
+        else:
             self.process.send_signal(signal.SIGTERM)
 
     def take(self, notice: Notice | None) -> None:
-        """Drain the node for as long as the cloud leaves it, unless it drains already."""
-        if notice is not None and self._begins_to_end(notice.why, notice.left_s):
-            with suppress(BrokenPipeError):  # Ray has just ended
-                os.write(self.orders, f"{notice.left_s}\n".encode())
+        """Drain the node for as long as the cloud leaves it, unless it ends sooner anyway."""
+        if notice is not None and self._ends_sooner(notice.why, notice.left_s):
+            self._order(notice.left_s)
 
-    def _begins_to_end(self, why: str, left_s: int) -> bool:
-        """Have Ray killed ``left_s`` + ``STOP_S`` from now, unless that is due sooner.
-
-        Return whether Ray must be told to drain.
-        """
+    def _ends_sooner(self, why: str, left_s: int) -> bool:
+        """Have Ray killed ``left_s`` + ``STOP_S`` from now, unless that is due sooner; return whether it is not."""
         until_s = time.monotonic() + left_s + STOP_S
-        self.until_s = until_s if self.until_s is None else min(self.until_s, until_s)
-        is_first, self.is_ending = not self.is_ending, True
-        if is_first:
-            log(LogAction.NODE_DRAINING, why + (f": its running work has {left_s} s to finish" if left_s else ""))
-        return is_first
+        if self.until_s is not None and self.until_s <= until_s:
+            return False
+        self.until_s, self.is_ending = until_s, True
+        log(LogAction.NODE_DRAINING, why + (f": its running work has {left_s} s to finish" if left_s else ""))
+        return True
+
+    def _order(self, left_s: int) -> None:
+        with suppress(BrokenPipeError):  # Ray has just ended
+            os.write(self.orders, f"{left_s}\n".encode())
 
     def kill(self) -> None:
         """Kill Ray's process group; Ray's remaining processes end when the leader of the group ends."""

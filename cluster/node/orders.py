@@ -36,11 +36,12 @@ class PreparedNode:
     notice_s: int  # how long the node drains after a signal
     notes: tuple[str, ...] = ()  # lines to print
     spot: Spot = Spot.OFF  # which metadata server is asked whether this machine will end
+    has_gpus: bool = False
 
     def run(self, on_start: Callable[[], object]) -> None:
         """Run the node until a signal ends it. Raises FleetUnavailable: Ray did not start, or ended by itself."""
         with registered(self.notice_s + STOP_S):
-            watch = SpotWatch(self.spot)
+            watch = SpotWatch(self.spot, has_gpus=self.has_gpus)
             keep(self.arguments, self.variables, notice_s=self.notice_s, watch=watch, on_start=on_start)
 
 
@@ -72,7 +73,7 @@ def prepare_node(survey: Callable[[], Offer], options: NodeOptions) -> PreparedN
     notes += filter(None, [offer.driver_choice])
     arguments = tuple(ray_arguments(offer, options))
     variables = ray_variables(offer, options, os.environ)
-    return PreparedNode(arguments, variables, options.notice_s, tuple(notes), options.watched)
+    return PreparedNode(arguments, variables, options.notice_s, tuple(notes), options.watched, offer.gpus > 0)
 
 
 def check_port(port: int) -> None:
@@ -98,7 +99,7 @@ def bring_node_up(node: PreparedNode) -> int:
     Raises FleetUnavailable if the node did not start.
     """
     try:
-        settings = (node.arguments, node.variables, node.notice_s, node.spot.value)
+        settings = (node.arguments, node.variables, node.notice_s, node.spot.value, node.has_gpus)
         process = start_program(PROGRAM, *settings, outlives=True)
     except OSError as error:
         raise FleetUnavailable(f"the node did not start: {error}", "Check the limits on processes.") from None

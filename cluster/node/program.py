@@ -12,8 +12,8 @@ from .spot import Spot
 
 
 def main() -> None:
-    """Run Ray with the settings ``[arguments, variables, notice, spot]``."""
-    starter, (arguments, variables, notice_s, spot) = begin()
+    """Run Ray with the settings ``[arguments, variables, notice, spot, has GPUs]``."""
+    starter, (arguments, variables, notice_s, spot, has_gpus) = begin()
 
     def joined() -> None:
         with suppress(OSError):  # the starter may have been interrupted
@@ -21,6 +21,6 @@ def main() -> None:
         starter.close()
 
     try:
-        PreparedNode(tuple(arguments), variables, notice_s, spot=Spot(spot)).run(joined)
+        PreparedNode(tuple(arguments), variables, notice_s, spot=Spot(spot), has_gpus=has_gpus).run(joined)
     except CodecfleetError as error:
         sys.exit(str(error))

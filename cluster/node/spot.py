@@ -1,10 +1,11 @@
-"""What the metadata servers of AWS and Google Cloud say about the end of this machine; pure, without network or clock.
+"""What the metadata servers of AWS and Google Cloud say about the end of this machine; pure, without network.
 
 AWS: "Spot Instance interruption notices" and "EC2 instance rebalance recommendations" (EC2 User Guide). Google Cloud:
 "View and query VM metadata", the keys ``preempted`` and ``maintenance-event`` (Compute Engine).
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,11 @@ _UNSTATED_S: Final = 60
 _PREEMPTED_S: Final = 30
 """Google Cloud ends a preempted machine after 30 s."""
 _MAINTENANCE_S: Final = 60
-"""Google Cloud announces maintenance at least a minute before."""
+"""Google Cloud announces maintenance a minute before."""
+_GPU_MAINTENANCE_S: Final = 3_600
+"""Google Cloud announces maintenance of a machine with GPUs an hour before."""
+_GPU_DRAIN_S: Final = 300
+"""How long before such maintenance the node begins to drain; until then it works, since an idle draining node ends."""
 _TOKEN_TTL_S: Final = 21_600
 _TOKEN_MAX: Final = 1024
 
@@ -160,19 +165,28 @@ def _aws_notice(answer: MetadataAnswer) -> Notice:
 
 
 class Gcp:
-    """The metadata server of Compute Engine."""
+    """The metadata server of Compute Engine; maintenance is announced in good time to a machine with GPUs."""
 
     name = "Google Cloud"
     interval_s = 1.0  # the time left is counted from the question
+
+    def __init__(self, *, has_gpus: bool = False, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._maintenance_s, self._now_s = _GPU_MAINTENANCE_S if has_gpus else _MAINTENANCE_S, now_s
+        self._ends_s: float | None = None  # when announced maintenance begins, counted from the first sight of it
 
     def look(self, ask: Ask) -> Notice | None:
         """Ask whether the machine is preempted, then whether it ends for its host's maintenance."""
         if _gcp_value(ask, "preempted", ("TRUE", "FALSE")) == "TRUE":
             return _notice(_PREEMPTED_S, "Google Cloud preempts this machine")
         events = ("NONE", "MIGRATE_ON_HOST_MAINTENANCE", "TERMINATE_ON_HOST_MAINTENANCE")
-        if _gcp_value(ask, "maintenance-event", events) == events[-1]:
-            return _notice(_MAINTENANCE_S, "Google Cloud ends this machine for maintenance")
-        return None
+        if _gcp_value(ask, "maintenance-event", events) != events[-1]:
+            self._ends_s = None
+            return None
+        now_s = self._now_s()
+        if self._ends_s is None:
+            self._ends_s = now_s + self._maintenance_s
+        left_s = round(self._ends_s - now_s)
+        return None if left_s > _GPU_DRAIN_S else _notice(left_s, "Google Cloud ends this machine for maintenance")
 
 
 def _gcp_value(ask: Ask, key: str, values: tuple[str, ...]) -> str:
@@ -188,7 +202,8 @@ def _notice(left_s: float, why: str) -> Notice:
     return Notice(max(1, int(left_s) - SAFE_S), why)
 
 
-def clouds(spot: Spot) -> tuple[Cloud, ...]:
+def clouds(spot: Spot, *, has_gpus: bool = False) -> tuple[Cloud, ...]:
     """Return the clouds to ask."""
-    found: dict[Spot, tuple[Cloud, ...]] = {Spot.AUTO: (Aws(), Gcp()), Spot.AWS: (Aws(),), Spot.GCP: (Gcp(),)}
+    aws, gcp = Aws(), Gcp(has_gpus=has_gpus)
+    found: dict[Spot, tuple[Cloud, ...]] = {Spot.AUTO: (aws, gcp), Spot.AWS: (aws,), Spot.GCP: (gcp,)}
     return found.get(spot, ())

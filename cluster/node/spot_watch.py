@@ -19,7 +19,8 @@ SERVER: Final = ("169.254.169.254", 80)
 ANSWER_S: Final = 1.0
 ANSWER_BYTES: Final = 65_536
 TRIES: Final = 6
-"""How many times a node looks for the metadata server of an unnamed cloud."""
+"""After how many failures a missing answer is logged; a node of an unnamed cloud then asks once in ``RARELY_S``."""
+RARELY_S: Final = 60.0
 _AGAIN: Final = Backoff(first_s=1.0, most_s=5.0)
 
 
@@ -55,21 +56,30 @@ class SpotWatch:
     """Looks for a notice until there is one.
 
     Args:
-        spot: which metadata server is asked; with ``AUTO`` the watch ends after a few tries if none answers.
+        spot: which metadata server is asked; with ``AUTO``, rarely after a few tries if none answers.
         ask: sends a question.
         pause: waits that many seconds, and returns whether the watch is over.
+        has_gpus: whether the machine has GPUs; Google Cloud gives it a longer notice then.
     """
 
-    def __init__(self, spot: Spot, ask: Ask = ask_server, pause: Callable[[float], bool] | None = None) -> None:
+    def __init__(
+        self,
+        spot: Spot,
+        ask: Ask = ask_server,
+        pause: Callable[[float], bool] | None = None,
+        *,
+        has_gpus: bool = False,
+    ) -> None:
         self.notice: Notice | None = None
         self._spot = spot
+        self._clouds = clouds(spot, has_gpus=has_gpus)
         self._ask = ask
         self._over = threading.Event()
         self._pause = self._over.wait if pause is None else pause
 
     def start(self, wake: Callable[[], object]) -> None:
         """Look in a thread, which calls ``wake`` when there is a notice."""
-        if clouds(self._spot):
+        if self._clouds:
             threading.Thread(target=self.run, args=(wake,), name="spot notices", daemon=True).start()
 
     def close(self) -> None:
@@ -77,7 +87,7 @@ class SpotWatch:
         self._over.set()
 
     def run(self, wake: Callable[[], object]) -> None:
-        """Look until there is a notice, the watch is over, or too many tries found no server."""
+        """Look until there is a notice or the watch is over."""
         cloud: Cloud | None = None
         failures = 0
         while True:
@@ -86,28 +96,26 @@ class SpotWatch:
                 failures = 0
             except NotHere as why:
                 failures += 1
-                if not self._goes_on(cloud, failures, why):
-                    return
+                if failures == TRIES and (cloud or self._spot.is_promised):
+                    log(LogAction.NODE_UNWATCHED, f"cannot find out whether the cloud will end this machine: {why}")
             if self.notice is not None:
                 with suppress(OSError):  # the node has just ended
                     wake()
                 return
-            if self._pause(cloud.interval_s if cloud and not failures else _AGAIN.wait_s(failures)):
+            if self._pause(self._wait_s(cloud, failures)):
                 return
 
     def _look(self, cloud: Cloud | None) -> tuple[Cloud, Notice | None]:
         """Ask the known cloud, or each cloud in turn until one answers."""
         reasons = []
-        for each in (cloud,) if cloud else clouds(self._spot):
+        for each in (cloud,) if cloud else self._clouds:
             try:
                 return each, each.look(self._ask)
             except NotHere as why:
                 reasons.append(f"{each.name}: {why}")
         raise NotHere("; ".join(reasons))
 
-    def _goes_on(self, cloud: Cloud | None, failures: int, why: NotHere) -> bool:
-        if cloud is None and not self._spot.is_promised:
-            return failures < TRIES
-        if failures == TRIES:
-            log(LogAction.NODE_UNWATCHED, f"cannot find out whether the cloud will end this machine: {why}")
-        return True
+    def _wait_s(self, cloud: Cloud | None, failures: int) -> float:
+        if cloud is None and failures >= TRIES and not self._spot.is_promised:
+            return RARELY_S
+        return cloud.interval_s if cloud and not failures else _AGAIN.wait_s(failures)

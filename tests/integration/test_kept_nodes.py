@@ -146,6 +146,30 @@ def test_a_notice_after_a_signal_changes_nothing() -> None:
     assert (process.returncode, said) == (0, "down\n")
 
 
+@pytest.mark.parametrize("is_noticed_first", [True, False])
+def test_a_sooner_end_is_passed_on(is_noticed_first: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
+    """A notice after a signal, and a signal after a notice, shorten the drain."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    ray = f"exec 9> {told}; exec 8< $1; trap 'echo term >&9' TERM; {UP}"
+    ray += "while kill -0 $PPID; do read left <&8 && echo $left >&9; done"
+    notice_s = 20 if is_noticed_first else 300
+    with (
+        metadata_server(FakeMetadata()) as fake,
+        keeper(ray, notice_s=notice_s, metadata=fake.port) as process,
+        told.open() as lines,
+    ):
+        come_up(process)
+        if not is_noticed_first:
+            process.send_signal(signal.SIGTERM)
+            assert lines.readline() == "term\n"
+        fake.announce(90)
+        assert 82 <= int(lines.readline()) <= 85
+        if is_noticed_first:
+            process.send_signal(signal.SIGTERM)
+            assert int(lines.readline()) == notice_s
+
+
 @pytest.mark.parametrize(
     ("ray", "said"),
     [

@@ -1,9 +1,11 @@
 """Facts about nodes for which Ray has no public call, and the variables with which a node starts."""
 
 import os
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from inspect import getclosurevars
 from operator import attrgetter
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ RESOURCES, LABELS = "RAY_OVERRIDE_RESOURCES", "RAY_OVERRIDE_LABELS"
 """Variables with JSON that override options of ``ray start``, for nodes that other programs start."""
 ON_HEAD: Final[Mapping[str, float]] = {"node:__internal_head__": 0.001}
 """A resource that only Ray's head has."""
+_DRAIN: Final = "_drain_node_before_shutdown"
 
 
 def free_resources_by_node() -> dict[str, dict[str, float]]:
@@ -29,12 +32,18 @@ def draining_nodes() -> dict[str, int]:
 def drain_for(seconds: int) -> None:
     """Let this process, ``ray start``, drain its node for ``seconds`` after SIGTERM.
 
-    With another Ray than the tested one, it drains for as long as its environment says.
+    With another Ray than the tested one, it drains for as long as its environment says. A node that drains already is
+    told its new end; the call then returns when the drain is over.
     """
     if not why_unknown({"ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": float}):
         from ray._private import ray_constants
 
         ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S = float(seconds)
+        with suppress(Exception):  # internals may raise any error; the first end then holds
+            handler: Any = signal.getsignal(signal.SIGTERM)
+            its = getclosurevars(handler).nonlocals  # the only way to the node of ``ray start``
+            if its["sigterm_received"]:
+                getattr(its["self"], _DRAIN)()
 
 
 def _reported(name: str) -> dict[str, Any]:

@@ -147,6 +147,27 @@ def test_google_announces_preemption_and_maintenance(preempted: str, event: str,
     assert (None if found is None else found.left_s) == left_s
 
 
+def test_a_machine_with_gpus_works_until_shortly_before_maintenance() -> None:
+    """The notice comes an hour before; an end that is called off is forgotten, and a preemption is still seen."""
+    now_s = [0.0]
+    told = MetadataAnswer(200, "TERMINATE_ON_HOST_MAINTENANCE", GOOGLE)
+    ask = _Asking({"preempted": MetadataAnswer(200, "FALSE", GOOGLE), "maintenance-event": told})
+    cloud = Gcp(has_gpus=True, now_s=lambda: now_s[0])
+
+    def left_s(after_s: float) -> int | None:
+        now_s[0] += after_s
+        found = cloud.look(ask)
+        return None if found is None else found.left_s
+
+    assert [left_s(0), left_s(3299), left_s(1), left_s(100)] == [None, None, 300 - SAFE_S, 200 - SAFE_S]
+    ask.answers["maintenance-event"] = MetadataAnswer(200, "NONE", GOOGLE)
+    assert left_s(1) is None
+    ask.answers["maintenance-event"] = told
+    assert left_s(1) is None
+    ask.answers["preempted"] = MetadataAnswer(200, "TRUE", GOOGLE)
+    assert left_s(1) == 30 - SAFE_S
+
+
 @pytest.mark.parametrize(
     "answer",
     [

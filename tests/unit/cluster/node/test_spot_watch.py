@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from codecfleet.cluster.node.spot import SAFE_S, MetadataAnswer, MetadataQuestion, Notice, Spot
-from codecfleet.cluster.node.spot_watch import TRIES, SpotWatch, ask_server
+from codecfleet.cluster.node.spot_watch import RARELY_S, TRIES, SpotWatch, ask_server
 from tests.metadata_server import GCP, FakeMetadata, metadata_server
 
 QUESTION = MetadataQuestion("/latest", {})
@@ -66,12 +66,15 @@ def test_a_preemption_by_google_ends_the_watch() -> None:
     assert (woken, pauses) == (1, [1.0] * 2)
 
 
-def test_without_a_server_an_unnamed_cloud_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    """The watch ends quietly after a few tries."""
-    pauses = Pauses()
-    assert watched(Spot.AUTO, FakeMetadata(port=1), pauses) == (None, 0)
-    assert (len(pauses), caplog.records) == (TRIES - 1, [])
-    assert sum(pauses) < 30
+def test_without_a_server_an_unnamed_cloud_is_asked_rarely(ec2: FakeMetadata, caplog: pytest.LogCaptureFixture) -> None:
+    """After a few tries it is asked quietly once a minute, so a server that comes late is found."""
+    ec2.token_status = 403
+    ec2.announce(100)
+    pauses = Pauses(then={TRIES + 2: partial(setattr, ec2, "token_status", 200)})
+    notice, woken = watched(Spot.AUTO, ec2, pauses)
+    assert notice is not None
+    assert (woken, pauses[TRIES - 1 :], caplog.records) == (1, [RARELY_S] * 3, [])
+    assert sum(pauses[: TRIES - 1]) < 20
 
 
 def test_a_named_cloud_is_asked_until_it_answers(ec2: FakeMetadata, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,8 @@
 """Ray's internals are used only if they have the expected form."""
 
+import signal
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 
@@ -152,6 +154,40 @@ def test_a_node_drains_for_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(SWITCH, OFF)
     drain_for(10)
     assert constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S == 25
+
+
+class DrainingNode:
+    """The node of ``ray start``, with its handler of SIGTERM."""
+
+    drained_s: float | None = None
+
+    def _drain_node_before_shutdown(self) -> None:
+        """Note for how long."""
+        self.drained_s = import_module("ray._private.ray_constants").RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
+
+    def handler(self, *, has_heard: bool) -> Callable[[int, object], None]:
+        """Return a handler with the variables of Ray's."""
+        sigterm_received = has_heard
+
+        def handle(*_: object) -> None:
+            self.drained_s = sigterm_received
+
+        return handle
+
+
+@pytest.mark.parametrize(("has_heard", "drained_s"), [(True, 25), (False, None)])
+def test_a_draining_node_is_told_its_new_end(
+    monkeypatch: pytest.MonkeyPatch, *, has_heard: bool, drained_s: int | None
+) -> None:
+    """A node that does not drain yet reads the time when it gets SIGTERM."""
+    monkeypatch.setattr(import_module("ray._private.ray_constants"), "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", 60.0)
+    node = DrainingNode()
+    before = signal.signal(signal.SIGTERM, node.handler(has_heard=has_heard))
+    try:
+        drain_for(25)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert node.drained_s == drained_s
 
 
 def test_no_node_starts_whose_client_port_cannot_be_closed() -> None:
