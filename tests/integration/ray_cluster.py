@@ -119,7 +119,7 @@ class RayCluster:
 
     def drain_node(self, node: str, left_s: int) -> None:
         """Let Ray drain a node, as before a spot instance ends."""
-        command = [*self.prefix, BIN / "ray", "drain-node", "--address", self.address, "--node-id", node]
+        command = [*map(str, self.prefix), str(BIN / "ray"), "drain-node", "--address", self.address, "--node-id", node]
         command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "taken back"]
         command += ["--deadline-remaining-seconds", str(left_s)]
         subprocess.run(command, env=self.env, capture_output=True, timeout=60, check=True)
