@@ -63,7 +63,7 @@ class _Kept:
             self._order(notice.left_s)
 
     def _ends_sooner(self, why: str, left_s: int) -> bool:
-        """Have Ray killed ``left_s`` + ``STOP_S`` from now, unless that is due sooner; return whether it is not."""
+        """Have Ray killed ``left_s`` + ``STOP_S`` from now; return False, changing nothing, if it is killed sooner."""
         until_s = time.monotonic() + left_s + STOP_S
         if self.until_s is not None and self.until_s <= until_s:
             return False

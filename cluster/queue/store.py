@@ -55,7 +55,10 @@ _WAITING: Final = _SELECT + (  # noqa: S608
     "FROM codecfleet_jobs WHERE state = 'queued' "
     "AND (waits_until_s <= ? OR (exit_code >= ? AND failures = 1 AND driver <> ?))) AS waiting WHERE place <= ?)"
 )
-"""The first jobs of each tenant. After a first failure, another driver may try a job at once."""
+"""The first jobs of each tenant, in the order of ``deciding._own_order``.
+
+After a first failure, another driver may try a job at once.
+"""
 _USES: Final = (
     f"SELECT tenant, sum(runs), sum(ended_s - CASE WHEN began_s > ? THEN began_s ELSE ? END + {CLAIM_S}) FROM ("  # noqa: S608
     "SELECT tenant, 0 AS runs, began_s, ended_s FROM codecfleet_runs WHERE ended_s > ? "

@@ -238,7 +238,7 @@ async def test_a_full_queue_refuses_its_tenant(tmp_path: Path) -> None:
 def test_tenants_have_tokens_and_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever submits needs a valid token and keeps to the policy; each refusal is one line with its exit code."""
+    """A submit needs a valid token, and must keep to the policy; each refusal is one line with its exit code."""
     place, policy, token = tmp_path / "queue.sqlite", tmp_path / "policy.toml", tmp_path / "token"
     policy.write_text("[default]\nqueued_max = 2\npriority_max = 3\n[prices]\ncore_hour = 3600.0\n")
 

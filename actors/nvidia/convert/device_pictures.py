@@ -1,7 +1,6 @@
 """Pictures that own their device memory, and copies of pictures to and from the host."""
 
 from collections.abc import Callable, Iterable, MutableSequence
-from functools import partial
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -46,9 +45,9 @@ class SurfaceKeeper(SurfaceReader[DevicePicture]):
     def begin(self, surface: int, stream: Stream) -> Callable[[], DevicePicture]:
         """Begin to copy a surface."""
         key = self._key
-        buffer = self._memory.acquire_for(stream, self._size_bytes)
-        self._cuda.copy_on_device(buffer.address, surface, self._size_bytes, stream)
-        return partial(DevicePicture, key.surface, buffer.address, key.width, key.height, key.pix_fmt, buffer)
+        picture = self._memory.picture(key.surface, (key.width, key.height), key.pix_fmt, stream)
+        self._cuda.copy_on_device(picture.address, surface, self._size_bytes, stream)
+        return lambda: picture
 
     def close(self) -> None:
         """Do nothing: pictures own their memory."""

@@ -181,7 +181,7 @@ def test_room_for_several_reads_wakes_several_threads() -> None:
 
 
 def test_a_full_read_goes_on_when_a_frame_is_taken() -> None:
-    """A thread that waits for room adds its frame when the user has taken one, who hears of the frames before it."""
+    """A thread that waits for room adds its frame when the user has taken one, and first tells of earlier frames."""
     woken: list[bool] = []
     frames = window(range(4), 4, wake=lambda: woken.append(True))
     first = begun(frames)
