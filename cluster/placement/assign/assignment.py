@@ -55,11 +55,11 @@ def place(
 def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
     known: dict[Options, dict[tuple[int, int], Lane]] = {}  # by option and number of sessions; equal jobs share them
     for claim in claims:
-        lanes = known.setdefault(claim.options, {}) if claim.given else {}
+        job, lanes = claim.demand.job, known.setdefault(claim.options, {}) if claim.given else {}
         for given in sorted(claim.given.items()):
             if given not in lanes:
                 lanes[given] = _lane(claim, *given, ledger)
-            yield Lane(claim.demand.job, *lanes[given][1:])
+            yield Lane._make((job, *lanes[given][1:]))
 
 
 def _lane(claim: Claim, index: int, sessions: int, ledger: Ledger) -> Lane:

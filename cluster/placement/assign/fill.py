@@ -75,8 +75,7 @@ class Fill:
                     order.append((max(sum(segments) / fps, max(segments) / fastest), number, options))
             claim.choices = [options for _, _, options in sorted(order, key=lambda entry: entry[:2])]
             if claim.choices:
-                self._choose(claim, claim.choices[0])
-                pressure[claim.options.has_nvenc] += claim.weight
+                pressure[claim.choices[0].has_nvenc] += claim.weight
 
     def _capacity(self, wanted: int, options: Options) -> tuple[float, float]:
         key = (wanted, options)
@@ -86,7 +85,7 @@ class Fill:
 
     def _choose(self, claim: Claim, options: Options) -> None:
         claim.options, claim.limit = options, claim.wanted
-        if claim.wanted > 1 and not any(recipe.route.is_software for recipe in options.open_recipes):
+        if claim.wanted > 1 and not options.has_software:
             key = (claim.wanted, claim.demand.segments, options)
             if key not in self._useful:
                 self._useful[key] = _useful_sessions(claim.wanted, claim.demand.segments, options, self._ledger)
@@ -95,7 +94,7 @@ class Fill:
     def _give_first(self) -> None:
         """Give every claim one session; move the first sessions of other claims if that makes room."""
         able = [claim for claim in self.claims if claim.choices]
-        for claim in sorted(able, key=lambda claim: (len(claim.options.found), claim.demand.job)):
+        for claim in sorted(able, key=lambda claim: (len(claim.choices[0].found), claim.demand.job)):
             for options in claim.choices:
                 self._choose(claim, options)
                 if self._give_one(claim):

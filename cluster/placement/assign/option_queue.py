@@ -47,14 +47,13 @@ class OptionQueue:
     """
 
     def __init__(self, options: Sequence[PlacementOption], ledger: Ledger) -> None:
-        self._options = options
         self._ledger = ledger
         self._gains: dict[tuple[float, ...], tuple[int, float]] = {}
         self._indices = sorted(range(len(options)), key=lambda index: _fixed_key(options[index]))
+        self._options = [options[index] for index in self._indices]  # by position
         self._at: dict[int, list[int]] = {}  # the positions of each host's options; equal recipes are adjacent
-        by_recipe = sorted(range(len(options)), key=lambda position: id(options[self._indices[position]].recipe))
-        for position in by_recipe:
-            self._at.setdefault(options[self._indices[position]].site.host.index, []).append(position)
+        for position in sorted(range(len(options)), key=lambda position: id(self._options[position].recipe)):
+            self._at.setdefault(self._options[position].site.host.index, []).append(position)
         self._heap = [entry for host in self._at if (entry := self._best(self._at[host])) is not None]
         heapify(self._heap)
         self._given_back = len(ledger.given_back)
@@ -69,10 +68,9 @@ class OptionQueue:
             self._given_back = len(given_back)
         while heap:
             _, _, _, position, changes = heap[0]
-            index = self._indices[position]
-            host = self._options[index].site.host
+            host = self._options[position].site.host
             if host.changes == changes:
-                return index
+                return self._indices[position]
             if (entry := self._best(self._at[host.index])) is None:
                 heappop(heap)
             else:
@@ -81,7 +79,7 @@ class OptionQueue:
 
     def best_at(self, site: Site) -> int | None:
         """Return the index of the best option on a device; None if no option fits."""
-        here = (at for at in self._at[site.host.index] if self._options[self._indices[at]].site is site)
+        here = (at for at in self._at[site.host.index] if self._options[at].site is site)
         entry = self._best(list(here))
         return None if entry is None else self._indices[entry[3]]
 
@@ -90,7 +88,7 @@ class OptionQueue:
         best: _Entry | None = None
         like: PlacementOption | None = None  # options with the same recipe and equal loads are no better
         for position in positions:
-            site, recipe, rank, _ = option = self._options[self._indices[position]]
+            site, recipe, rank, _ = option = self._options[position]
             if like is not None and recipe is like.recipe and site.loads == like.site.loads:
                 continue
             host = site.host

@@ -42,6 +42,7 @@ class Options:
         self._answers = answers
         self._ledger = ledger
         self.open_recipes = [recipe for _, each in answers if not isinstance(each, str) for recipe in each]
+        self.has_software = any(recipe.route.is_software for recipe in self.open_recipes)
 
     def by_speed(self) -> Iterator[PlacementOption]:
         """Yield the options: nodes of last resort come last, then the fastest first, then in the inventory's order."""

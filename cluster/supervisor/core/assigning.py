@@ -32,40 +32,39 @@ def assign_slots(
     """
     books = list(stations)
     claims, groups, assigned = _Claims(books, places), _groups(books), defaultdict[StationId, dict[str, int]](dict)
-    usable = [(group, name, book) for group in groups.values() for name, book in group.books.items()]
-    seats = {route.value: route.seat for route in Route}  # enums hash slowly
-    free = {name: _slots(book) for _, name, book in usable}
-    at: dict[str, tuple[_Group, StationId]] = {name: (group, name) for group, name, _ in usable}
-    at |= {book.worker: (group, name) for group, name, book in usable}
+    seats = {id(route): route.seat for route in Route}  # enums hash slowly
+    at = {name: group for group in groups.values() for name in group.books}
+    free = {name: _slots(group.books[name]) for name, group in at.items()}
     for job, lanes_of_job in groupby(lanes, key=attrgetter("job")):
         held = _held_in(jobs[job].held, at) if job in jobs else {}
         for lane in lanes_of_job:
-            left, group = lane.sessions, groups.get((lane.node, seats[lane.route.value]))
+            left, group = lane.sessions, groups.get((lane.node, seats[id(lane.route)]))
             if group is None:
                 continue
             for book in group.in_order(lane.device, held.get(group, {})):
                 name = book.station.station
-                if not free[name] or not _fits(book, group.kind, lane.device, claims):
+                room = free[name]
+                if not room or not _serves(book, group.kind, lane.device, claims):
                     continue
-                taken = min(left, free[name])
-                assigned[name][job] = assigned[name].get(job, 0) + taken
-                free[name] -= taken
-                left -= taken
-                if not free[name]:
+                taken = min(left, room)
+                slots = assigned[name]
+                slots[job] = slots.get(job, 0) + taken
+                free[name] = room - taken
+                if taken == room:
                     del group.books[name]
-                if group.kind.takes_gpu:
-                    claims.take(book, lane.device)
+                left -= taken
                 if not left:
                     break
     return dict(assigned), claims.devices
 
 
-def _held_in(held: Mapping[WorkerId, int], at: Mapping[str, tuple["_Group", StationId]]) -> dict["_Group", _Held]:
-    """Return a job's slots by group; ``at`` maps the name of each worker and station to its group."""
+def _held_in(held: Mapping[WorkerId, int], at: Mapping[StationId, "_Group"]) -> dict["_Group", _Held]:
+    """Return a job's slots by group; ``at`` maps each station to its group."""
     found: dict[_Group, _Held] = {}
     for worker, slots in held.items():
-        if (place := at.get(worker) or at.get(worker.station)) is not None:
-            found.setdefault(place[0], {})[place[1]] = slots
+        station = worker.station
+        if (group := at.get(station)) is not None:
+            found.setdefault(group, {})[station] = slots
     return found
 
 
@@ -94,7 +93,8 @@ def _groups(books: Iterable[StationBook]) -> dict[tuple[NodeId, str], _Group]:
     for book in sorted(books, key=lambda each: (_rank(each), each.station.station)):
         if book.state not in _OUT_OF_USE and not book.outgoing and not book.is_holding and _slots(book):
             kind = book.station.kind
-            group = found.setdefault((book.station.node, kind.seat), _Group(kind))
+            key = (book.station.node, kind.seat)
+            group = found.get(key) or found.setdefault(key, _Group(kind))
             group.books[book.station.station] = book
             group.on[book.expected or book.device].append(book)
     return found
@@ -125,10 +125,22 @@ class _Claims:
         gpus = (book for book in books if book.station.kind.takes_gpu and book.expected)
         for book in sorted(gpus, key=lambda each: each.facts is None):
             # A worker on its way gets another GPU than expected if a ready worker has that GPU.
-            if book.facts is not None or self.can_get(book, book.expected):
-                self.take(book, book.expected)
+            if book.facts is not None:
+                self._take(book, book.expected)
+            else:
+                self.claim(book, book.expected)
 
-    def take(self, book: StationBook, device: str) -> None:
+    def claim(self, book: StationBook, device: str) -> bool:
+        """Give a station a device if the station may get it; return whether the station has it."""
+        has = self.devices.get(book.station.station)
+        if has is not None:
+            return has == device
+        if not self._can_get(book, device):
+            return False
+        self._take(book, device)
+        return True
+
+    def _take(self, book: StationBook, device: str) -> None:
         self.devices[book.station.station] = device
         self._given.add(device)
         place = self._places.get(book.station.node, {}).get(device)
@@ -136,10 +148,8 @@ class _Claims:
             self._units[book.station.station.bundle] = place.unit
             self._taken.add(place.unit)
 
-    def can_get(self, book: StationBook, device: str) -> bool:
-        """Return whether a station has a device or may get it; Ray chooses the GPU of a new bundle."""
-        if book.station.station in self.devices:
-            return self.devices[book.station.station] == device
+    def _can_get(self, book: StationBook, device: str) -> bool:
+        """Return whether a station without a device may get this one; Ray chooses the GPU of a new bundle."""
         if device in self._given:
             return False
         place = self._places.get(book.station.node, {}).get(device, Place(device))
@@ -148,9 +158,10 @@ class _Claims:
         return book.station.station.part == place.part and is_open
 
 
-def _fits(book: StationBook, kind: DeviceKind, device: str, claims: _Claims) -> bool:
+def _serves(book: StationBook, kind: DeviceKind, device: str, claims: _Claims) -> bool:
+    """Return whether a station serves a device; the station of a GPU claims the GPU."""
     if kind.takes_gpu:
-        return claims.can_get(book, device)
+        return claims.claim(book, device)
     return kind.is_processor or book.station.station == device
 
 

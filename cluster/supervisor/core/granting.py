@@ -56,15 +56,14 @@ def _promise(state: SupervisorState, job: JobBook, now_s: float) -> dict[WorkerI
     """
     if state.is_recovering(now_s):
         return {worker: slots for worker, slots in job.held.items() if state.is_live(worker)}
-    promised = {}
+    promised, clients, pyav = {}, state.clients, job.demand.pyav
     for station, most in state.plans.of(job.key).slots.items():
         book = state.stations.get(station)
-        if book is None or book.facts is None or book.is_astray:
+        if book is None or (facts := book.facts) is None or book.is_astray or not makes_alike(pyav, facts.pyav):
             continue
-        if makes_alike(job.demand.pyav, book.facts.pyav):
-            slots = min(most, book.facts.slots - state.clients.occupied(book.worker, but_by=job.key))
-            if slots > 0:
-                promised[book.worker] = slots
+        free = facts.slots - clients.occupied(book.worker, but_by=job.key)
+        if free > 0:
+            promised[book.worker] = min(most, free)
     _put_off(state, job, promised)
     return promised
 
@@ -73,6 +72,8 @@ def _put_off(state: SupervisorState, job: JobBook, promised: dict[WorkerId, int]
     """Withhold new slots on a node while the job's ending sessions on the node's other workers still use cores."""
     occupied = job.occupied
     new = [worker for worker, slots in promised.items() if slots > occupied.get(worker, 0)]
+    if not new:
+        return
     nodes = {worker.station.node for worker in new}
     ending = [worker for worker, slots in occupied.items() if slots > promised.get(worker, 0)]
     leaving: dict[NodeId, float] = {}

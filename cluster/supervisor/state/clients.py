@@ -111,8 +111,8 @@ class Clients:
 
     def occupied(self, worker: WorkerId, *, but_by: str = "") -> int:
         """Return how many slots of a worker the jobs occupy together, without the job with the key ``but_by``."""
-        slots = self._slots_at.get(worker, {})
-        return sum(slots.values()) - slots.get(but_by, 0)
+        slots = self._slots_at.get(worker)
+        return sum(slots.values()) - slots.get(but_by, 0) if slots else 0
 
     def promise(self, job: JobBook, promised: dict[WorkerId, int]) -> None:
         """Change a job's slots; revoked slots stay occupied until the client acknowledges."""
