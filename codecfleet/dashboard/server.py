@@ -111,7 +111,7 @@ class _Connections:
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        # Runs in a task of its own, because Python 3.11 prints a traceback when the task of a stream is cancelled.
+        # Runs in a separate task, because Python 3.11 prints a traceback when the task of a stream is cancelled.
         serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)
