@@ -41,7 +41,7 @@ RUN_S = 5.0
 """The length of a run, unless the command line says how many times a run decodes the film."""
 FILMS_MOST = 4
 WARM_S = 10.0
-"""The shortest warm-up of the worker's first way, during which the worker's second process starts."""
+"""The shortest warm-up of the first way that uses the worker, whose second process starts in this time."""
 WARM_ROUNDS_MOST = 8
 
 
@@ -251,7 +251,7 @@ class _On:
 
 
 def _there(value: ResultT | None) -> ResultT:
-    """Return ``value``, which a chosen way to decode needs and which therefore exists."""
+    """Return ``value``, which is never None because a chosen way to decode needs it."""
     if value is None:
         message = "a part that a chosen way needs is missing"
         raise LookupError(message)

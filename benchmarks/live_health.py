@@ -34,7 +34,7 @@ LOOK_S = 1.0
 SETTLE_S = 15.0
 POLL_S = SupervisorSettings().health_s
 POLLS = 3
-"""How many polls to wait for if nothing else sets the time to watch."""
+"""The number of polls to wait for in a phase without its own duration."""
 
 
 @dataclass(slots=True)
@@ -205,10 +205,10 @@ def judge_slots(slots: dict[str, int]) -> None:
     """
     print("\nslots at the end of each phase: " + ", ".join(f"{phase} {count}" for phase, count in slots.items()))
     if slots["others"] >= slots["idle"]:
-        message = "the other program's load did not shrink our slots"
+        message = "the other program's load did not reduce our slots"
         raise CommandFailed(message)
     if slots["ours"] < slots["idle"]:
-        message = "our own load shrank our slots"
+        message = "our own load reduced our slots"
         raise CommandFailed(message)
     if slots["after"] < slots["idle"]:
         message = "the slots did not come back"

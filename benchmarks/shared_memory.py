@@ -121,7 +121,7 @@ def main() -> None:
     if options.wait:
         print(waited(Waiting[options.wait]))
         return
-    from cuda.bindings import driver  # noqa: PLC0415 - only where there is a GPU
+    from cuda.bindings import driver  # noqa: PLC0415 - needed only with a GPU
 
     found: dict[str, Any] = {"python": platform.python_version(), "cases": [], "wait_us": {}}
     cuda = Cuda(driver)

@@ -134,7 +134,7 @@ class Day:
 class Cluster:
     """Runs until all arrivals are done and no node is left that may end.
 
-    ``tells_later``: batches report the demand of their waiting files.
+    ``tells_later`` is whether batches report the demand of their waiting files.
     """
 
     def __init__(

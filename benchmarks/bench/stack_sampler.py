@@ -47,7 +47,7 @@ class Profile:
 
 
 class StackSampler:
-    """Samples the thread that enters it, until the thread leaves."""
+    """A context manager that samples the thread that enters it, until the thread leaves it."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -83,7 +83,7 @@ class StackSampler:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._interval_s):
-            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented; the name only warns
+            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented, although the name looks private
             if frame is not None:
                 self._stages[stage_of(frame)] += 1
                 self._lines[_line_of(frame)] += 1

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-# the time between first signal and forced exit; 2 s is the limit for this and the interpreter's exit
+# from the first signal to the forced exit; the interpreter's exit must also fit into 2 s
 _CANCEL_WITHIN_S: Final = 1.5
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

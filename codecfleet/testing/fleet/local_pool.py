@@ -69,7 +69,7 @@ class LocalPool(Pool):
         self._tasks = Background(raise_defect)
         self._closed = False
         self.doubts: list[Doubt] = []
-        """The doubts about results that jobs have reported."""
+        """The doubts about results, as reported by jobs."""
 
     @property
     def state(self) -> PoolState:
