@@ -90,7 +90,7 @@ class StackSampler:
 
 
 def stage_of(frame: FrameType) -> str:
-    """Return a stack's stage of decoding."""
+    """Return the stage of decoding to which a stack belongs."""
     for each in _outwards(frame):
         stage = STAGES.get(_module(each))
         if stage is not None:
