@@ -268,7 +268,7 @@ def part_consume() -> Iterator[tuple[str, Any]]:
 
 
 def received() -> int:
-    """Return the descriptor of a stream that the other process sends over the socket of the command line."""
+    """Return the descriptor of a stream that the other process sends over the socket that the command line names."""
     with socket.socket(fileno=int(sys.argv[3])) as channel:
         _, (descriptor, *_), _, _ = socket.recv_fds(channel, 16, 1)
     return descriptor
