@@ -1,7 +1,7 @@
 """Check decoded pictures in memory that GPU and processor share, and time each kind of memory.
 
 ``python benchmarks/shared_memory.py``; README.md beside this file says what is recorded. On a card the platform is
-simulated: memory is chosen as on an integrated GPU, whose rules then apply.
+simulated: memory is chosen as on an integrated GPU.
 """
 
 import argparse
