@@ -52,7 +52,7 @@ def repeated(film: str, path: Path, *, frames: int) -> None:
 
 
 def host_sums(film: str, *, frames: int) -> list[int]:
-    """Yield the sum of each software-decoded frame's samples, and repeat the film without end."""
+    """Return the sum of each software-decoded frame's samples, with the film repeated up to ``frames`` frames."""
     found = [
         sum(int(np.asarray(plane).sum(dtype="int64")) for plane in frame.planes)
         for frame in codecfleet.frames(film, decoder="software")

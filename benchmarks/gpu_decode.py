@@ -82,7 +82,14 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
     add("--threads", type=int, nargs="+", default=[18], metavar="N", help="sessions a GPU (18)")
-    add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="numbers of GPUs, one after the other (1)")
+    add(
+        "--gpus",
+        type=int,
+        nargs="+",
+        default=[1],
+        metavar="N",
+        help="numbers of GPUs to measure, one after the other (default: 1)",
+    )
     ways = {way.value: way.value for way in WAYS}
     usual = [way.value for way in DEFAULT_WAYS]
     add(

@@ -68,7 +68,7 @@ class ReaderProcess:
 
 
 def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -> list[ReaderProcess]:
-    """Start the readers; leave out those that fail to start, with a message."""
+    """Start the readers; leave out readers that fail to start, and print why."""
     started = []
     for name, python in zip(names, pythons, strict=True):
         try:

@@ -15,7 +15,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 ProcessKey = tuple[int, int]
-"""(pid, start time): a pid may be used again."""
+"""A pair (pid, start time), because a pid may be used again."""
 
 
 @dataclass(frozen=True, slots=True)
