@@ -36,7 +36,7 @@ Way = ChildWay | FleetWay
 ResultT = TypeVar("ResultT")
 
 DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
-"""The worker's ways, and the raw ways with which they are compared."""
+"""The ways to decode that use a worker, and the raw ways with which these are compared."""
 RUN_S = 5.0
 """The length of a run, unless the command line says how many times a run decodes the film."""
 FILMS_MOST = 4

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import subprocess
 
 PERIOD_S = 0.25
-"""The period in which a slowed worker stops and runs once."""
+"""The period of the slowing: in each period, a slowed worker stops once and runs once."""
 
 
 @dataclass(frozen=True)

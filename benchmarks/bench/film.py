@@ -19,7 +19,7 @@ __all__ = ["SEGMENT_S", "Film", "read_film"]
 
 SEGMENT_S = Fraction(2)
 _CODECS = {"h264": 4, "hevc": 8}
-"""FFmpeg's names, and the numbers of ``cudaVideoCodec``."""
+"""The number of each codec in ``cudaVideoCodec``, by FFmpeg's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ STAGES = {
     "convert/unpacking": "copy",
     "surfaces/host_pictures": "copy",
 }
-"""Stages by module, named with its folder. The innermost module counts: a copy within a session counts as a copy."""
+"""The stage of each module; modules are named with their folders. The innermost module counts: a copy within a session
+counts as a copy."""
 
 
 @dataclass(slots=True)
