@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-# the time limit between the first signal and the forced exit; the interpreter's exit takes the rest of 2 s
+# the longest time between the first signal and the forced exit
 _CANCEL_WITHIN_S: Final = 1.5
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -130,7 +130,7 @@ class _Connections:
         except Exception as error:  # noqa: BLE001 - a defect costs only this connection
             log(LogAction.DEFECT, f"a connection of the dashboard: {type(error).__name__}: {error}", error=error)
         finally:
-            writer.transport.abort()  # otherwise an unread answer would keep the connection and its memory for ever
+            writer.transport.abort()  # without this, an unread answer would keep the connection and its memory for ever
 
     async def _answer(self, reader: asyncio.StreamReader, *, is_full: bool) -> tuple[WebAnswer, str]:
         if is_full:
