@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=ways,
         default=usual,
         metavar="WAY",
-        help="ways to measure (default: both raw ways and those of the worker)",
+        help="ways to decode that are measured (default: both raw ways and those with a worker)",
     )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--films", type=int, metavar="N", help="times each session decodes the film (default: for 5 s, at most 4)")
