@@ -83,9 +83,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
-    add("--threads", type=int, default=14, metavar="N", help="sessions of the other program (14)")
-    add("--seconds", type=float, default=35.0, metavar="S", help="how long each of the two loads lasts (35)")
-    add("--back", type=float, default=90.0, metavar="S", help="how long to wait for the slots to come back (90)")
+    add("--threads", type=int, default=14, metavar="N", help="sessions of the other program (default: 14)")
+    add("--seconds", type=float, default=35.0, metavar="S", help="how long each of the two loads lasts (default: 35)")
+    add(
+        "--back",
+        type=float,
+        default=90.0,
+        metavar="S",
+        help="how long to wait for the slots to come back (default: 90)",
+    )
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 

@@ -79,7 +79,7 @@ def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the ratio of codecfleet's speed to that of each peer, for the same case and film; above 1 is faster."""
+    """Return the ratio of codecfleet's speed to that of each peer, for the same case and film (above 1: faster)."""
     found = []
     for ours in records:
         for peer in records:
