@@ -71,7 +71,7 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
             try:
                 return Surveyed(found, await ask(DeskCall(partial(read_growth, demand))))
             except CodecfleetError as error:
-                return Surveyed(found, f"unknown which nodes would be requested: {error.message}")
+                return Surveyed(found, f"it is unknown which nodes would be requested: {error.message}")
 
     return asyncio.run(look())
 
