@@ -40,7 +40,7 @@ from codecfleet.actors.surfaces.frames import plane_arrays
 
 PART_S = 40
 CHECKED = 20
-"""How many frames between two processes are compared."""
+"""How many frames that pass between two processes are compared."""
 BOTH = 2
 FORMATS = ("nv12", "p010le", "nv16", "p210le", "yuv444p", "rgba", "bgra", "abgr", "argb", "rgb24", "bgr24", "gray")
 
@@ -268,7 +268,7 @@ def part_consume() -> Iterator[tuple[str, Any]]:
 
 
 def received() -> int:
-    """Return the descriptor of a stream that the other process sends over the socket of the command line."""
+    """Return the descriptor of a stream that the other process sends over the socket that the command line names."""
     with socket.socket(fileno=int(sys.argv[3])) as channel:
         _, (descriptor, *_), _, _ = socket.recv_fds(channel, 16, 1)
     return descriptor
@@ -352,7 +352,7 @@ def fence() -> int:
 
 
 OTHERS = ("produce", "consume")
-"""Parts that others start."""
+"""Parts that other parts start."""
 PARTS = {name.removeprefix("part_"): value for name, value in list(globals().items()) if name.startswith("part_")}
 
 

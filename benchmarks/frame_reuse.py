@@ -25,13 +25,12 @@ from codecfleet.actors.nvidia.cuda.device_memory import DevicePool
 
 WIDTH: Final = 4096
 """The size of the matrices that the consumer's stream multiplies before it reads each frame, so that it falls behind
-the decoder.
-
-One long product: CUDA queues only about 1,000 launches, so short ones would put it fewer frames behind.
+the decoder. One long product is used, because CUDA queues only about 1,000 launches: with short products, the stream
+would fall fewer frames behind.
 """
 WAYS: Final = ("unread", "torch", "interface", "record", "cupy", "unordered")
 REORDERED: Final = 16
-"""How many pictures more are decoded: more than any stream reorders."""
+"""The number of additional pictures to decode: more than any stream reorders."""
 
 
 def repeated(film: str, path: Path, *, frames: int) -> None:
@@ -53,7 +52,7 @@ def repeated(film: str, path: Path, *, frames: int) -> None:
 
 
 def host_sums(film: str, *, frames: int) -> list[int]:
-    """Repeat the sums of each frame's samples, as software decodes them, without end."""
+    """Return the sum of each software-decoded frame's samples, with the film repeated up to ``frames`` frames."""
     found = [
         sum(int(np.asarray(plane).sum(dtype="int64")) for plane in frame.planes)
         for frame in codecfleet.frames(film, decoder="software")
@@ -127,7 +126,7 @@ class Consumer:
 
 @contextmanager
 def without_waits() -> Iterator[None]:
-    """Reuse memory without waiting for consumers: causes the errors that the test must find."""
+    """Reuse memory without waiting for consumers, which causes the errors that the test must find."""
     original = DevicePool.take_back_after
 
     def forgetful(self: DevicePool, address: int, size_bytes: int, users: dict[int, int]) -> None:

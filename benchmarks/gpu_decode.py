@@ -36,12 +36,12 @@ Way = ChildWay | FleetWay
 ResultT = TypeVar("ResultT")
 
 DEFAULT_WAYS = (ChildWay.RAW, ChildWay.RAW_SEGMENTS, *FleetWay)
-"""The worker's ways, and the raw ways with which they are compared."""
+"""The ways to decode that use a worker, and the raw ways with which these are compared."""
 RUN_S = 5.0
 """The length of a run, unless the command line says how many times a run decodes the film."""
 FILMS_MOST = 4
 WARM_S = 10.0
-"""The shortest warm-up of the worker's first way, during which the worker's second process starts."""
+"""The shortest warm-up of the first way that uses the worker, whose second process starts in this time."""
 WARM_ROUNDS_MOST = 8
 
 
@@ -82,7 +82,14 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
     add("--threads", type=int, nargs="+", default=[18], metavar="N", help="sessions a GPU (18)")
-    add("--gpus", type=int, nargs="+", default=[1], metavar="N", help="numbers of GPUs, one after the other (1)")
+    add(
+        "--gpus",
+        type=int,
+        nargs="+",
+        default=[1],
+        metavar="N",
+        help="numbers of GPUs to measure, one after the other (default: 1)",
+    )
     ways = {way.value: way.value for way in WAYS}
     usual = [way.value for way in DEFAULT_WAYS]
     add(
@@ -91,12 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=ways,
         default=usual,
         metavar="WAY",
-        help="ways to measure (default: both raw ways and those of the worker)",
+        help="ways to decode that are measured (default: both raw ways and those with a worker)",
     )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--films", type=int, metavar="N", help="times each session decodes the film (default: for 5 s, at most 4)")
     add("--first", type=int, default=20, metavar="N", help="measurements of the first picture's time (default: 20)")
-    add("--profile", action="store_true", help="after the runs, profile one more run of each way of the worker")
+    add("--profile", action="store_true", help="after the runs, profile one more run of each way that uses a worker")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 
@@ -251,7 +258,7 @@ class _On:
 
 
 def _there(value: ResultT | None) -> ResultT:
-    """Return ``value``, which a chosen way to decode needs and which therefore exists."""
+    """Return ``value``, which is never None because a chosen way to decode needs it."""
     if value is None:
         message = "a part that a chosen way needs is missing"
         raise LookupError(message)

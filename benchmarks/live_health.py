@@ -34,7 +34,7 @@ LOOK_S = 1.0
 SETTLE_S = 15.0
 POLL_S = SupervisorSettings().health_s
 POLLS = 3
-"""How many polls to wait for if nothing else sets the time to watch."""
+"""The number of polls to wait for in a phase without its own duration."""
 
 
 @dataclass(slots=True)
@@ -83,9 +83,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("file", type=Path, help="an H.264 or HEVC film")
-    add("--threads", type=int, default=14, metavar="N", help="sessions of the other program (14)")
-    add("--seconds", type=float, default=35.0, metavar="S", help="how long each of the two loads lasts (35)")
-    add("--back", type=float, default=90.0, metavar="S", help="how long to wait for the slots to come back (90)")
+    add("--threads", type=int, default=14, metavar="N", help="sessions of the other program (default: 14)")
+    add("--seconds", type=float, default=35.0, metavar="S", help="how long each of the two loads lasts (default: 35)")
+    add(
+        "--back",
+        type=float,
+        default=90.0,
+        metavar="S",
+        help="how long to wait for the slots to come back (default: 90)",
+    )
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 
@@ -205,10 +211,10 @@ def judge_slots(slots: dict[str, int]) -> None:
     """
     print("\nslots at the end of each phase: " + ", ".join(f"{phase} {count}" for phase, count in slots.items()))
     if slots["others"] >= slots["idle"]:
-        message = "the other program's load did not shrink our slots"
+        message = "the other program's load did not reduce our slots"
         raise CommandFailed(message)
     if slots["ours"] < slots["idle"]:
-        message = "our own load shrank our slots"
+        message = "our own load reduced our slots"
         raise CommandFailed(message)
     if slots["after"] < slots["idle"]:
         message = "the slots did not come back"

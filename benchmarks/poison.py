@@ -131,7 +131,7 @@ def _failed_checks(film: Path, output: str) -> list[str]:
 
 
 def _lost(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the workers that died while running any of the films, and the number of dead single-segment processes."""
+    """Return the workers that died while running any of the films, and how many processes died that ran one segment."""
     failures = [failure for row in rows for failure in row["failures"]]
     shared = sorted({failure["where"] for failure in failures if failure["fault"] in IN_A_SHARED_PROCESS})
     return {"workers": shared, "alone": sum(failure["fault"] in IN_ITS_OWN for failure in failures)}

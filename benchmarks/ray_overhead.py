@@ -32,7 +32,7 @@ KINDS = {
 """Text in the command line of each kind of process."""
 SIDES = ("driver", *KINDS)
 SETTLE_S = 3.0
-"""Ray counts ended work a moment later."""
+"""How long to wait for Ray to count ended work."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=int, default=2, metavar="N", help="nodes of one CPU, a worker each (default: 2)")
     add("--pieces", type=int, default=2000, metavar="N", help="work items that do nothing (default: 2000)")
     add("--results", type=int, default=500, metavar="N", help="work items with a result of 1 MiB (default: 500)")
-    add("--calls", type=int, default=4000, metavar="N", help="small calls of a worker (default: 4000)")
+    add("--calls", type=int, default=4000, metavar="N", help="small calls to a worker (default: 4000)")
     add("--save", metavar="NAME", help="also write benchmarks/results/NAME.json")
     return parser
 
@@ -69,7 +69,7 @@ def _measure(options: argparse.Namespace) -> None:
     phases = (
         Phase("a work item", "empty", options.pieces),
         Phase("a result of 1 MiB", "full", options.results),
-        Phase("a small call of a worker", "call", options.calls),
+        Phase("a small call to a worker", "call", options.calls),
     )
     os.environ["CODECFLEET_IDLE_S"] = "3600"  # the workers stay
     with local_cluster([1] * options.workers) as cluster, cluster.program("empty_job") as job:

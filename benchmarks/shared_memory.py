@@ -1,7 +1,7 @@
 """Check decoded pictures in memory that GPU and processor share, and time each kind of memory.
 
 ``python benchmarks/shared_memory.py``; README.md beside this file says what is recorded. On a card the platform is
-simulated: memory is chosen as on an integrated GPU, whose rules then apply.
+simulated: memory is chosen as on an integrated GPU.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def main() -> None:
     if options.wait:
         print(waited(Waiting[options.wait]))
         return
-    from cuda.bindings import driver  # noqa: PLC0415 - only where there is a GPU
+    from cuda.bindings import driver  # noqa: PLC0415 - needed only with a GPU
 
     found: dict[str, Any] = {"python": platform.python_version(), "cases": [], "wait_us": {}}
     cuda = Cuda(driver)

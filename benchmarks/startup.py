@@ -23,7 +23,7 @@ from codecfleet.testing.clips import Clip, constant_times, make_clip
 COMMAND = (sys.executable, "-m", "codecfleet")
 IMPORTS = "import codecfleet.cli.commands.transcode, codecfleet.jobs.run.job_run"
 Part = Callable[[Path, Path], Mapping[str, float]]
-"""Times one part, given the clip and a folder: {name: seconds}."""
+"""A function that times one part, given the clip and a folder, and returns {name: seconds}."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Show that one slow worker does not delay a job, which is run without this worker, with it, and with it slowed.
+"""Show that one slow worker does not delay a job: run the job without this worker, with the worker, and with it slowed.
 
 ``python benchmarks/stragglers.py --workers 4``; README.md beside this file says what each number means.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import subprocess
 
 PERIOD_S = 0.25
-"""The period in which a slowed worker stops and runs once."""
+"""The period of the slowing: in each period, a slowed worker stops once and runs once."""
 
 
 @dataclass(frozen=True)

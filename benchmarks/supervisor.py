@@ -120,14 +120,14 @@ def _of_changes(world: World, drivers: Sequence[Driver]) -> dict[str, float]:
         "a report that repeats the last one": _timed(partial(_report, world, some)) / len(some),
         "a tick": _timed(world.tick_often) / SOME,
         "everything is placed": _timed(world.place) / SOME,
-        "a new job comes, and has its answer": _timed(lambda: world.feed([one.report()])),
-        f"a segment ends, of a driver with {len(drivers[0].jobs)} jobs": _timed(lambda: end_segments(drivers[0]))
+        "a new job comes, and is answered": _timed(lambda: world.feed([one.report()])),
+        f"a segment ends at a driver with {len(drivers[0].jobs)} jobs": _timed(lambda: end_segments(drivers[0]))
         / SEGMENTS_TIMED,
-        "a segment ends, of a driver with 1 job": _timed(lambda: end_segments(one)) / SEGMENTS_TIMED,
+        "a segment ends at a driver with 1 job": _timed(lambda: end_segments(one)) / SEGMENTS_TIMED,
     }
     world.place(1)
     dying = world.working()[:SOME]
-    rows["a worker dies, and its work has another place"] = _timed(lambda: world.die(dying)) / len(dying)
+    rows["a worker dies, and its work is placed again"] = _timed(lambda: world.die(dying)) / len(dying)
     return rows
 
 

@@ -51,7 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     ways = [contender.value for contender in Contender]
     add("--contenders", nargs="+", choices=ways, default=ways, help="contenders to run (default: all)")
     add("--device", nargs="+", choices=("auto", "cpu", "gpu"), default=[], help="run codecfleet once for each device")
-    add("--warm", type=int, default=1, metavar="N", help="with --device: how often a fleet repeats its job (1)")
+    add(
+        "--warm",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --device: how many times a fleet repeats its job (default: 1)",
+    )
     add("--repeats", type=int, default=3, metavar="N", help="runs of each, in turn (default: 3)")
     add("--workers", type=int, metavar="N", help="segments in flight (default: codecfleet's choice)")
     add("--segment-seconds", type=Fraction, metavar="S", help="length of segments (default: codecfleet's choice)")

@@ -149,7 +149,7 @@ class UsageError(CodecfleetError):
 
 
 class NoSuchFrame(UsageError, IndexError):
-    """The film has no such frame; ``frame`` is the requested number, or None if a time was requested."""
+    """The film has no frame with the requested number or at the requested time; for a time, ``frame`` is None."""
 
     def __init__(self, message: str, next_step: str = "", frame: int | None = None) -> None:
         super().__init__(message, next_step)

@@ -100,7 +100,8 @@ class Busy:
                 self._silent.discard(which)
                 return [self._drivers[which].report()]
             case "death":
-                # The second death of a process within seconds would wait on purpose.
+                # Stations that have lost a process are left out: after a second death within seconds, a restart waits
+                # on purpose.
                 book = [each for each in self._world.working() if not each.deaths_in_a_row][which]
                 jobs = self._world.core.state.clients.at(book.worker)
                 names = {client_of(job.key) for job in jobs if book.worker in job.promised}

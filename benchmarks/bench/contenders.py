@@ -35,7 +35,7 @@ __all__ = [
 _VIDEO_AND_SOUND = ("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy")
 _TIMES_KEPT = ("-fps_mode", "passthrough")
 _FROM_ZERO = ("-bsf:v", "setts=pts=PTS-STARTPTS:dts=DTS-STARTPTS")
-"""Not the filter setpts: FFmpeg 7.0 has no picture rate after it, so that x265 would spend half the bits."""
+"""Times begin at 0. With the filter setpts, FFmpeg 7.0 would lose the picture rate, and x265 spend half the bits."""
 
 
 class Contender(StrEnum):

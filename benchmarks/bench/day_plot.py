@@ -27,7 +27,7 @@ def plot(day: Day, groups: Sequence[str], title: str, hours: int = 26, step_s: f
 
 
 def _sampled(day: Day, group: str, hours: int, step_s: float) -> list[tuple[float, int]]:
-    """Return (hours, nodes), the maximum within each step, so that no peak is lost."""
+    """Return (hours, nodes) pairs; nodes is the maximum within each step, so that no peak is lost."""
     samples, at, before = [], 0, 0
     for step in range(int(hours * 3600 / step_s) + 1):
         found = [before]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DecodeFleet", "FleetWay", "Pass", "SessionCounts", "profile_record"]
 
 LONG_FRAMES = 10**6
-"""Placement gives more sessions to longer work; with this length, the benchmark decides how many there are."""
+"""The length of the requested work: so long that placement grants as many sessions as the benchmark requests."""
 SETTLE_S = 60.0
 
 
@@ -40,7 +40,7 @@ class FleetWay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass of one way: the number of distinct pictures, the wall seconds, and the result of each work item."""
+    """The result of one pass of one way to decode: distinct pictures, wall time, and the result of each work item."""
 
     pictures: int
     wall_s: float

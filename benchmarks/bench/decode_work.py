@@ -1,4 +1,4 @@
-"""Decoding without encoding, as work for a fleet's workers: measures only a worker's decoding.
+"""Work for a fleet's workers that decodes but does not encode, to measure only a worker's decoding.
 
 Workers find this module because it is beside the program that is run.
 """

@@ -134,7 +134,7 @@ class Day:
 class Cluster:
     """Runs until all arrivals are done and no node is left that may end.
 
-    ``tells_later``: batches report the demand of their waiting files.
+    ``tells_later`` is whether batches report the demand of their waiting files.
     """
 
     def __init__(
@@ -359,7 +359,7 @@ def least_cost(config: AutoscaleConfig, kinds: Mapping[str, Kind], arrivals: Seq
     """Return a lower bound of the cost of any cluster of these groups: each frame where it is cheapest, on a full node.
 
     A node does at most its ``fps`` of a kind of work, and costs money while it works. Starts, idle time and deadlines
-    only add to that.
+    only add to this cost.
     """
     prices = {group.name: group.price_per_s for group in config.groups}
     frame = {name: min(prices[group] / fps for group, fps in kind.fps.items()) for name, kind in kinds.items()}

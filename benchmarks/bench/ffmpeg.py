@@ -25,7 +25,7 @@ QUIET = ("-hide_banner", "-nostdin", "-loglevel", "error", "-y")
 
 
 _NAMED_BY = "IMAGEIO_FFMPEG_EXE"
-"""The variable of imageio-ffmpeg, which here works even if that package is not installed."""
+"""imageio-ffmpeg's variable for the path of an FFmpeg; here it works even if that package is not installed."""
 
 
 class NoFFmpeg(Exception):
@@ -59,7 +59,7 @@ def look_for_ffmpeg(named: str | None = None) -> str:
     try:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
-        message = f"imageio-ffmpeg has no FFmpeg for this machine ({error}): set {_NAMED_BY} to one"
+        message = f"imageio-ffmpeg has no FFmpeg for this machine ({error}): set {_NAMED_BY} to the path of an FFmpeg"
         raise NoFFmpeg(message) from None
 
 

@@ -19,19 +19,19 @@ __all__ = ["SEGMENT_S", "Film", "read_film"]
 
 SEGMENT_S = Fraction(2)
 _CODECS = {"h264": 4, "hevc": 8}
-"""FFmpeg's names, and the numbers of ``cudaVideoCodec``."""
+"""The number of each codec in ``cudaVideoCodec``, by FFmpeg's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Film:
-    """A file's packets in NVDEC's format, and its ranges: one for the whole, and one for each 2 s."""
+    """A file's packets in NVDEC's format, and its ranges: one for the whole film, and one for each 2 s."""
 
     codec: int
     packets: tuple[bytes, ...]
     whole: DecodeRange
     segments: tuple[DecodeRange, ...]
     pictures_in_segments: int
-    """Segments overlap for reordering and the proof of seams: pictures that are decoded twice count once."""
+    """The number of pictures that the segments decode; pictures that two segments decode count once."""
     demand: Demand
     """The demand of a job that encodes the film."""
 

@@ -1,4 +1,4 @@
-"""A process that reads frames with one reader, as the parent asks: a JSON line in, a JSON line out.
+"""A process that reads frames with one reader. It answers each request, a JSON line on stdin, by a JSON line on stdout.
 
 It also runs in interpreters that lack codecfleet: ``python -m bench.frame_child torchcodec``.
 """

@@ -1,4 +1,4 @@
-"""Whether a reader gave the right pictures: compares small brightness pictures with those of a plain decode."""
+"""Checks a reader's pictures: compares small brightness pictures with those of a plain decode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def true_thumbnails(path: Path) -> NDArray[np.float32]:
 
 
 def likeness_of(found: NDArray[np.float32], truth: NDArray[np.float32], numbers: Sequence[int]) -> Likeness:
-    """Compare small pictures with the true small pictures of the same numbers."""
+    """Compare small pictures with those of the true pictures with the same numbers."""
     wrong = other_colours = 0
     for picture, number in zip(found, numbers, strict=False):
         distances = np.abs(truth - picture).mean(axis=(1, 2))

@@ -61,14 +61,14 @@ class Ours:
     def wait(self) -> None:
         """Wait until the GPU has finished all batches."""
         if self._is_device:
-            import torch  # noqa: PLC0415 - the host needs none
+            import torch  # noqa: PLC0415 - needed only on a GPU
 
             torch.cuda.synchronize()
 
     def _tensors(self, batches: FrameBatches) -> Iterator[Any]:
         if not self._is_device:
             return iter(batches)
-        import torch  # noqa: PLC0415 - the host needs none
+        import torch  # noqa: PLC0415 - needed only on a GPU
 
         return map(torch.from_dlpack, batches)
 

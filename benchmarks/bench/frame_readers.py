@@ -68,7 +68,7 @@ class ReaderProcess:
 
 
 def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -> list[ReaderProcess]:
-    """Start the readers; leave out those that fail to start, with a message."""
+    """Start the readers; leave out readers that fail to start, and print why."""
     started = []
     for name, python in zip(names, pythons, strict=True):
         try:
@@ -79,7 +79,7 @@ def reader_processes(names: Sequence[str], place: str, pythons: Sequence[str]) -
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the ratio of codecfleet's speed to that of each peer, for the same case and film; above 1 is faster."""
+    """Return the ratio of codecfleet's speed to that of each peer, for the same case and film (above 1: faster)."""
     found = []
     for ours in records:
         for peer in records:

@@ -22,7 +22,7 @@ class Counts(NamedTuple):
 class HostUse:
     """The average number of busy cores while a block ran, and of cores that the hypervisor gave to others.
 
-    It counts the whole machine, so nothing but the benchmark should run there.
+    The whole machine is counted, so nothing but the benchmark should run on it.
     """
 
     def __init__(self) -> None:

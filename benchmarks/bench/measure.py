@@ -42,7 +42,7 @@ INTERVAL_S = 0.1
 MEMORY_SHARE = 50
 """The least time between two memory samples, as a multiple of a sample's own cost."""
 LINGER_S = 15.0
-"""How long daemons may take to end after the command has."""
+"""How long daemons may take to end after the command has ended."""
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 

@@ -1,6 +1,6 @@
 """Reads a process tree from /proc: its processes, their CPU time and their current memory.
 
-Read directly, because the sampler's own cost matters on a small machine: a whole scan takes a few milliseconds.
+The files are read directly, because the sampler must cost little on a small machine: a scan takes a few milliseconds.
 """
 
 import os
@@ -15,7 +15,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 ProcessKey = tuple[int, int]
-"""(pid, start time): a pid may be used again."""
+"""A pair (pid, start time), because a pid may be used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class ProcessStat:
 class Memory:
     """A process's memory: ``total_bytes`` includes ``shared_bytes``, its share of shared memory segments.
 
-    ``proportional``: pages that several processes map are divided among them (PSS), so sums count nothing twice.
-    Otherwise the value is the resident set (RSS), whose sums count shared pages once per process.
+    If ``proportional``, pages that several processes map are divided among these processes (PSS), so sums count nothing
+    twice. Otherwise the value is the resident set (RSS), whose sums count shared pages once per process.
     """
 
     total_bytes: int

@@ -1,4 +1,4 @@
-"""What every benchmark script needs: a folder for its files, and a clean end."""
+"""The common parts of all benchmark scripts: a folder for their files, and a clean end."""
 
 import os
 import signal

@@ -148,8 +148,7 @@ def decoding_of(report: Report) -> dict[str, Any]:
 def verdict_of(outcomes: dict[str, dict[str, Any]]) -> Verdict:
     """Compare every device's outcome with that of the processors.
 
-    ``--device gpu`` may be refused when the others are not: that is its purpose. Only outputs of one encoder are
-    compared.
+    Only ``--device gpu`` may be refused, since it requires a GPU. Only outputs of one encoder are compared.
     """
     plain = outcomes[CPU]
     others = {device: outcome for device, outcome in outcomes.items() if device != CPU}

@@ -19,12 +19,12 @@ _CLIP_S = (Fraction(1), Fraction(3, 2), Fraction(2))
 _CUT_S = Fraction(1, 2)
 _LOOK_S = 0.05
 AS_JOBS = "codecfleet, as jobs"
-"""Makes each file a separate job instead of one work item."""
+"""The name of a batch in which each file is a separate job instead of one work item."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """How both contenders encode: FFmpeg processes, x264's preset as name and as codecfleet's number, quality."""
+    """How both contenders encode. ``preset`` is codecfleet's number for the preset ``x264_preset``."""
 
     ffmpeg: str
     processes: int
@@ -106,7 +106,7 @@ def _ffmpeg(loop: Loop, output: Path) -> list[str]:
 
 def _batch(loop: Loop, clips: Path, output: Path, *, as_jobs: bool) -> list[str]:
     options = ["--quality", str(loop.quality), "--preset", str(loop.preset), "--quiet"]
-    if as_jobs:  # nothing is kept unless a job fails, but each file is a separate job
+    if as_jobs:  # this option makes each file a separate job; it saves nothing unless a job fails
         options += ["--keep-evidence", str(output)]
     return [*CODECFLEET, "batch", str(clips), "--output", str(output), *options]
 

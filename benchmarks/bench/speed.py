@@ -37,7 +37,7 @@ class SpeedOptions:
 
     contenders: tuple[Contender, ...]
     devices: tuple[str, ...]
-    """Values of codecfleet's ``--device``, one contender for each; empty: without the option."""
+    """Values of codecfleet's ``--device``, one contender for each value; if empty, the option is left out."""
     warm_jobs: int
     """How many times a fleet with a named device repeats its job."""
     repeats: int

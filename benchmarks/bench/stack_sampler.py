@@ -35,7 +35,8 @@ STAGES = {
     "convert/unpacking": "copy",
     "surfaces/host_pictures": "copy",
 }
-"""Stages by module, named with its folder. The innermost module counts: a copy within a session counts as a copy."""
+"""The stage of each module; modules are named with their folders. The innermost module counts: a copy within a session
+counts as a copy."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Profile:
 
 
 class StackSampler:
-    """Samples the thread that enters it, until the thread leaves."""
+    """A context manager that samples the thread that enters it, until the thread leaves it."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -83,14 +84,14 @@ class StackSampler:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._interval_s):
-            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented; the name only warns
+            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented, although the name looks private
             if frame is not None:
                 self._stages[stage_of(frame)] += 1
                 self._lines[_line_of(frame)] += 1
 
 
 def stage_of(frame: FrameType) -> str:
-    """Return a stack's stage of decoding."""
+    """Return the stage of decoding to which a stack belongs."""
     for each in _outwards(frame):
         stage = STAGES.get(_module(each))
         if stage is not None:

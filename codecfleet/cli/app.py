@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SUMMARIES: Final = {
     "transcode": "Encode INPUT into OUTPUT on many workers at once, and prove that nothing is missing.",
-    "batch": "Encode many files: folders, lists, patterns or URL prefixes. Run again to continue where it stopped.",
+    "batch": "Encode many files: folders, lists, patterns or URL prefixes. Run again to continue a stopped batch.",
     "resume": "Continue a job that was killed, interrupted or failed, from its finished segments.",
     "jobs": "List, show, cancel and retry submitted jobs, in a queue or on a cluster; find and remove unfinished work.",
     "probe": "Show what is in a file: tracks, timeline, random access points, colour, and oddities.",
@@ -42,11 +42,11 @@ SUMMARIES: Final = {
     "docs": "Show a page of the installed documentation, or list the pages.",
     "infer": "Run a neural network over every frame of INPUT on DLAs, and write its output tensors in order.",
     "submit": "Put a command into this machine's queue, or run it on a Ray cluster. The job outlives this program.",
-    "driver": "Run the jobs of a queue on this machine, until Ctrl-C. `submit` starts one in the background.",
+    "driver": "Run the jobs of a queue on this machine, until Ctrl-C. `submit` starts a driver in the background.",
     "tenants": "List a queue's tenants; give the queue a policy; make and revoke the tenants' tokens.",
-    "usage": "Show what tenants or jobs of a queue have used, and what it costs.",
+    "usage": "Show what tenants or jobs of a queue have used, and the cost.",
     "up": "Start a warm fleet: workers that stay up on this machine, so that later commands start at once.",
-    "down": "Stop this user's warm fleets. Jobs that run on them continue without them.",
+    "down": "Stop this user's warm fleets. Jobs that run on a warm fleet start their own workers and continue.",
     "node": "Start and stop this machine as a node of a Ray cluster; list and drain the cluster's nodes.",
     "doctor": "Show what a machine can do, what is wrong, and how to fix it. Exit code 1: something needs fixing.",
     "nodes": "List the machines with their cores, memory, driver and devices; identical machines share a row.",
@@ -96,7 +96,7 @@ def _commands(name: str) -> Commands:
 
 
 def program(named: Collection[str] = tuple(SUMMARIES)) -> "typer.Typer":
-    """Return the program. Only the commands in ``named`` are loaded; the help just lists the others."""
+    """Return the program. Only the commands in ``named`` are loaded; the help only lists the others."""
     import typer
 
     app = typer.Typer(
@@ -140,7 +140,7 @@ def _add(app: "typer.Typer", name: str, summary: str, command: "tuple[Callable[.
     shown = [f"[bold]Example{'s' * (len(examples) > 1)}[/bold]"]
     shown += [each if each.startswith("(") else f"codecfleet {each}" for each in examples]
     if name not in ("docs", *GROUPS):
-        shown.append("To read a page named above, such as docs cli: codecfleet docs cli.")
+        shown.append("To read a page that is named above, such as docs cli, type: codecfleet docs cli.")
     # Everything after the name of a submitted command belongs to that command.
     settings = {"allow_interspersed_args": name != "submit"}
     app.command(name, help=summary, epilog="\n\n".join(shown), context_settings=settings)(function)
@@ -186,7 +186,7 @@ def _command(named: str) -> Any:  # noqa: ANN401 - typer has its own types of co
 
 
 def _name_pages(command: Any) -> None:  # noqa: ANN401 - typer has its own types of commands and parameters
-    """Rewrite references to docs/ in help texts as arguments of the command ``docs``, which needs no checkout."""
+    """Turn names of files in docs/ into arguments of the command ``docs``, which needs no checkout."""
     for parameter in command.params:
         if text := getattr(parameter, "help", None):
             parameter.help = PAGE.sub(r"docs \1", text)
@@ -206,7 +206,7 @@ def _usage_error(error: "typer.TyperException", arguments: Sequence[str]) -> Usa
 def _unknown_option(
     error: "typer.TyperException", context: "typer.Context", arguments: Sequence[str], otherwise: str
 ) -> UsageError:
-    """Return the error about an unknown option; ``otherwise`` is the next step if no option has a similar name."""
+    """Return the error about an unknown option; ``otherwise`` is the advice if no option has a similar name."""
     from ..jobs.request.spellings import MISSING, near_to, ours_for
 
     flags = {flag for parameter in context.command.params for flag in parameter.opts}

@@ -56,7 +56,8 @@ def failure_of(error: BaseException, interrupted_code: int | None = None, *, int
         return Failure("Cancelled", "interrupted", interrupted_step, code)
     name = type(cause).__name__
     if isinstance(cause, CodecfleetError):
-        step = PAGE.sub(r"`codecfleet docs \1`", cause.next_step)  # the pages are in the installed package
+        # The installed package has these pages, but no folder docs/.
+        step = PAGE.sub(r"`codecfleet docs \1`", cause.next_step)
         return Failure(name, cause.message, step, cause.exit_code)
     message, step = "this program could get no more memory or threads", _LIMIT_STEP
     if not _is_limit(cause):

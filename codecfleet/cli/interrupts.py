@@ -1,7 +1,7 @@
 """Handles Ctrl-C, SIGTERM and a closed terminal.
 
-``decide`` is a pure function; ``Interrupts`` receives the signals. This module uses ``signal.signal`` and a thread of
-its own rather than the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the
+``decide`` is a pure function; ``Interrupts`` receives the signals. This module uses ``signal.signal`` and a separate
+thread rather than the event loop's handlers, so that a second Ctrl-C and the deadline work while something blocks the
 loop.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
-# from the first signal to the forced exit; less than 2 s with the exit of the interpreter
+# the longest time between the first signal and the forced exit
 _CANCEL_WITHIN_S: Final = 1.5
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -92,7 +92,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code for the signals so far; None if no signal counts."""
+        """The exit code if signals have interrupted the run; otherwise None."""
         return self._state.exit_code
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def attach(self, cancel: Callable[[], object]) -> None:
-        """On cancellation, call ``cancel`` in the running loop; if it was requested already, call it at once."""
+        """Call ``cancel`` in the running loop when the run is cancelled, or at once if it already is."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
@@ -128,7 +128,7 @@ class Interrupts:
             self._cancel()
 
     def attach_to_task(self) -> Callable[[], object]:
-        """On cancellation, cancel the running task; return the function that cancels the task."""
+        """Cancel the running task when the run is cancelled; return the function that cancels the task."""
         from asyncio import current_task
 
         task = current_task()
@@ -138,7 +138,7 @@ class Interrupts:
         return task.cancel
 
     def attach_here(self) -> None:
-        """On cancellation, raise ``KeyboardInterrupt`` in the main thread, for work without an event loop."""
+        """Raise ``KeyboardInterrupt`` in the main thread when the run is cancelled, for work without an event loop."""
 
         def interrupt() -> None:
             raise KeyboardInterrupt
@@ -230,7 +230,7 @@ class FastEnd:
             signal.signal(number, signal.SIG_IGN)
         if self.exit_code is not None:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # stdout may be any object, and the process ends here
+                with contextlib.suppress(Exception):  # stdout may be any object, which may raise any error
                     stream.flush()
             os._exit(self.exit_code)
 

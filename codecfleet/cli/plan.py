@@ -31,7 +31,7 @@ class PlanOn:
     """
 
     fleet: str | None = None  #: the name or the file of a simulated fleet
-    autoscale: str | None = None  #: a file of node groups, from which the nodes for the plan would be started
+    autoscale: str | None = None  #: the autoscaling file whose groups would supply the nodes for the plan
     address: str | None = None  #: the address of a cluster
     policy: str | None = None  #: the file of the placement policy
 
@@ -71,7 +71,7 @@ def _survey(address: str, demand: "Demand") -> Surveyed:
             try:
                 return Surveyed(found, await ask(DeskCall(partial(read_growth, demand))))
             except CodecfleetError as error:
-                return Surveyed(found, f"unknown which nodes would be requested: {error.message}")
+                return Surveyed(found, f"it is unknown which nodes would be requested: {error.message}")
 
     return asyncio.run(look())
 

@@ -39,7 +39,7 @@ class ReportFile:
             self._stream = None
 
     def check(self, *others: tuple[str, str]) -> None:
-        """Make sure that the report can be written, and replaces none of ``others``: (description, path).
+        """Make sure that the report can be written, and replaces none of ``others``, given as (description, path).
 
         Raises UsageError: the report would replace one of these files; OutputUnwritable: it cannot be written.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """The files that a command names. A command without workers uses neither devices nor a cluster."""
+    """The files that a command names, and what else it uses. Without workers it uses no devices and no cluster."""
 
     reads: tuple[str, ...]  #: paths and URLs
     writes: tuple[str, ...] = ()  #: paths and URLs, each in an existing folder

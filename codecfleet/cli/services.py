@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """The machines of a cluster, of a simulated fleet, or this machine alone."""
+    """The machines to ask: those of a cluster, those of a simulated fleet, or only this machine."""
 
     address: str | None = None
     fleet: str | None = None

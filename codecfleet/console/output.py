@@ -94,7 +94,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 class FrameCounter(Display):
-    """Counts frames on one line of a terminal, and erases the line at the end; ``what`` may be "compared".
+    """Counts frames on one line of a terminal, and erases the line at the end; ``what`` is a word such as "compared".
 
     If ``stderr`` is no terminal, nothing is shown.
     """

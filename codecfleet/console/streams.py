@@ -13,7 +13,7 @@ _LAST_STANDARD: Final = 2
 
 
 class ResultStream(io.TextIOWrapper):
-    """Stdout. Raises BrokenPipeError unchanged, and any other error as a ``StorageFailed`` with the reason."""
+    """Stdout as a stream that raises BrokenPipeError unchanged, and other errors as ``StorageFailed``."""
 
     def write(self, text: str) -> int:
         """Write like any text stream, but redact secrets in addresses."""
@@ -27,7 +27,7 @@ class ResultStream(io.TextIOWrapper):
 
 
 class LogStream(io.TextIOWrapper):
-    """Stderr, which drops text that cannot be written (full disk, closed terminal or pipe) without an error."""
+    """Stderr as a stream that silently drops text if the disk is full, or the terminal or pipe is closed."""
 
     def write(self, text: str) -> int:
         """Write with secrets in addresses redacted; if that fails, drop the text."""

@@ -214,7 +214,7 @@ def _nodes(status: "Status") -> Iterator[ScreenRow]:
 
 
 def _drawn(table: Table, room: int) -> "RichTable":
-    """Return a table with at most ``room`` rows; if rows are left out, the heading states how many there are."""
+    """Return a table with at most ``room`` rows; if rows are left out, the heading states how many there are in all."""
     from rich.table import Table as RichTable
 
     name, *others = table.columns

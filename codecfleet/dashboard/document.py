@@ -1,4 +1,4 @@
-"""The content of the page as JSON values of limited size, computed from a fleet's status and history alone."""
+"""The content of the page as JSON values of limited size, computed only from a fleet's status and history."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence

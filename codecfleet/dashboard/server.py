@@ -111,7 +111,7 @@ class _Connections:
         if is_full and len(self._refused) >= CONNECTIONS_MAX:
             writer.transport.abort()
             return
-        # Runs in a task of its own, because Python 3.11 prints a traceback when the task of a stream is cancelled.
+        # Runs in a separate task, because Python 3.11 prints a traceback when the task of a stream is cancelled.
         serving = self._owner.start(self._serve(reader, writer, is_full=is_full), "connection")
         group = self._refused if is_full else self._served
         group.add(serving)
@@ -130,7 +130,7 @@ class _Connections:
         except Exception as error:  # noqa: BLE001 - a defect costs only this connection
             log(LogAction.DEFECT, f"a connection of the dashboard: {type(error).__name__}: {error}", error=error)
         finally:
-            writer.transport.abort()  # otherwise an unread answer would keep the connection and its memory for ever
+            writer.transport.abort()  # without this, an unread answer would keep the connection and its memory for ever
 
     async def _answer(self, reader: asyncio.StreamReader, *, is_full: bool) -> tuple[WebAnswer, str]:
         if is_full:

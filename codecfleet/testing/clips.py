@@ -68,7 +68,7 @@ def make_clip(path: Path, clip: Clip) -> Path:
 
 @lru_cache(maxsize=256)
 def _encoded(clip: Clip, suffix: str) -> bytes:
-    """Return the clip's file; tests make the same clips again and again."""
+    """Return the content of the clip's file, cached because many tests use the same clips."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"clip{suffix}")
         _encode(path, clip)

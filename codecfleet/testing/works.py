@@ -1,4 +1,4 @@
-"""Tiny work items that test whether a pool keeps its promises. They can also test a pool of your own."""
+"""Tiny work items that test whether a pool keeps its promises. They can also test your own pool."""
 
 import os
 import threading

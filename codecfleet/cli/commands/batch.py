@@ -106,7 +106,7 @@ def _summary(preview: "Preview") -> dict[str, object]:
 
 class _BatchWork(FollowedWork[BatchCommand, BatchView]):
     stopping = "stopping"
-    interrupted_step = "Finished files are kept; the same command continues from there."
+    interrupted_step = "Finished files are kept; run the same command to do the others."
     _warm_fleet: int | None = None
     _used = (0.0, 0.0, 0)
 

@@ -86,7 +86,7 @@ def _dashboard(
     *,
     address: str | None = FLEET_ADDRESS,
     host: str | None = named(
-        "--host", "ADDRESS", f"Listen on this address. Any address but loopback asks for the token. Default: {HOST}."
+        "--host", "ADDRESS", f"Listen on this address. If it is not loopback, ask for the token. Default: {HOST}."
     ),
     port: str | None = valued("--port", "N", f"Listen on this port; 0 picks a free one. Default: {PORT}."),
     ask_token: bool = flag(

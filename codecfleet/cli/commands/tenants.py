@@ -1,4 +1,4 @@
-"""The commands ``tenants`` and ``usage``: who may use a queue, and what each has used."""
+"""The commands ``tenants`` and ``usage``: who may use a queue, and what each tenant has used."""
 
 import asyncio
 from typing import Annotated, Final
@@ -65,7 +65,7 @@ async def _asked(services: Services, action: str, name: str, place: str | None) 
 
 def _usage(
     *,
-    by: str | None = valued("--by", "tenant|job", "What a row is about. Default: tenant."),
+    by: str | None = valued("--by", "tenant|job", "Show one row per tenant, or one per job. Default: tenant."),
     since: str | None = valued(
         "--since", "TIME", "Only attempts that ended in the last TIME: 90s, 24:00:00. Default: all."
     ),

@@ -137,7 +137,9 @@ class _JobWork(FollowedWork[Transcode, View]):
 
 def continue_step(work: str) -> str:
     """Return the command that continues from the finished segments."""
-    return f"Finished segments are kept: `codecfleet resume {shlex.quote(work)}`, or the same command, continues it."
+    return (
+        f"Finished segments are kept: `codecfleet resume {shlex.quote(work)}`, or the same command, continues the job."
+    )
 
 
 REPORT = named(
@@ -184,7 +186,8 @@ def _resume(
     work: Annotated[
         str,
         typer.Argument(
-            metavar="WORK|OUTPUT", help="The job's output, or the work location that it printed: a folder or a URL."
+            metavar="WORK|OUTPUT",
+            help="The job's output, or the work location that the job printed: a folder or a URL.",
         ),
     ],
     *,

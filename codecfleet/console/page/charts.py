@@ -97,7 +97,7 @@ def timeline(rows: Sequence["TimelineLane"], wall_s: float, clock: Callable[[flo
 
 
 def shortened(name: str, characters: int = _NAME_CHARACTERS) -> str:
-    """Return a name; of a long name only the end, since paths differ at the end."""
+    """Return a name, or only the end of a long name, since paths differ at the end."""
     return name if len(name) <= characters else f"…{name[1 - characters :]}"
 
 

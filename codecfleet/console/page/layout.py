@@ -121,7 +121,7 @@ def _engines(figures: "Figures") -> "Iterator[str]":
 def _timeline(figures: "Figures") -> "Iterator[str]":
     if not figures.lanes or figures.wall_s <= 0:
         return
-    yield "<h2>Segments by worker</h2>\n<p>Each bar is a segment; a worker has a row for each concurrent one."
+    yield "<h2>Segments by worker</h2>\n<p>Each bar is a segment; a worker has a row for each concurrent segment."
     if any(not lane.station for lane in figures.lanes):
         yield "Segments that were too short to be seen on a worker are listed as <i>not seen</i>."
     yield "</p>"

@@ -41,14 +41,14 @@ class _Result(int):
 class FakeCudaDriver:
     """``cuda.bindings.driver`` with one device whose memory is host memory. Thread-safe, as the driver is."""
 
-    faults: dict[str, int] = field(default_factory=dict)  # for each function that shall fail, its result
+    faults: dict[str, int] = field(default_factory=dict)  # the result of each function that shall fail
     fails_after: dict[str, int] = field(default_factory=dict)  # how many calls of each function succeed before it fails
     calls: dict[str, int] = field(default_factory=dict)  # how many times each function was called
     memory: dict[int, Any] = field(default_factory=dict)  # allocated memory, by address
     streams: dict[int, list[Callable[[], int]]] = field(default_factory=dict)  # the queued work of each open stream
     # the attributes of the device, by number
     attributes: dict[int, int] = field(default_factory=lambda: {18: 0, 75: 9, 76: 0})
-    # flags of managed memory, by address; with _HOST, kernels fail
+    # flags of managed memory, by address; kernels that use memory with the flag _HOST fail
     attached: dict[int, int] = field(default_factory=dict)
     default_streams: dict[int, list[Callable[[], int]]] = field(default_factory=lambda: {1: [], 2: []})
     streams_made: int = 0

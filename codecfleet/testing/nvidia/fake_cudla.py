@@ -135,9 +135,9 @@ class FakeMachine:
         self.context_gpus: list[int] = []  # the GPUs of the retained contexts
         self.context_flags: dict[int, int] = {}
         self.calls: list[str] = []  # the C names of all calls; a task that an engine runs appears as ``cudlaTask``
-        self.hanging: Future[None] = Future()  # completes once a call hangs
+        self.hanging: Future[None] = Future()  # done as soon as a call hangs
         self.released = Future[None]()
-        self.isolated = False  # errors of the DLA do not affect CUDA (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)
+        self.isolated = False  # whether errors of a DLA stay out of CUDA (CUDA_EXTERNAL_ENGINE_EXECUTION_MODE)
         self.streams_waited: list[int] = []  # the handles of the streams that were synchronised
         self.tasks_of: Counter[int] = Counter()  # how many tasks each DLA has run
         self.memory: dict[int, NDArray[np.uint8]] = {}  # device memory, by address

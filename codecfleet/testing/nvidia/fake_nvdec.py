@@ -71,7 +71,7 @@ class FakeNvdec:
     sides: tuple[int, int] = (48, 8192)  # the smallest and the largest side of a picture
     caps_code: int = 0  # the error code of capability queries; 0 for success
     left_out: frozenset[int] = frozenset()  # numbers of pictures, counted over all sessions, that are never returned
-    spare_bytes: int = 0  # how much larger than in truth each frame claims to be
+    spare_bytes: int = 0  # by how much each frame overstates its size
     sei_messages: tuple[tuple[int, bytes], ...] = ()  # the (type, payload) pairs of every picture
     statistics: dict[str, list[int]] | None = None  # decode statistics of each picture; None if the driver has none
     options: list[dict[str, object]] = field(default_factory=list)  # the options of all decoders

@@ -251,7 +251,7 @@ def _software(settings: dict[str, Any], width: int, height: int, pix_fmt: str) -
             "forced-idr": "1",
             "g": str(gop),
             "crf": quality,
-            # Otherwise the addresses of pictures would influence the decisions of the encoder.
+            # Without this option, the addresses of pictures would influence the decisions of the encoder.
             "x264-params": "cpu-independent=1",
         },
         "hevc": {

@@ -30,7 +30,7 @@ Put = Callable[[Stream, Callable[[], int]], None]
 
 
 class ReferenceConverter(SurfaceConverter):
-    """Converts where device addresses are host addresses.
+    """Converts pictures at host addresses.
 
     Args:
         put: puts work that returns a CUresult into a stream; if None, work runs at once, as if streams were
@@ -72,7 +72,7 @@ def _bytes_at(address: int, size_bytes: int) -> NDArray[np.uint8]:
 
 
 class ReferencePacking(PackingKernels):
-    """Packs where device addresses are host addresses; ``put`` puts work that returns a CUresult into a stream."""
+    """Packs pictures at host addresses; ``put`` puts work that returns a CUresult into a stream."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
@@ -100,7 +100,7 @@ class HostPacking:
 
 
 class ReferenceTensors(TensorKernels):
-    """Makes tensors where device addresses are host addresses; ``ReferencePacking`` documents ``put``."""
+    """Makes tensors of pictures at host addresses; ``ReferencePacking`` documents ``put``."""
 
     def __init__(self, put: Put) -> None:
         self._put = put

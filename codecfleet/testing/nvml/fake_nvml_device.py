@@ -20,7 +20,7 @@ def _queries(names: str) -> frozenset[str]:
     return frozenset(f"nvmlDeviceGet{name}" for name in names.split())
 
 
-# The functions that a guest's driver does not support, in vGPU Management SDK guide, 3.3.2, and under later names.
+# The functions that a guest's driver does not support (vGPU Management SDK guide, 3.3.2), also under later names.
 GUEST_REFUSES = _queries(
     """
     Serial BoardPartNumber InforomImageVersion InforomVersion GpuOperationMode MaxPcieLinkGeneration

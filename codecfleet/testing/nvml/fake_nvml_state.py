@@ -12,7 +12,7 @@ from ...cluster.probes.report import CodecSession, DeviceProcess, Engine
 from ...cluster.simulated.devices import SimulatedDevice, SimulatedNode, SimulatedSlice, SimulatedVgpu
 
 Answer = Callable[..., Any]
-"""The answer of a function; its arguments are the subject (the library, a device, a slice or a vGPU) and the others."""
+"""Answers a function; takes the subject (the library, a device, a slice or a vGPU) and the call's other arguments."""
 
 ARCHITECTURE_NUMBERS = {
     "kepler": 2,

@@ -104,7 +104,7 @@ def test_help_names_pages_that_are_installed(name: str, capsys: pytest.CaptureFi
     assert run([name, "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "docs/" not in said
-    assert "docs cli: codecfleet docs cli" in said
+    assert "such as docs cli, type: codecfleet docs cli" in said
 
 
 def test_the_example_of_a_token_makes_a_file_for_its_owner_alone(capsys: pytest.CaptureFixture[str]) -> None:
