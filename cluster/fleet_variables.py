@@ -17,7 +17,8 @@ WARM: Final = "CODECFLEET_WARM"
 DEBUG: Final = "CODECFLEET_DEBUG"
 LOG: Final = "CODECFLEET_LOG"
 EVENTS: Final = "CODECFLEET_EVENTS"  #: The folder for supervisors' event files; if unset, no files are written
-FAILURE: Final = "CODECFLEET_FAILURE_FD"  #: The descriptor to which the job of a queue writes its failure and use
+#: The descriptor to which the job of a queue writes its failure and its use of resources
+FAILURE: Final = "CODECFLEET_FAILURE_FD"
 COMPAT: Final = "CODECFLEET_CUDA_COMPAT"
 NO_COMPAT: Final = "never"
 

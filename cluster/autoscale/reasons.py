@@ -47,7 +47,7 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
-    """Yield what a million frames cost in each group, or why the group cannot do them; the chosen group comes first."""
+    """Yield each group's price of a million frames, or why the group cannot run the job; first the chosen group."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
         if fps > 0:

@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def is_promised(self) -> bool:
-        """Whether the case was not tried, and only a driver, a document or a simulated fleet claims it."""
+        """Whether the case was not tried, but a driver, a document or a simulated fleet claims that it works."""
         return self.way in (CodecSupport.HARDWARE, CodecSupport.SOFTWARE) and self.how is not How.TRIED
 
 

@@ -57,7 +57,7 @@ def _verdict(reports: Reports) -> str:
 def node_lines(reports: Reports, listed: Sequence[ListedNode] = (), *, every: bool = False) -> Iterator[str]:
     """Yield a row for each group of equal machines, and the totals; with ``every``, a row for each machine.
 
-    ``listed`` has a cluster's nodes in the order of ``reports``; their lines follow the table.
+    ``listed`` has a cluster's nodes in the order of ``reports``; lines about these nodes follow the table.
     """
     yield from marks(reports)
     yield from _table(reports, every=every)

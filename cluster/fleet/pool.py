@@ -93,8 +93,8 @@ class Pool(ABC):
     def set_demand(self, job: str, demand: Asked | None) -> None:
         """Set a job's demand, which determines its share of the slots; None clears the demand.
 
-        A job without a demand may run work too. A batch's ``LaterDemand`` stands for the jobs that still wait; a
-        cluster may grow for them.
+        A job without a demand may run work too. A ``LaterDemand`` represents a batch's jobs that still wait; a cluster
+        may grow for these jobs.
         """
 
     @abstractmethod

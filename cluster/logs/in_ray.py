@@ -21,7 +21,7 @@ FILES_MAX: Final = 3  #: How many log files are kept for a process, with the cur
 
 
 def begin_log_in_ray(service: str) -> None:
-    """Write this Ray actor's log entries in the style that the node's environment sets, or not at all.
+    """Write this Ray actor's log entries in the style that the node's environment sets, if it sets one.
 
     If no log can be written, the actor runs without a log.
     """

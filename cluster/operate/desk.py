@@ -44,7 +44,7 @@ class AskDesk(Protocol[ServerT_co]):
 
 
 class Desk(SupervisorSide):
-    """The side of the child process: answers questions about the cluster at ``address``."""
+    """Answers questions about the cluster at ``address``, in the child process."""
 
     def __init__(self, address: str) -> None:
         self._address = address

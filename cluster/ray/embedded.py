@@ -38,7 +38,7 @@ EXIT_S = 5.0
 
 
 class Origin(Enum):
-    """To whom a Ray belongs."""
+    """The origin of a Ray, which decides what happens when the last share is closed."""
 
     FOUND = "found"  #: this process was already connected; codecfleet never starts, stops or configures this Ray
     CLUSTER = "cluster"  #: a cluster that codecfleet joined; closing the last share disconnects

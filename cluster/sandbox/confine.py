@@ -111,7 +111,8 @@ def program_folders() -> set[Path]:
     """Return the folders from which Python and its modules are loaded."""
     # In a checkout, some folders of the package are links.
     linked = {path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()}
-    # ``python -m`` adds the current folder, which may hold films; it counts only if it is the running checkout.
+    # ``python -m`` adds the current folder, which may hold films; that folder counts only if it is the running
+    # checkout.
     searched = {Path(path) for path in sys.path if path} - ({Path.cwd()} - {_PACKAGE.parent})
     python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent}
     return {_PACKAGE, *linked, *searched, *python}

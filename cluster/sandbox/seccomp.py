@@ -65,7 +65,7 @@ _BY_ARGUMENT: Final[Mapping[str, tuple[tuple[int, int], int, tuple[tuple[int, in
     "clone": ((56, 220), _FIRST_ARGUMENT, ((_HAS_BITS, 0x7E020000),)),
     # TIOCSTI and TIOCLINUX insert input into the terminal of the command.
     "ioctl": ((16, 29), _SECOND_ARGUMENT, ((_EQUAL, 0x5412), (_EQUAL, 0x541C))),
-    # Sets limits of other processes; the kernel kills a process that exceeds a limit of CPU time.
+    # prlimit64 can set limits of other processes; the kernel kills a process that exceeds a limit on CPU time.
     "prlimit64": ((302, 261), _FIRST_ARGUMENT, ((_AT_LEAST, 1),)),
 }
 _SET_MODE_FILTER, _TSYNC = 1, 1

@@ -91,7 +91,7 @@ class MachineEntry(Strict):
 
 
 class NodeEntry(MachineEntry):
-    """A number of equal machines; ``{n}`` in the name stands for a machine's number, which begins with ``first``."""
+    """A number of equal machines; ``{n}`` in the name becomes each machine's number, from ``first`` on."""
 
     name: str
     count: Count = 1

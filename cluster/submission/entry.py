@@ -17,7 +17,7 @@ MARK: Final = "codecfleet"  #: The key in the metadata of our jobs whose value i
 
 
 def new_job_id() -> str:
-    """Return a name for a job, which is thus known before the job is submitted."""
+    """Return a new job's name, which is known before the job is submitted."""
     return f"codecfleet-{secrets.token_hex(6)}"
 
 

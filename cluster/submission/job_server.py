@@ -54,7 +54,9 @@ class RayJob:
 
 
 class JobServer:
-    """The job server of a cluster, at the address of the cluster's dashboard. Raises UsageError if it is no address.
+    """The job server of a cluster, at the address of the cluster's dashboard.
+
+    Raises UsageError if this is not an address.
 
     Every method may raise FleetUnavailable: the server does not answer, or refuses our token.
     """

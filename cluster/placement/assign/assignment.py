@@ -1,4 +1,4 @@
-"""Where every job's segments run: one pure, deterministic function. docs/placement.md explains the rules.
+"""Decides where every job's segments run, in one pure, deterministic function. docs/placement.md explains the rules.
 
 Jobs of lower priority get the capacity that jobs of higher priority leave. Within a priority, each job gets a first
 session; each further session goes to the job with the smallest weighted share of its busiest engine (dominant resource
@@ -35,7 +35,8 @@ def place(
     """Return where each demand's segments run, and why not elsewhere.
 
     Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
-    ``in_full`` also lists, for each job, the devices that are busy or not needed; a large cluster has thousands.
+    ``in_full`` also lists, for each job, the devices that are busy or not needed, which are thousands in a large
+    cluster.
     """
     ledger = Ledger(sorted(inventory.nodes, key=lambda node: node.node), policy, rates.hardware)
     catalogue = Catalogue(ledger, rates, policy)

@@ -133,7 +133,7 @@ class Fill:
                 if len(here) == len(holders):
                     visited.add(order)
                 for other in here:
-                    # A claim with the same options has nowhere else to go either.
+                    # If a claim with the same options moved away, the path's last claim could move there itself.
                     if other in found or other.options is path[-1].options:
                         continue
                     found.add(other)
@@ -157,7 +157,10 @@ class Fill:
         return self._rooms[state]
 
     def _move(self, path: Sequence[Claim]) -> tuple[Claim, Claim | None] | None:
-        """Move each claim to the next claim's place, and the last elsewhere; or undo it, and return the pair."""
+        """Move each claim to the next claim's place, and the last claim elsewhere.
+
+        If a move fails, undo all, and return this move.
+        """
         before = [next(iter(claim.given), None) for claim in path]
         for claim, after in zip_longest(path, path[1:]):
             place = None if after is None else self._leave(after)

@@ -18,7 +18,10 @@ _IDLE = {engine.name: 0.0 for engine in MEDIA_ENGINES}
 
 @dataclass(slots=True)
 class _Caps:
-    """The cap on encoder sessions of a device, one GPU's slices or a machine; ``refusal`` says that it is reached."""
+    """The cap on encoder sessions of a device, one GPU's slices or a machine.
+
+    ``refusal`` says that the cap is reached.
+    """
 
     refusal: str
     most: int | None
@@ -39,7 +42,7 @@ class Host:
     cores_used: float = 0.0
     memory_used: int = 0
     device_sessions: int = 0  # sessions on the node's GPUs, whose drivers open sessions one after the other
-    changes: int = 0  # how often something was reserved or released on the node
+    changes: int = 0  # how many times resources were reserved or released on the node
 
     def room_for(self, session_bytes: int) -> int | None:
         """Return how many more sessions of this size fit into the memory; None for any number.
@@ -187,7 +190,7 @@ class Ledger:
         return recipe.fps * min([1.0, *parts])
 
     def share_of(self, recipe: Recipe) -> float:
-        """Return the fraction of an engine kind in the whole fleet that a session takes; the largest of all kinds."""
+        """Return the fraction of the fleet's engines that a session takes, for the kind with the largest fraction."""
         cores = self._totals[_CPU]
         share = recipe.cores / cores if cores else 0.0
         for use in recipe.engines:

@@ -13,7 +13,7 @@ from .fill import sessions_wanted
 from .options import node_refusal
 
 SESSIONS_PER_DLA = 2
-"""Segments at a time on a DLA: one is decoded while the network runs on the other."""
+"""How many segments run at a time on a DLA: one is decoded while the network processes the other."""
 CORES_PER_SESSION = 1.0
 """The cores that decode, scale and normalise one session's pictures."""
 
@@ -49,13 +49,13 @@ def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Poli
 
 
 def no_dla_for(demand: Demand, inventory: Inventory) -> str:
-    """Return why no machine has a DLA that suits a job, in whatever state; "" if one has."""
+    """Return why no machine has a DLA that suits a job; "" if there is one, whatever its state."""
     numbers = {dla_number(dla) for node in inventory.nodes for dla in node.dlas}
     if not numbers:
         return "no machine has a DLA"
     wanted = set(demand.dlas or numbers)
     missing = " or ".join(map(str, sorted(wanted)))
-    return "" if numbers & wanted else f"no machine has DLA {missing}: they are counted from 0"
+    return "" if numbers & wanted else f"no machine has DLA {missing}: DLAs are counted from 0"
 
 
 @dataclass(slots=True)

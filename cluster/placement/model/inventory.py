@@ -23,7 +23,8 @@ class DeviceState(Enum):
 class Device:
     """One device of any kind."""
 
-    device: str  # unique: the UUID if it is stable, otherwise node and PCI bus id; ``<node>/cpu``; the station of a DLA
+    # unique: a GPU's UUID if it is stable, otherwise node and PCI bus id; a processor's ``<node>/cpu``; a DLA's station
+    device: str
     node: NodeId
     kind: DeviceKind
     name: str

@@ -25,7 +25,7 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job is not on some devices. Without devices: why the job could not be placed at all."""
+    """Why a job is not on the named devices or, if none is named, why the job could not be placed."""
 
     job: str
     reason: str

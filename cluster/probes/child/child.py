@@ -126,7 +126,7 @@ def main() -> None:
 
 
 CHILDREN_MAX = 8
-"""After this many cases that killed their processes, the machine itself is at fault, and no more cases are tried."""
+"""If this many cases kill their processes, the machine itself counts as faulty, and no more cases are tried."""
 _LEAST_S = 0.5
 _TOO_LATE = "the time limit for trials was reached"
 

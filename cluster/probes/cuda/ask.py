@@ -34,7 +34,8 @@ ATTRIBUTES = {
     "virtual_address_management_supported": 102,
     "handle_type_posix_file_descriptor_supported": 103,
 }
-"""The CU_DEVICE_ATTRIBUTE_* numbers of the compute capability and of features of the memory, under our names."""
+"""The CU_DEVICE_ATTRIBUTE_* numbers of the compute capability and of features of the memory, under codecfleet's
+names."""
 
 
 UNASKED = CudaReport(codec_libraries=dict.fromkeys(CODEC_LIBRARIES, NOT_ASKED))

@@ -15,7 +15,7 @@ from ..report.engines import CodecCase, Direction, Engine, How, MediaCodec, Tria
 from ..report.tables import read_tables
 
 MIB = 1 << 20
-_MOST_VGPUS = 32  # the most vGPUs of one type on a GPU that has no limit of its own, according to NVIDIA's guide
+_MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
 # The invented ids of types on GPU instances begin this far after those of time-shared types.
 _TIME_SHARED_MOST = 50
 
@@ -234,7 +234,7 @@ class Hardware(_Frozen):
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return our name and the model for the GPU with this name in NVML; None if unknown.
+        """Return the tables' name and the model of the GPU with this name in NVML; None if unknown.
 
         A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") counts as the GPU in its name.
         """

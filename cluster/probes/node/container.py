@@ -94,7 +94,7 @@ def _shared_memory_bytes(root: Path) -> Maybe[int]:
 
 
 def judge_container(container: ContainerReport, cuda: CudaReport, brand: str = "") -> tuple[Diagnosis, ...]:
-    """Return a verdict for each pitfall; none outside containers.
+    """Return a verdict for each pitfall; outside a container, there are no verdicts.
 
     ``brand`` is the brand of the GPUs in NVML ("tesla"), for NVIDIA_REQUIRE_CUDA; "" if unknown.
     """

@@ -23,7 +23,7 @@ from .report import DeviceTrials
 MATRIX_LIMIT_S = 10.0
 SMOKE_LIMIT_S = 5.0
 MATRICES_MAX = 3
-"""After failures on this many devices of a kind, every case is tried on no further device of the kind."""
+"""If trials fail on this many devices of a kind, the other devices of the kind are not tried with every case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class CodeAnswered(Exception):
 
 
 def absence_of(function: str, code: int) -> Unavailable:
-    """Return the absence that a return code of ``function`` means; never raises."""
+    """Translate a return code of ``function`` into an absence; never raises."""
     found = return_codes().get(code, _UNKNOWN)
     return Unavailable(Absence(found.absence), f"{function} answered {found.name} ({code}): {found.meaning}")
 

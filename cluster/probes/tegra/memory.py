@@ -63,8 +63,8 @@ def device_allocated_from_clients(text: str) -> int | None:
 def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = False) -> Maybe[Allocatable]:
     """Return how much memory the GPU could allocate, from the files under ``root``; never raises.
 
-    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX, and where no file states how much the GPU has allocated,
-    as on Thor.
+    ``cuda_free_bytes``, from cudaMemGetInfo, is used on QNX, or if no file states how much the GPU has allocated, as on
+    Thor.
     """
     fields = {} if qnx else read_meminfo(read_file(root / _MEMINFO))
     device, source = fields.get("NvMapMemUsed"), MemorySource.MEMINFO

@@ -8,7 +8,7 @@ from ..report.absence import Absence, Maybe, Unavailable
 from ..report.device_report import CodecSession
 
 NvmlValues: TypeAlias = dict[str, str | int | float | bool]
-"""An NVML structure for display: its values under our names."""
+"""An NVML structure for display: the values under codecfleet's names."""
 
 
 class Scheduler(Enum):

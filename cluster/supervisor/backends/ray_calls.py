@@ -20,7 +20,7 @@ from ..state.events import Start
 from .backend import ClusterBackend
 
 _AGENT: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
-"""A health agent belongs to the supervisor that created it, and ends with it."""
+"""A health agent belongs to the supervisor that created it, and ends when that supervisor ends."""
 CONTROL_CALLS = 64
 
 

@@ -1,4 +1,4 @@
-"""The cluster's supervisor in Ray, and the client to it.
+"""The cluster's supervisor in Ray, and its client.
 
 The supervisor is one named, detached actor, which Ray restarts if it dies.
 
