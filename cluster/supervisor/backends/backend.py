@@ -122,7 +122,7 @@ class ClusterBackend(ABC):
         """Store bytes where every worker can fetch them; return a reference for calls of workers."""
 
     async def resize(self, order: Resize) -> None:
-        """Request and end the nodes in the order. Idempotent.
+        """Request the nodes, and end the nodes, that ``order`` names. Idempotent.
 
         Raises FleetUnavailable: the autoscaler cannot provide the nodes, or does not try.
         """

@@ -110,7 +110,10 @@ class MachineBackend(ClusterBackend):
         self._gpus_are_wanted.set()
 
     async def probe(self, node: NodeId, *, again: bool) -> Node:
-        """Return the machine with the GPUs from the tables; if GPUs are missing there, or ``again``, probe with Ray."""
+        """Return the machine with the GPUs from the tables.
+
+        If GPUs are missing there, or if ``again``, probe with Ray.
+        """
         known = await self._without_probe(again=again)
         return await (await self._with_ray()).probe(node, again=again) if known is None else known
 

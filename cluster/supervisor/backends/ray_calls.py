@@ -66,7 +66,7 @@ class RayCalls(ClusterBackend):
         return found
 
     def strategy(self, node: NodeId) -> Any:
-        """Return Ray's scheduling strategy for something that must start on this node."""
+        """Return Ray's scheduling strategy for an actor or bundle that must be on this node."""
         return on_node(node)
 
     async def stop_polling(self, node: NodeId) -> None:

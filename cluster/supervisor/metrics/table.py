@@ -122,7 +122,7 @@ NODES: Final = Metric(
 )
 NODES_WANTED: Final = Metric(
     "codecfleet_nodes_wanted",
-    "nodes that [autoscaling](autoscaling.md) wants in all groups, existing ones included; 0 without it",
+    "nodes that [autoscaling](autoscaling.md) wants in all groups, including existing nodes; 0 without autoscaling",
 )
 GROUPS_CLOSED: Final = Metric(
     "codecfleet_node_groups_closed",
@@ -175,14 +175,14 @@ JOBS: Final = Metric(
     {"phase": _values(DemandPhase)},
 )
 QUEUE_SEGMENTS: Final = Metric("codecfleet_queue_segments", "unfinished segments of all jobs, running ones included")
-QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of these segments")
+QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of all unfinished segments")
 QUEUE_AGE: Final = Metric(
     "codecfleet_queue_age_seconds",
-    "the longest time that a job has been without a slot; 0 if none waits",
+    "the longest time that a job has been without a slot; 0 if no job waits",
 )
 ENGINE_USE: Final = Metric(
     "codecfleet_engine_use_ratio",
-    "how busy GPUs' engines are, 0 to 1: the mean of all that report it; 0 if none does",
+    "how busy GPUs' engines are, 0 to 1: the mean of the GPUs that report it; 0 if no GPU does",
     {"engine": _values(MEDIA_ENGINES)},
 )
 GPU_MEMORY_USED: Final = Metric("codecfleet_gpu_memory_used_bytes", "memory in use on all polled GPUs, by anyone")
@@ -212,7 +212,7 @@ COST: Final = Metric(
     "`busy` while work ran on them",
     {"use": _values(NodeUse)},
 )
-WORKERS_STARTED: Final = Metric("codecfleet_workers_started_total", "worker processes that came up", _ENGINE)
+WORKERS_STARTED: Final = Metric("codecfleet_workers_started_total", "worker processes that started", _ENGINE)
 WORKERS_LOST: Final = Metric(
     "codecfleet_workers_lost_total",
     "worker processes lost; `start`: no answer in time at the start; `died`: ended or silent; `hung`: reported by a "
@@ -240,7 +240,7 @@ JOB_WAIT: Final = Metric(
 )
 WORKER_START: Final = Metric(
     "codecfleet_worker_start_seconds",
-    "from a worker's reservation to its first answer",
+    "the time from a worker's reservation to its first answer",
     _ENGINE,
     bounds=(0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0),
 )
@@ -251,4 +251,4 @@ PLACEMENT: Final = Metric(
 )
 
 METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
-"""All of them, in this order."""
+"""All metrics, in the order of this module."""

@@ -39,7 +39,7 @@ class ClientReport:
 
     client: str  # its unique name
     where: str  # the client's host and process, as text for display
-    sequence: int  # grows with each report, which shows late reports
+    sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
     # Workers that completed work, so their earlier deaths do not count as a crash loop.
     proven: tuple[WorkerId, ...] = ()

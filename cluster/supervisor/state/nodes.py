@@ -102,7 +102,7 @@ class NodeBook:
 
     @property
     def ends_s(self) -> float | None:
-        """When the node ends; None if it stays, or before a heartbeat has shown its clock."""
+        """When the node ends; None if the node stays, or if its clock is not known yet."""
         return None if self.skew_s is None else self.leaves_s
 
     @property

@@ -42,7 +42,7 @@ class Planner:
     def place(self, demands: Sequence[Demand], inventory: Inventory, *, in_full: bool = True) -> Placement:
         """Return the placement of demands. Networks use only DLAs, so they do not affect transcodes.
 
-        ``in_full`` also names, for each job, unused devices that could do it.
+        ``in_full`` also names, for each job, unused devices that could run the job.
         """
         medias = [demand for demand in demands if demand.dlas is None]
         media = place(medias, inventory, self.rates, self.policy, in_full=in_full)
@@ -103,7 +103,7 @@ class Scaling:
     trouble: str = ""  # why Ray refuses orders; "" if it does not
 
     def may_serve(self, job: str) -> bool:
-        """Return whether nodes may join that can do a job."""
+        """Return whether nodes that can run a job may join."""
         return not self.trouble and job in self.able
 
     def expected(self) -> str:
@@ -180,7 +180,7 @@ class SupervisorState:
         return self.station(worker, StationState.READY) is not None
 
     def node_of(self, book: StationBook) -> NodeBook:
-        """Return a station's node; it exists as long as the station."""
+        """Return a station's node, which exists as long as the station."""
         return self.nodes[book.station.node]
 
     def note(self, action: LogAction, book: StationBook, what: str) -> Note:

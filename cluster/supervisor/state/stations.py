@@ -17,7 +17,7 @@ DEATHS_IN_A_ROW_MAX = 5
 TOOK_KEPT = 4
 """How many earlier processes of a station a client's report may still name."""
 GPU_SLOTS = 64
-"""The most sessions of a GPU's process; placement decides how many it gets."""
+"""The most sessions of a GPU's process; placement decides how many the process gets."""
 
 
 class StationState(Enum):
@@ -58,7 +58,7 @@ EDGES: dict[StationState, frozenset[StationState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """The place of one worker process. A station has no GPU of its own; the slices of one GPU have one bundle."""
+    """The place of one worker process. Ray chooses the GPU; the slices of one GPU have one bundle."""
 
     station: StationId  # the station's name: node, seat and number
     slots: int
@@ -138,7 +138,7 @@ class StationBook:
 
     @property
     def expected(self) -> str:
-        """The GPU that its process has or shall have; "" without a process."""
+        """The GPU that the station's process has or will have; "" without a process."""
         if self.facts is None and self.state is not StationState.LEAVING:
             return self.chosen if self.state in (StationState.RESERVING, StationState.STARTING) else ""
         return self.device

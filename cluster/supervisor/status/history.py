@@ -33,7 +33,7 @@ class PieceSeen:
     job: str
     label: str
     lane: int  # the row of the item, if several items run at the same time
-    began_s: float  # in a ``History``, seconds before now; in a ``WorkHistory``, a time on the supervisor's clock
+    began_s: float  # seconds before now in a ``History``; a time on the supervisor's clock in a ``WorkHistory``
     ended_s: float | None  # as for ``began_s``; None while the item runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
 
@@ -66,7 +66,7 @@ class _Station:
         self.free_s[ended.lane] = ended_s
 
     def lose(self, still: Collection[str] = ()) -> None:
-        """End all work items except those in ``still``, which run, as of the last heartbeat."""
+        """End all work items except the running ones, ``still``, at the time of the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
                 self.end(run, max(kept.began_s, self.beat_s), LOST)
