@@ -19,8 +19,8 @@ requests for more nodes. Work on existing nodes may use all of the time."""
 CATCH_UP_S: Final = 60.0
 """How long a late job may take after its first new node could have finished a segment."""
 COST_RATIO_MAX: Final = 2.0
-"""For a job without a promised time, a group gets no new nodes if it costs more than this many times the cheapest
-group."""
+"""For a job without a promised time, a group gets no new nodes if the job costs more there than this multiple of the
+cheapest group's cost."""
 LEAST_FRAMES: Final = 1e-6
 """Amounts below this are rounding errors."""
 

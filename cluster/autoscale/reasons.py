@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def why_more(config: AutoscaleConfig, pool: NodePool, served: Sequence[Served], now_s: float) -> str:
-    """Return why this group, rather than another one, gets new nodes; "" if it gets none."""
+    """Return why this group, rather than another group, gets new nodes; "" if it gets no nodes."""
     name = pool.group.name
     takers = [each for each in served if each.shares[name].new]
     if not takers:

@@ -1,6 +1,6 @@
 """Finds how fast one node of each group would run a job, and chooses the job's encoder.
 
-The speed comes from a placement of the job on that node alone.
+The speed comes from a placement of only this job on only this node.
 """
 
 from collections.abc import Iterator, Sequence
@@ -128,7 +128,7 @@ def _kinds(node: Node) -> list[EncoderKind]:
 
 
 def _filling(demand: Demand) -> Demand:
-    """Return a demand of the same kind that fills any node; it is the key under which speeds are cached."""
+    """Return a demand of the same kind that fills any node. This demand is the key under which speeds are cached."""
     return replace(
         demand,
         job="",

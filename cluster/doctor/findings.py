@@ -284,7 +284,7 @@ def _engines(report: NodeReport) -> Iterator[Finding]:
 def _decoders(device: DeviceTrials, decodes: tuple[Trial, ...], about: str) -> Iterator[Finding]:
     smoke = device.smoke
     if smoke is not None and not smoke.works:
-        title = "this device does not decode, but others of its model do"
+        title = "this device does not decode, but other devices of this model do"
         yield Finding(Weight.BROKEN, title, smoke.reason, smoke.fix or _DECODES_NOTHING_FIX, about)
         return
     if not decodes or any(trial.works for trial in decodes):

@@ -109,7 +109,7 @@ def _node_cells(report: NodeReport) -> tuple[tuple[str, str, str], tuple[str, ..
 
 
 def _row(cells: tuple[str, ...], kinds: list[str]) -> Iterator[str]:
-    """Yield a row; a name that is too long for the column gets a line of its own."""
+    """Yield a row; a name that is too long for the column gets a separate line."""
     name, *rest = cells
     if len(name) >= _COLUMNS[0]:
         yield name

@@ -1,4 +1,4 @@
-"""The directory in which programs find their user's warm fleets; it has a socket for each version of the code.
+"""The directory in which programs find their user's warm fleets. Each version of the code has a socket there.
 
 Because a connected program may run any work as the user, other users cannot enter the directory, and each side asks the
 kernel which user runs the other side.
@@ -172,7 +172,7 @@ class MeetingPlace:
         return end
 
     def listen(self, name: str) -> socket.socket:
-        """Listen on a new socket with this name; it replaces the socket of a killed fleet. The lock must be held."""
+        """Listen on a new socket with this name, which replaces a killed fleet's socket. The lock must be held."""
         self.remove(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self._reached(name))

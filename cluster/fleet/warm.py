@@ -132,8 +132,7 @@ def bring_up(slots: int | None, idle_s: float, start: Callable[..., StartedProce
 def take_down() -> list[int]:
     """End all warm fleets of the user, of any version; return their processes.
 
-    Running jobs start hosts of their own. Raises FleetUnavailable: other users could enter the directory of the
-    sockets.
+    Running jobs start new hosts. Raises FleetUnavailable: other users could enter the directory of the sockets.
     """
     try:
         with MeetingPlace.open(make=False) as place:

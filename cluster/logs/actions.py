@@ -12,7 +12,7 @@ class LogAction(Enum):
         self.word, self.level, self.says = word, level, says
 
     # A cluster's supervisor.
-    SUPERVISOR_UP = "supervisor.up", INFO, "a supervisor starts, and adopts what an earlier one left"
+    SUPERVISOR_UP = "supervisor.up", INFO, "a supervisor starts, and adopts the workers of an earlier one"
     SUPERVISOR_REPLACED = (
         "supervisor.replaced",
         WARNING,
@@ -56,7 +56,7 @@ class LogAction(Enum):
     JOB_PLANNED = "job.planned", INFO, "a job's cuts and encoder are fixed"
     JOB_RESUMED = "job.resumed", INFO, "a job continues from an earlier run's finished work"
     JOB_WARNED = "job.warned", WARNING, "a warning of a job: a loss, damage, a fallback, a wait"
-    JOB_DONE = "job.done", INFO, "the output is proven and published"
+    JOB_DONE = "job.done", INFO, "the output is checked and published"
     JOB_FAILED = "job.failed", ERROR, "a job ended without an output"
     JOB_CANCELLED = "job.cancelled", WARNING, "a job was cancelled"
     SEGMENT_DONE = "segment.done", INFO, "a segment is encoded and on disk"
@@ -68,13 +68,13 @@ class LogAction(Enum):
     FILE_FAILED = "file.failed", ERROR, "a batch's file failed"
     FILE_RETRIED = "file.retried", WARNING, "a batch's file will be tried again"
     # The actions below are about a node that this process keeps.
-    NODE_STARTING = "node.starting", INFO, "a node starts: what it offers, and which cluster it joins"
+    NODE_STARTING = "node.starting", INFO, "a node starts: its resources, and the cluster that it joins"
     NODE_UP = "node.up", INFO, "the node has joined its cluster"
     NODE_DRAINING = "node.draining", INFO, "the node is ending, and waits for its work"
     NODE_UNWATCHED = (
         "node.unwatched",
         WARNING,
-        "the cloud's metadata server does not say whether it will end this node's machine",
+        "the cloud's metadata server does not say whether the cloud will end this node's machine",
     )
     NODE_DOWN = "node.down", INFO, "the node has ended as requested"
     NODE_FAILED = "node.failed", ERROR, "the node did not start, or ended by itself"

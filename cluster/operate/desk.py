@@ -80,7 +80,7 @@ class Reach(Request[Desk, None]):
 
 @dataclass(frozen=True, slots=True)
 class DeskCall(Request[Desk, ReplyT], Generic[ReplyT]):
-    """Call a function that needs the connection, such as a ``partial`` of a module's function; it must be picklable."""
+    """Call a picklable function that needs the connection, such as a ``partial`` of a module's function."""
 
     question: Callable[[], Awaitable[ReplyT]]
 
@@ -177,7 +177,7 @@ async def fleet_status(address: str | None) -> Status | None:
 
 
 async def watch_status(address: str | None, show: Callable[[Seen], None], every_s: float) -> None:
-    """Show a fleet's status, or why there is none, repeatedly over one connection until cancelled.
+    """Show a fleet's status, or why there is no status, repeatedly over one connection until cancelled.
 
     Raises the errors of ``fleet_desk``, even if the fleet is lost later.
     """

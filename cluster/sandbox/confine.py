@@ -33,7 +33,7 @@ _CAP_VERSION: Final = 0x20080522  #: linux/capability.h
 _CAP_SETS: Final = struct.Struct("=6I")
 """Effective, permitted and inheritable capabilities: the lower half of each, then the upper half of each."""
 _CAP_KEPT: Final = (0, 1, 2, 3, 4, 5, 23, 24)
-"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for files; KILL, SYS_NICE, SYS_RESOURCE for our processes."""
+"""CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID for files; KILL, SYS_NICE, SYS_RESOURCE for child processes."""
 _CAP_MAX: Final = 64
 _PACKAGE: Final = Path(__file__).parents[2]
 

@@ -248,8 +248,8 @@ def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledg
 def _useful_sessions(wanted: int, segments: Sequence[int], options: Options, ledger: Ledger) -> int:
     """Return how many of ``wanted`` GPU sessions open early enough to get one of the ``segments``; at least 1.
 
-    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, however many GPUs there are), so a
-    short job cannot use many. ``segments`` has the frames of each segment.
+    A host's drivers open GPU sessions one after the other (measured: 0.1 s each, for any number of GPUs), so a short
+    job cannot use many sessions. ``segments`` has the frames of each segment.
     """
     times = ledger.hardware.sessions
     hosts = {option.site.host.index: option.site.host.device_sessions for option in options.found}

@@ -90,7 +90,7 @@ def _ask_codec_libraries() -> Iterator[Found]:
 
 
 def ask_nvrtc() -> Generator[Found, None, ctypes.CDLL | None]:
-    """Load NVRTC from where ``cuda.core`` would load it to compile our kernels; return NVRTC, or None on failure."""
+    """Load the NVRTC that ``cuda.core`` would load to compile kernels; return NVRTC, or None on failure."""
     yield "loading NVRTC"
     try:
         finder = importlib.import_module("cuda.pathfinder")

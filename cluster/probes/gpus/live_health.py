@@ -53,7 +53,7 @@ class DeviceHealth:
 
 _HIDDEN = Unavailable(
     Absence.NOT_FOUND,
-    "the driver lists none of codecfleet's processes, perhaps because they are in another pid namespace",
+    "the driver does not list codecfleet's processes, perhaps because they are in another pid namespace",
 )
 
 

@@ -73,4 +73,4 @@ FACTS = {
     name: (f"nvmlDeviceGet{row['ask']}", _reader(row["read"], row.get("item")), tuple(row.get("with", ())))
     for name, row in read_tables("nvml.toml")["facts"].items()
 }
-"""For each fact, the function, the reader of the answer, and the arguments after the handle."""
+"""The function of each fact, the reader of the answer, and the arguments after the handle."""

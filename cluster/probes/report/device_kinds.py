@@ -118,5 +118,5 @@ class DeviceKind(_Row, Enum):
 
 
 SEATS: Final = {kind.seat: kind for kind in DeviceKind if kind.value == kind.seat}
-"""For each seat, the kind of the same name."""
+"""The kind with the same name as each seat."""
 _SEATS: Final = {route: kind.seat for kind in DeviceKind for route in kind.routes}

@@ -77,7 +77,7 @@ def allocatable_memory(root: Path, cuda_free_bytes: Maybe[int], *, qnx: bool = F
         )
         return Allocatable(found, source)
     if isinstance(cuda_free_bytes, Unavailable):
-        reason = "no file says what the GPU has allocated, and CUDA did not report how much is free"
+        reason = "no file states how much memory the GPU has allocated, and CUDA did not report how much is free"
         return Unavailable(Absence.NOT_FOUND, f"{reason}: {cuda_free_bytes.reason}")
     return Allocatable(cuda_free_bytes, MemorySource.CUDA)
 

@@ -40,7 +40,7 @@ _NO_DECODER: Final = Fault(None, "the driver reports no decoder for it on this G
 _NO_FORMAT: Final = Fault(None, "the driver reports that this encoder lacks this sample format")
 _WRONG_FIX: Final = "update the driver; until then, do not use this decoder"
 _TRY_UNTIL: Final = 0.75
-"""After this fraction of the time, a child tries no more frames and only queries capabilities."""
+"""The fraction of the time after which a child tries no more frames, and only queries capabilities."""
 
 
 def trials_of_device(
@@ -241,7 +241,7 @@ def try_nvenc(
 
 
 def _encoded(nvc: Any, sample: Sample, surface: str) -> str:
-    """Encode the trial picture and decode it in software; return what is wrong, or ""."""
+    """Encode the trial picture and decode it in software; return the fault, or ""."""
     usecpuinputbuffer = True
     encoder = nvc.CreateEncoder(
         TRIAL_WIDTH, TRIAL_HEIGHT, surface, usecpuinputbuffer, codec=sample.codec.value, gpu_id=0, bf=0

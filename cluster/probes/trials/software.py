@@ -24,7 +24,7 @@ _DIFFERENCE_MAX: Final = 4.0
 """The largest allowed mean difference of a lossy picture, in 8-bit steps. The largest measured was 1.3."""
 _DARK, _RANGE = 16, 219
 _TRY_UNTIL: Final = 0.8
-"""After this fraction of the time, a child begins no further case."""
+"""The fraction of the time after which a child begins no further case."""
 _FAST: Final = {
     "libx264": {"preset": "veryfast", "x264-params": "threads=1"},
     "libx265": {"preset": "ultrafast", "x265-params": "pools=1:frame-threads=1:log-level=none"},

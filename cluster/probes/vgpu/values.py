@@ -127,7 +127,7 @@ class LicensableFeatures:
 
 @dataclass(frozen=True, slots=True)
 class VgpuCompatibility:
-    """In which states of its virtual machine a vGPU can move to a GPU, and what limits the move."""
+    """The states of the virtual machine in which a vGPU can move to a GPU, and the limits on the move."""
 
     states: tuple[str, ...]  # "cold", "hibernate", "sleep", "live"
     limits: tuple[str, ...]  # "host driver", "guest driver", "GPU", "other"

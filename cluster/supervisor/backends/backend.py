@@ -104,7 +104,9 @@ class ClusterBackend(ABC):
 
     @abstractmethod
     async def poll(self, node: NodeId, pids: tuple[int, ...]) -> Maybe[tuple[DeviceHealth, ...]]:
-        """Return the state of a node's GPUs, or why it is unknown. ``pids`` are our workers' processes on the node.
+        """Return the state of a node's GPUs, or why the state is unknown.
+
+        ``pids`` are the workers' processes on the node.
 
         A cancelled call leaves nothing behind.
         """

@@ -67,7 +67,8 @@ class NodeUse(Enum):
 
 
 SEVERAL = "several"  # the value of the label ``codec`` if a worker's jobs encode to several codecs
-NONE = "none"  # ``codec`` if the work encodes no video; ``licence`` if the device needs none, or reports none
+# ``codec`` if the work encodes no video; ``licence`` if the device needs no licence, or reports no licence
+NONE = "none"
 ANY: Final = ()  # the values of a label that may have any value
 
 
@@ -142,8 +143,8 @@ DEVICES: Final = Metric(
 DEVICE_OPEN: Final = Metric(
     "codecfleet_device_open",
     "1 if the device and its node take new work, else 0; `device` is the UUID, or the host and PCI address of a vGPU; "
-    "`compatibility` is the worst grade that `codecfleet doctor` gives it; `licence` is `none` if the device needs or "
-    "reports none",
+    "`compatibility` is the worst grade that `codecfleet doctor` gives the device; `licence` is `none` if the device needs "
+    "or reports no licence",
     {**_DEVICE, "driver": ANY, "compatibility": _values(Grade), "licence": (*_values(LicenceState), NONE)},
 )
 DEVICE_QUARANTINED: Final = Metric(
@@ -190,7 +191,7 @@ GPU_MEMORY: Final = Metric("codecfleet_gpu_memory_bytes", "memory of all polled 
 ENCODER_SESSIONS: Final = Metric("codecfleet_encoder_sessions", "open NVENC sessions", {"owner": _values(SessionOwner)})
 FRAMES: Final = Metric(
     "codecfleet_frames_total",
-    "source frames done; `codec` is what they are encoded to: `several` if jobs or tracks differ, `none` if nothing "
+    "source frames done; `codec` is the codec of the output: `several` if jobs or tracks differ, `none` if nothing "
     "is encoded; `decoded_by` is the decoder that the worker uses",
     {**_ENGINE, "codec": (*_values(MediaCodec), SEVERAL, NONE), "decoded_by": _values(Decoding)},
 )

@@ -52,11 +52,11 @@ class _WorkerEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NodesSeen(SupervisorEvent):
-    """All live nodes at a moment, by the supervisor's clock in UTC."""
+    """All live nodes at the time ``utc_s`` of the supervisor's clock."""
 
     nodes: tuple[RayNode, ...]
     utc_s: float = 0.0
-    # By how many seconds the nodes' clocks are behind the supervisor's; nodes without workers are left out.
+    # How many seconds each node's clock is behind the supervisor's; nodes without workers are left out.
     skews_s: dict[NodeId, float] = field(default_factory=dict)
 
 

@@ -95,7 +95,7 @@ class RayNode:
         return not self.unlisted and all(device.trials for device in self.devices) and len(self.devices) >= self.gpus
 
     def unprobed(self) -> Node:
-        """Return the node before any probe: the CPU with all our software codecs, and the known GPUs."""
+        """Return the node before any probe: the CPU with all software codecs, and the known GPUs."""
         plain = processor_of(self.node, self.name, self.cores, self.memory_bytes)
         devices = (*self.devices, *plain.devices)
         dlas = dlas_of(self.node, self.dlas)

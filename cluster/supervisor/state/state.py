@@ -107,7 +107,7 @@ class Scaling:
         return not self.trouble and job in self.able
 
     def expected(self) -> str:
-        """Return which nodes are pending; "" if none are."""
+        """Return which nodes are pending; "" if no nodes are."""
         coming = [(size.wanted - size.there, size.group) for size in self.decision.sizes if size.wanted > size.there]
         return ", ".join(f"{count} of {group}" for count, group in coming)
 
