@@ -63,7 +63,7 @@ class OomKills:
         self._lock = Lock()
 
     def explains_a_death(self) -> bool:
-        """Return whether a kill explains this death and has not explained another. Thread-safe."""
+        """Return whether a kill explains this death and has not explained another death. Thread-safe."""
         with self._lock:
             explains = self._count() > self._explained
             self._explained += explains

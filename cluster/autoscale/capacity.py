@@ -154,7 +154,7 @@ class _Planner:
 
     @staticmethod
     def _unplaced(work: JobWork, pools: Sequence[NodePool]) -> float:
-        """Fill nodes that were requested earlier with a job's waiting segments; return how many segments do not fit."""
+        """Give a job's waiting segments to nodes that were requested earlier; return how many segments do not fit."""
         left = float(work.waiting)
         for pool in pools:
             sessions = work.sessions[pool.group.name]

@@ -65,7 +65,7 @@ class Group:
     price_per_hour: Decimal  # of a node
     nodes_min: int = 0
     start_s: float = 120.0  # time from the request for a node until it takes work
-    limit: str = ""  # why ``nodes_max`` is lower than in the file; "" if it is not
+    limit: str = ""  # why ``nodes_max`` is lower than in the file; "" if it is not lower
 
     @property
     def price_per_s(self) -> float:
@@ -167,7 +167,7 @@ def _check_apart(groups: tuple[Group, ...], path: str | Path) -> None:
             shared = group.labels.keys() & other.labels.keys()
             if all(group.labels[key] == other.labels[key] for key in shared):
                 message = f"the {_KIND} {path}: a node of {other.name} could count as one of {group.name}"
-                raise UsageError(message, "Give each of the two groups, and its nodes, a different value of a label.")
+                raise UsageError(message, "Give the two groups, and their nodes, different values of one label.")
 
 
 def _check_limits(groups: tuple[Group, ...], file: _Document, path: str | Path) -> None:

@@ -11,7 +11,7 @@ from .values import Forecast, JobWork, NodeSeen
 MILLION, MINUTE_S, HOUR_S = 1_000_000, 60, 3600
 LATE_S = 1.0
 LITTLE = 0.25
-"""If work takes less than this fraction of the time that a node takes to start, the reason compares start costs."""
+"""If work takes less than this fraction of a node's start time, the reason compares the costs of starts."""
 
 
 def duration(seconds: float) -> str:
@@ -47,7 +47,7 @@ def _little(config: AutoscaleConfig, served: Served, name: str, jobs: int) -> st
 
 
 def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
-    """Yield each group's price of a million frames, or why the group cannot run the job; first the chosen group."""
+    """Yield the price of a million frames in each group, or why the group cannot run the job; chosen group first."""
     for group in sorted(config.groups, key=lambda each: each.name != name):
         fps = work.fps.get(group.name, 0.0)
         if fps > 0:

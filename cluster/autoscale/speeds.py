@@ -44,7 +44,7 @@ class Speeds:
         self._seen: set[str] = set()
 
     def note_machine(self, group: str, node: Node) -> None:
-        """Use a probed node as the example of its group, since its driver and NVENC may differ from the file's."""
+        """Describe a group by one of its probed nodes, whose driver and NVENC may differ from those in the file."""
         if group not in self._seen or set(_kinds(node)) != set(_kinds(self._machines[group])):
             self._seen.add(group)
             self._machines[group] = node
@@ -144,7 +144,7 @@ def _filling(demand: Demand) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A demand with a chosen encoder, the forecast for it, and the decision that includes it."""
+    """A demand with a chosen encoder, and the forecast and decision for this demand."""
 
     demand: Demand
     forecast: Forecast

@@ -39,7 +39,7 @@ class NodeSeen:
     node: NodeId
     group: str
     leases: int = 0  # how many segments run or may run on the node
-    idle_since_s: float | None = None  # since when the node has had no leases; None while it has some
+    idle_since_s: float | None = None  # since when the node has had no leases; None if it has leases
     is_leaving: bool = False  # the node is ending and takes no more work
 
 

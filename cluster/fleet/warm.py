@@ -33,7 +33,7 @@ class FoundFleet(NamedTuple):
 
 
 def find_warm() -> tuple[FoundFleet | None, str]:
-    """Return the user's warm fleet, or None; and why a running fleet is not used ("" without a reason)."""
+    """Return the user's warm fleet or None, and the reason why a running warm fleet is not used, or ""."""
     try:
         with MeetingPlace.open(make=False) as place:
             own, names = code_name(), place.names()

@@ -30,7 +30,7 @@ def begin_log_in_ray(service: str) -> None:
         return
     try:
         begin_log(file_handler(log_folder(), service, os.environ))
-    except Exception:  # a worker works without a log too; Ray's own log says why there is none
+    except Exception:  # a worker also works without a log; Ray's own log has the reason
         logging.getLogger(__name__).warning("no log is written", exc_info=True)
 
 

@@ -44,7 +44,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
         return await in_time(answering, "the supervisor", "Check `ray status` and the supervisor's node.")
     except NoSuchActor:
         return None
-    except Exception as error:  # Ray raises errors of many kinds; all other errors are raised again
+    except Exception as error:  # Ray's errors have many types; an error that is not Ray's is raised again
         if not is_of_ray(error):
             raise
         message = f"the supervisor does not answer: {type(error).__name__}"

@@ -102,7 +102,7 @@ def _why_untried(report: "NodeReport") -> str:
 def documented_devices(nvml: "NvmlReport", node: NodeId) -> tuple[Device, ...]:
     """Return a machine's GPUs and slices with documented capabilities, before any trial.
 
-    A device of an unknown model can do nothing yet.
+    A device of an unknown model has no capabilities yet.
     """
     tables = load_hardware()
     driver = known(nvml.driver_version, "")

@@ -1,6 +1,6 @@
 """Connects to Ray: over this process's existing connection, to a named cluster, or to a private Ray.
 
-Ray allows one connection per process, so all users share the connection. The last user who closes it ends it, unless
+Ray allows one connection per process, so all users share the connection. It ends when the last user closes it, unless
 the process was connected already.
 """
 

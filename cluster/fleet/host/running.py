@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def serve_one(pool: LeasedPool, end: socket.socket) -> None:
-    """Serve ``pool`` to the fleet that started this process, until that fleet closes it or dies."""
+    """Serve ``pool`` to the fleet that started this process, until that fleet closes the pool or dies."""
     end_with_ray(lambda: pool.lost)
     try:
         await HostSession(_served(pool), Channel(end, me="the fleet's host")).serve()

@@ -14,7 +14,7 @@ async def _release_nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """A connected supervisor, and the properties of its machines that a pool needs."""
+    """A connected supervisor, and facts about its machines."""
 
     supervisor: SupervisorClient  # the pool opens and closes the supervisor
     eager: int = 0  # how many slots get permanent workers immediately; if 0, workers start with the first job

@@ -25,7 +25,7 @@ from .known_workers import KnownWorkers
 from .leases import Leases
 
 PROBE_QUESTIONS = 6
-"""How many times a preview is requested while GPUs are probed; the supervisor holds each call for 10 s."""
+"""How many times a preview is requested while GPUs are probed; the supervisor keeps each call open for up to 10 s."""
 DEPARTURE_S = 0.5
 """How long to wait for the supervisor to record that this client leaves."""
 ANSWER_S = 15.0

@@ -229,7 +229,7 @@ class LeasedPool(Pool):
         self._state.changed.set()
 
     def _leave_nodes(self, grants: Grants) -> None:
-        """Fail work that cannot finish before its node ends; the job then submits it again."""
+        """Fail work that cannot finish before its node ends; the job then submits the work again."""
         for worker, left_s in grants.leaving.items():
             self.client.workers.leaves(worker)
             for task in self._times.doomed(self._leases.running_on(worker), left_s, time.monotonic()):

@@ -135,7 +135,7 @@ class Leases:
         if work is None:
             return []
         self._jobs[work.job].running.pop(task, None)
-        # Each worker has a limit on tasks that run alone, which all jobs share.
+        # All jobs share each worker's limit on tasks that run alone.
         return [
             effect for job in (self._jobs if work.constraints.alone else [work.job]) for effect in self._hand_out(job)
         ]

@@ -34,7 +34,7 @@ def place(
 ) -> Placement:
     """Return where each demand's segments run, and why not elsewhere.
 
-    Job names are unique. The order of demands and nodes does not matter; the order of a node's equal devices does.
+    Job names are unique. The order of demands and nodes does not matter, but the order of a node's equal devices does.
     ``in_full`` also lists, for each job, the devices that are busy or not needed, which are thousands in a large
     cluster.
     """
@@ -134,7 +134,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job is on no device at all: for each device, the reason against the first encoder kind."""
+        """Return why a job could not be placed: for each device, the reason against the first encoder kind."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:

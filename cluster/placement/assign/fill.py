@@ -1,4 +1,4 @@
-"""Gives sessions to the demands of one priority: one session each first, then by weighted fair shares."""
+"""Gives sessions to the demands of one priority: first one session each, then more by weighted fair shares."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -133,7 +133,7 @@ class Fill:
                 if len(here) == len(holders):
                     visited.add(order)
                 for other in here:
-                    # If a claim with the same options moved away, the path's last claim could move there itself.
+                    # A claim with the same options can move only to the same places.
                     if other in found or other.options is path[-1].options:
                         continue
                     found.add(other)
@@ -227,7 +227,7 @@ class Fill:
 def _capacity_fps(wanted: int, by_speed: Iterable[PlacementOption], ledger: Ledger) -> tuple[float, float]:
     """Return the most frames a second that ``wanted`` sessions could give, and the speed of the fastest session.
 
-    The fastest devices are filled first, each with as many sessions as it takes; (0, 0) without room.
+    The fastest devices are filled first, each with all sessions that fit. Return (0, 0) if no session fits.
     """
     left, fps, fastest, cores = wanted, 0.0, 0.0, dict[int, float]()
     for site, recipe, _, _ in by_speed:

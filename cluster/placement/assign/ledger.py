@@ -45,7 +45,7 @@ class Host:
     changes: int = 0  # how many times resources were reserved or released on the node
 
     def room_for(self, session_bytes: int) -> int | None:
-        """Return how many more sessions of this size fit into the memory; None for any number.
+        """Return how many more sessions of this size fit into the memory; None if any number fits.
 
         A single session may use the reserve too.
         """

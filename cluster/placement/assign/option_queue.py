@@ -33,12 +33,12 @@ class OptionQueue:
 
     The first of these criteria that differs decides:
     1. nodes of last resort come last;
-    2. the largest gain in frames a second, in steps of a quarter, because rates are no more exact;
+    2. the largest gain in frames a second, in steps of a quarter, because rates are not exact;
     3. the least loaded engines, or cores if they encode;
-    4. a host without a GPU, which keeps GPUs free for what only they can do;
+    4. a host without a GPU, which keeps GPUs free for work that only they can do;
     5. the host with the fewest open GPU sessions;
     6. a whole GPU before a share, whose engines others may use;
-    7. cores with a GPU that decodes for them before cores without one;
+    7. cores with a GPU that decodes for them before other cores;
     8. the inventory's order, so that few GPUs of a host are opened if cores are short.
 
     A session changes only the options of its own host, and only for the worse. So hosts wait in a heap, ordered by the

@@ -33,7 +33,7 @@ class Options:
     """Every open route of equal demands, with one encoder kind for each track.
 
     Most demands can choose among several encoder kinds, so values that are needed only for the chosen kind are computed
-    on use.
+    only when they are used.
     """
 
     def __init__(self, kinds: Kinds, answers: Sequence[_Answer], ledger: Ledger) -> None:

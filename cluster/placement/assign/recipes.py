@@ -72,7 +72,7 @@ def nvenc_kind(device: Device) -> EncoderKind:
 
 @dataclass(frozen=True, slots=True)
 class SessionStages:
-    """The stages of one session of a demand with these encoder kinds, wherever it runs."""
+    """The stages of one session of a demand with these encoder kinds, on any device."""
 
     demand: Demand
     kinds: Kinds

@@ -46,7 +46,7 @@ class Device:
     state: DeviceState = DeviceState.OPEN
     state_reason: str = ""
     no_kernels: str = ""  # why the device itself cannot scale and convert pictures; "" if it can, as far as known
-    untried: str = ""  # why no codec could be tried on the device; "" if one could
+    untried: str = ""  # why no codec could be tried on the device; "" if a codec could be tried
     compatibility: Grade = Grade.UNKNOWN  # the worst verdict about the CUDA driver and the software that uses it
     hosts_vgpus: bool = False  # the device hosts vGPUs: its engines belong to the guests, so it is not counted
 

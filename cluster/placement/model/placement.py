@@ -38,4 +38,4 @@ class Placement:
     """Where every job's segments run. The same input gives the same placement."""
 
     lanes: tuple[Lane, ...]
-    refusals: tuple[Refusal, ...]  # each job's refusals; the first says why it could not be placed at all
+    refusals: tuple[Refusal, ...]  # each job's refusals; if the job could not be placed, the first refusal says why

@@ -200,7 +200,7 @@ def _kernel(cuda: ctypes.CDLL, nvrtc: ctypes.CDLL, device: ctypes.c_int) -> Mayb
 
 
 def compile_refusal(code: int | None) -> Unavailable:
-    """Return why NVRTC compiled no kernel, by its return code; None if this NVRTC cannot produce machine code."""
+    """Return why NVRTC compiled no kernel, from its return code; None if this NVRTC cannot produce machine code."""
     said = "produced no machine code" if code is None else f"returned {code}"
     return Unavailable(Absence.NOT_SUPPORTED, f"NVRTC {said} when compiling a kernel for this device")
 
@@ -248,7 +248,7 @@ def _not_loaded(what: str, why: object) -> Unavailable:
 
 
 def _mapped(beginning: str) -> str:
-    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" for none."""
+    """Return the path of a file mapped into this process whose name starts with ``beginning``; "" without one."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         _, slash, path = line.partition("/")  # the path is the last column
         if path.rpartition("/")[2].startswith(beginning):

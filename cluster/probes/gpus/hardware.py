@@ -16,7 +16,7 @@ from ..report.tables import read_tables
 
 MIB = 1 << 20
 _MOST_VGPUS = 32  # the most vGPUs of one type on a GPU for which NVIDIA's guide states no limit
-# The invented ids of types on GPU instances begin this far after those of time-shared types.
+# The distance between the first invented ids of time-shared types and of types on GPU instances.
 _TIME_SHARED_MOST = 50
 
 
@@ -249,7 +249,7 @@ class Hardware(_Frozen):
         return self._models[name]
 
     def architecture_of(self, name: str, architecture: str, compute_capability: str = "") -> str:
-        """Return our name for a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
+        """Return the name of a GPU's architecture, by its model or else by NVML's ``architecture``; "" if unknown.
 
         NVML calls both GA100 and GA10x "ampere"; the compute capability tells them apart.
         """

@@ -1,7 +1,7 @@
 """Calls NVML. The binding raises return codes as exceptions, which become values here.
 
-The library is an argument everywhere: the ``pynvml`` module of nvidia-ml-py, or ``codecfleet.testing.FakeNvml``. The
-NVML API Reference Manual, "nvmlReturn_t", lists the codes.
+Every function gets the library as an argument: the ``pynvml`` module of nvidia-ml-py, or
+``codecfleet.testing.FakeNvml``. The NVML API Reference Manual, "nvmlReturn_t", lists the codes.
 """
 
 import ctypes

@@ -55,7 +55,7 @@ def io_coherency(capability: Capability) -> Rule:
 
 
 def host_register(capability: Capability, *, qnx: bool = False, attribute: bool | None = None) -> Rule:
-    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); the device's ``attribute`` decides if it is known."""
+    """Return whether cudaHostRegister() works (2.1, 3.2, 3.6); if known, the device's ``attribute`` decides."""
     if attribute is not None:
         return Rule(attribute, f"the device attribute HOST_REGISTER_SUPPORTED is {int(attribute)}")
     if qnx:

@@ -143,8 +143,8 @@ DEVICES: Final = Metric(
 DEVICE_OPEN: Final = Metric(
     "codecfleet_device_open",
     "1 if the device and its node take new work, else 0; `device` is the UUID, or the host and PCI address of a vGPU; "
-    "`compatibility` is the worst grade that `codecfleet doctor` gives the device; `licence` is `none` if the device needs "
-    "or reports no licence",
+    "`compatibility` is the worst grade that `codecfleet doctor` gives the device; `licence` is `none` if the device "
+    "needs or reports no licence",
     {**_DEVICE, "driver": ANY, "compatibility": _values(Grade), "licence": (*_values(LicenceState), NONE)},
 )
 DEVICE_QUARANTINED: Final = Metric(
