@@ -151,7 +151,7 @@ def _init(directory: Path, watch: StartWatch) -> tuple[str, ...]:
 
 @cache
 def _token() -> str:
-    """Return this process's token. All starts use the same token, since some versions of Ray keep the first one."""
+    """Return this process's token. All starts use the same token, since some versions of Ray keep the first token."""
     return secrets.token_hex(32)
 
 

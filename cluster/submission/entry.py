@@ -13,7 +13,7 @@ from typing import Final
 from ...errors import UsageError, redacted
 
 _PACKAGE: Final = Path(__file__).absolute().parents[2]
-MARK: Final = "codecfleet"  #: The key in the metadata of our jobs whose value is the command
+MARK: Final = "codecfleet"  #: The key of the command in a job's metadata
 
 
 def new_job_id() -> str:
@@ -23,7 +23,7 @@ def new_job_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command for a cluster; everyone who can connect to the cluster can see it."""
+    """A command for a cluster; everyone who can connect to the cluster can see the command."""
 
     arguments: tuple[str, ...]  #: arguments for codecfleet, from the command's name on
     folder: str  #: the working directory, used if the node that runs the job has it

@@ -88,7 +88,7 @@ class RayCalls(ClusterBackend):
     async def _create(
         self, order: Start, options: dict[str, Any], cores: int, fence_s: float | None, device: str = ""
     ) -> WorkerFacts:
-        """Start a worker; ``device`` is the GPU that it uses, if Ray assigns none."""
+        """Start a worker; ``device`` is the GPU that the worker uses, if Ray assigns no GPU."""
         settings = {
             "max_restarts": 0,
             "max_task_retries": 0,

@@ -1,7 +1,7 @@
 """Every metric, with its labels and their possible values. Ray adds the prefix ``ray_`` to each name.
 
-Labels never name a job or file. Only metrics of single devices name nodes and devices, so there are three series a
-device and a fixed number for the whole cluster.
+Labels never name a job or file. Only metrics of single devices name nodes and devices, so there are three series for
+each device, and a fixed number for the whole cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -221,7 +221,7 @@ WORKERS_LOST: Final = Metric(
     _LOSS,
 )
 WORK_LOST: Final = Metric(
-    "codecfleet_work_lost_total", "segments and sound tracks that ran on lost workers, and run again", _LOSS
+    "codecfleet_work_lost_total", "segments and sound tracks that ran on lost workers, and must run again", _LOSS
 )
 NOT_RESERVED: Final = Metric(
     "codecfleet_not_reserved_total", "attempts to start a worker for which Ray reserved nothing", _ENGINE

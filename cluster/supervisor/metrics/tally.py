@@ -199,7 +199,7 @@ class MetricTally:
 
 
 def _gauges_of(state: SupervisorState, fps: Mapping[WorkerId, float], now_s: float) -> Iterator[MetricSample]:
-    """Yield a sample for each series of each gauge except the queue's age; zeros too, which replace old values."""
+    """Yield a sample for each series of each gauge except the queue's age; zeros replace old values."""
     nodes = [each.node for each in state.nodes]
     devices = [device for node in nodes for device in node.gpus]
     yield from _counted(table.NODES, ((node.state.value,) for node in nodes))

@@ -184,7 +184,7 @@ async def refuse_others(supervisor: Any) -> None:
 
 
 def _find_or_make(settings: SupervisorSettings, policy: Policy) -> Any:
-    """Return the handle of the cluster's supervisor; the arguments apply only to a new one."""
+    """Return the handle of the cluster's supervisor; the arguments apply only to a new supervisor."""
     options: dict[str, Any] = {
         "num_cpus": 0,
         "name": SUPERVISOR,

@@ -17,7 +17,7 @@ COPIED_EVERY: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One event, when the core decided on it, and the resulting orders."""
+    """One event, the time of the core's decision on it, and the resulting orders."""
 
     now_s: float
     event: SupervisorEvent

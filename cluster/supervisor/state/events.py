@@ -184,7 +184,7 @@ class HealthSeen(SupervisorEvent):
 
     node: NodeId
     devices: tuple[DeviceHealth, ...]
-    # {worker: source frames a second}: the highest speed since the last poll while the device decoded
+    # each worker's highest speed in source frames a second since the last poll, while its device decoded
     fps: dict[WorkerId, float] = field(default_factory=dict)
 
 

@@ -41,7 +41,7 @@ class ClientReport:
     where: str  # the client's host and process, as text for display
     sequence: int  # grows with each report, so that late reports are recognized
     jobs: tuple[JobReport, ...]
-    # Workers that completed work, so their earlier deaths do not count as a crash loop.
+    # Workers that completed work, so that earlier deaths in their stations no longer count as a crash loop.
     proven: tuple[WorkerId, ...] = ()
     acknowledged: int = 0  # the number of the newest grants that the client received
     faults: tuple[DeviceFault, ...] = ()  # each fault is repeated for a while, and counted once
@@ -81,7 +81,7 @@ class RayNode:
     gpus: int = 0
     preemptible: bool = False  # whether the cloud may take the node away at any moment
     draining: bool = False
-    leaves_utc_s: float | None = None  # when a draining node leaves, by its own clock; None if Ray names no time
+    leaves_utc_s: float | None = None  # when a draining node leaves, by the node's clock; None if Ray names no time
     devices: tuple[Device, ...] = ()  # the GPUs known before any probe
     shown: ShownGpus | None = None  # the names of the node's GPUs
     dlas: int = 0

@@ -64,7 +64,7 @@ class Station:
     slots: int
     sharers: int = 1  # how many stations each GPU has
     counts_slices: bool = False  # whether Ray counts each slice as a GPU
-    # A placement needs these two for each station tens of times, so they are not read from the name each time.
+    # Read from the name only once, because a placement needs these two values of each station dozens of times.
     node: NodeId = field(init=False, compare=False, repr=False)  # the node of the station
     kind: DeviceKind = field(init=False, compare=False, repr=False)  # the kind of device that the station serves
 
@@ -89,7 +89,7 @@ class StationBook:
     since_s: float = 0.0  # when the station changed to ``state``
     facts: WorkerFacts | None = None  # reported by its process
     device: str = ""  # the station's current or last GPU
-    chosen: str = ""  # the GPU that placement chose for its process; on a cluster, Ray may assign another
+    chosen: str = ""  # the GPU that placement chose for the process; on a cluster, Ray may assign another GPU
     reserved_cores: int = 0
     unreserved_next: bool = False  # the next process shares cores that other work in Ray has reserved
     unreserved: str = ""  # why Ray reserved nothing at the last attempt

@@ -53,7 +53,7 @@ class DeviceStatus:
 
     @property
     def held_down(self) -> str:
-        """A sentence if something limits the device's clocks; "" if nothing does."""
+        """A sentence about a limit on the device's clocks; "" without a limit."""
         return "" if self.throttle in (None, "none") else f"clocks are held down: {self.throttle}"
 
 

@@ -20,7 +20,7 @@ NODES_KEY: Final = "codecfleet/nodes"
 NODES_NAMED: Final = 4  # the most lost nodes named in one event
 EVENTS_MAX: Final = 1000  # the most events of a supervisor
 EVENTS_KEPT: Final = 200  # the most events kept for the next supervisor
-EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only the time of day is shown, so a day at most
+EVENTS_KEPT_S: Final = 86_400.0  # how long an event is kept; only the time of day is shown, so at most a day
 LINE_MAX: Final = 400  # the most characters kept of each event
 EVERY_S: Final = 5.0  # how often changes are stored
 
@@ -80,7 +80,7 @@ class Past:
 
 
 def lost_nodes(packed: bytes | None, alive: Container[str]) -> str:
-    """Return in one line which nodes of an earlier supervisor are not in ``alive``; "" if all are."""
+    """Return in one line which nodes of an earlier supervisor are not in ``alive``; "" if all are alive."""
     try:
         found = {} if packed is None else dict(msgpack.unpackb(packed))
     except (ValueError, TypeError):
