@@ -35,7 +35,9 @@ def idle_release_s(environment: Mapping[str, str]) -> float | None:
     except ValueError:
         idle_s = -1.0
     if not 0 <= idle_s < float("inf"):
-        raise UsageError(f"{IDLE} is not a number of seconds: {text}", "Correct it, or unset it for the default, 30.")
+        raise UsageError(
+            f"{IDLE} is not a number of seconds: {text}", "Correct the variable, or unset it; the default is 30."
+        )
     return idle_s
 
 

@@ -54,7 +54,7 @@ def _prices(config: AutoscaleConfig, work: JobWork, name: str) -> Iterable[str]:
             cost = f"{group.price_per_s * MILLION / fps:.2f}"
             yield f"a million frames cost {cost} on {name}" if group.name == name else f"{cost} on {group.name}"
         else:
-            yield f"{group.name} cannot: {work.refusals.get(group.name, 'it has no device for it')}"
+            yield f"{group.name} cannot: {work.refusals.get(group.name, 'it has no device for the job')}"
 
 
 def why_same(config: AutoscaleConfig, pool: NodePool, here: Sequence[NodeSeen], now_s: float) -> str:

@@ -120,7 +120,7 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     gpus = {device.device for device in node.gpus}
     # A GPU's reason is more useful than a processor's.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
-    return NodeSpeed(refusal=named[0].reason if named else "it has no device for it")
+    return NodeSpeed(refusal=named[0].reason if named else "it has no device for the job")
 
 
 def _kinds(node: Node) -> list[EncoderKind]:

@@ -42,7 +42,7 @@ _DECODES_NOTHING_FIX: Final = (
 class Weight(Enum):
     """How serious a finding is."""
 
-    BROKEN = "broken"  #: something that should work does not, until a user fixes it
+    BROKEN = "broken"  #: something does not work until a user fixes it
     LIMITED = "limited"  #: something works only partly, or slowly
     NOTE = "note"  #: there is nothing to fix
 

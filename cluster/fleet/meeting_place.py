@@ -115,13 +115,15 @@ class MeetingPlace:
             if isinstance(error, FileNotFoundError):
                 raise
             message = f"{path}, the directory of warm fleets, cannot be used: {error.strerror}"
-            raise FleetUnavailable(message, "Remove it, or set XDG_RUNTIME_DIR to a directory that you own.") from None
+            raise FleetUnavailable(
+                message, "Remove the directory, or set XDG_RUNTIME_DIR to a directory that you own."
+            ) from None
         place = cls(path, descriptor)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             place.close()
             message = f"{path}, the directory of warm fleets, is open to other users"
-            raise FleetUnavailable(message, f"Check its files; then remove it, or run `chmod 700 {path}`.")
+            raise FleetUnavailable(message, f"Check the directory's files; then remove it, or run `chmod 700 {path}`.")
         return place
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class LogAction(Enum):
     LEASE_GRANTED = "lease.granted", INFO, "a job that had no slot got its first"
     LEASE_ENDED = "lease.ended", INFO, "a job lost its last slot"
     WORKER_UP = "worker.up", INFO, "a worker process is ready, or holds a GPU that must not be used"
-    WORKER_ADOPTED = "worker.adopted", INFO, "a supervisor took over an earlier one's worker"
+    WORKER_ADOPTED = "worker.adopted", INFO, "a supervisor took over an earlier supervisor's worker"
     WORKER_LOST = "worker.lost", WARNING, "a worker process died, hung or did not start; another replaces it"
     WORKER_UNRESERVED = "worker.unreserved", WARNING, "Ray reserved nothing for a worker"
     WORKER_DUE = "worker.due", INFO, "a worker process will be replaced once it is idle"

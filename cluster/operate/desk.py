@@ -147,7 +147,7 @@ async def fleet_desk(address: str | None) -> AsyncIterator[AskDesk[SupervisorSid
         async with _ending(Child[SupervisorSide](connection_to(found), _NewsIgnored())) as fleet:
             yield fleet.call
     except ChildDied as lost:
-        raise FleetUnavailable(str(lost), "Run `codecfleet up` to start another.") from None
+        raise FleetUnavailable(str(lost), "Run `codecfleet up` to start another warm fleet.") from None
 
 
 @asynccontextmanager

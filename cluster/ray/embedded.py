@@ -301,7 +301,7 @@ _CHECK_ADDRESS = "Check the address, and that the cluster is up and reachable fr
 def _found_here() -> str:
     found = cluster_on_this_machine()
     if found == "":
-        raise FleetUnavailable("no Ray runs on this machine", "Start one, or give the cluster's address, host:port.")
+        raise FleetUnavailable("no Ray runs on this machine", "Start Ray, or give the cluster's address, host:port.")
     return found or "auto"
 
 

@@ -39,7 +39,7 @@ _CALLS: Final = {
 _CLONE3: Final = 435
 """A filter cannot see the flags of clone3, so the call is reported as missing; the C library then uses clone."""
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Each architecture, with the position of its numbers in ``_CALLS``, and its own number in linux/audit.h."""
+"""The position of each architecture's numbers in ``_CALLS``, and the architecture's number in linux/audit.h."""
 _SECOND_ABI: Final = 1 << 30  #: The lowest number of a call in the x32 ABI
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06

@@ -88,4 +88,4 @@ class ChildWorker:
         return await self._child.call(AskHeartbeat(term))
 
     def end(self) -> None:
-        self._child.kill("it was ended by request")
+        self._child.kill("it was ended on request")

@@ -54,7 +54,8 @@ def place(
 
 
 def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
-    known: dict[Options, dict[tuple[int, int], Lane]] = {}  # by option and number of sessions; equal jobs share them
+    # lanes by option and number of sessions, which equal jobs share
+    known: dict[Options, dict[tuple[int, int], Lane]] = {}
     for claim in claims:
         lanes = known.setdefault(claim.options, {}) if claim.given else {}
         for given in sorted(claim.given.items()):

@@ -28,13 +28,13 @@ class Device:
     node: NodeId
     kind: DeviceKind
     name: str
-    engines: dict[Engine, int]  # counts by kind; {CPU: cores} for a processor
+    engines: dict[Engine, int]  # engine counts by kind; {CPU: cores} for a processor
     trials: tuple[Trial, ...] = ()  # trials, shared by equal devices; without trials the device's engines are unknown
     architecture: str = ""
     driver: str = ""  # the driver's version, or only its branch
     max_video_clock_mhz: int | None = None
     free_memory_bytes: int | None = None  # memory that sessions may use
-    encoder_sessions_max: int | None = None  # learnt from a refusal, or documented; None if unknown
+    encoder_sessions_max: int | None = None  # the cap, learnt from a refusal or documented; None if unknown
     parent: str = ""  # the GPU of a MIG slice; the GPU's caps count all its slices together
     # The fraction of a physical engine: below 1 on a vGPU, and for compute instances that share engines.
     share: float = 1.0
@@ -88,7 +88,7 @@ class Node:
     pyav: str = ""  # PyAV's version, "" if unknown
     release: str = ""  # codecfleet's version, "" if unknown
     machine_uuid: str = ""  # a virtual machine's UUID, which the host knows too; "" if it may not be read
-    search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None if the node's own stays
+    search_path: str | None = None  # the workers' LD_LIBRARY_PATH; None if the node's value stays
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
 
     @property

@@ -17,7 +17,7 @@ class PlacementPreview:
 
     never: str = ""  # why these machines could not run the job even if idle; "" if they can, or other machines may join
     encoder_kind: EncoderKind | None = None  # the NVENC that would encode the job's tracks; None if software would
-    gpu_refusal: str = ""  # why no GPU would take part; "" without a reason
+    gpu_refusal: str = ""  # why no GPU would take part; "" if a GPU would, or the reason is unknown
     takes_gpu: bool = False
     unknown: str = ""  # why the placement is unknown
     is_probing: bool = False  # whether the placement will be known once all GPUs are probed

@@ -91,7 +91,7 @@ class CudaDevice:
     context_code: Maybe[int] = NOT_ASKED  # the return code of retaining the device's primary context; 0 is success
     free_bytes: Maybe[int] = NOT_ASKED
     total_bytes: Maybe[int] = NOT_ASKED
-    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the return code of loading a kernel that NVRTC compiled
+    kernel_code: Maybe[int] = _KERNEL_NOT_TRIED  # the driver's return code when it loaded a kernel that NVRTC compiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,7 +167,7 @@ class SoftwareRates(_Frozen):
 
     reference_core: str
     encode_threads: int
-    # by encoder: the speed with presets 1 to 7
+    # each encoder's speed with presets 1 to 7
     encode: dict[str, Annotated[tuple[float, ...], Field(min_length=7, max_length=7)]]
     decode: dict[MediaCodec, float]
     ten_bits: float  # the factor by which 10-bit pictures change the speed

@@ -87,7 +87,7 @@ def _processes(questions: DeviceQuestions, since_us: int) -> Maybe[tuple[DeviceP
     if isinstance(samples, Unavailable):
         if len(refusals) == len(lists):
             return refusals[0]
-        samples = {}  # the processes are known, but their use is not
+        samples = {}  # the processes are known, but their use of engines is not
     joined = {process.pid: process for listed in lists if not isinstance(listed, Unavailable) for process in listed}
     for pid, sample in samples.items():
         joined[pid] = replace(sample, memory_bytes=joined[pid].memory_bytes if pid in joined else None)

@@ -25,7 +25,8 @@ def allocatable_bytes(total_bytes: int, free_bytes: int, *, swap_free_bytes: int
     except the pages that do not fit. The document leaves open what happens if swap space is exactly full; here the
     second rule applies.
     """
-    left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes  # the pages that do not fit
+    # the pages that do not fit into swap space
+    left = total_bytes - free_bytes - device_allocated_bytes - swap_free_bytes
     found = total_bytes - (device_allocated_bytes if left < 0 else left)
     # The counters are read at different times, so the difference may be out of range.
     return max(0, min(found, total_bytes))

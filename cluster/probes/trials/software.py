@@ -47,7 +47,7 @@ class SoftwareTrials:
     """The results of the trials of software codecs."""
 
     trials: tuple[Trial, ...]
-    streams: Mapping[str, TrialStream]  #: by the name of the sample
+    streams: Mapping[str, TrialStream]  #: bitstreams by the name of the sample
     problems: tuple[str, ...]  #: the cases that could not be tried, each with the reason
 
 

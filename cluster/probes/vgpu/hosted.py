@@ -39,7 +39,7 @@ class HostedVgpu:
     scheduler: Maybe[str]
     share: float | None  # the vGPU's fraction of the GPU's engines; None if unknown
     running: int  # how many vGPUs run on the same GPU, including this vGPU
-    neighbours_decoder_percent: Maybe[int]  # in percent of the whole engines
+    neighbours_decoder_percent: Maybe[int]  # the neighbours' use, in percent of the whole engines
     neighbours_encoder_percent: Maybe[int]
     licensed: Maybe[bool]
 

@@ -101,7 +101,7 @@ class VgpuAccounting:
     """The processes that the driver's accounting remembers."""
 
     pids: tuple[int, ...]
-    stats: dict[str, Maybe[AccountingStats]]  # by process id, as text
+    stats: dict[str, Maybe[AccountingStats]]  # the use of each process; keys are process ids as text
     processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that the accounting remembers; older ones are dropped
 
 

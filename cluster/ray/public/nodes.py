@@ -74,6 +74,6 @@ def log_folder() -> Path:
 
     if not ray.is_initialized():
         message = "this process is not one of Ray's"
-        raise RuntimeError(message)  # otherwise Ray would start a cluster
+        raise RuntimeError(message)  # without this check, Ray would start a cluster
     context = ray.get_runtime_context()
     return Path(context.get_temp_dir(), context.get_session_name(), "logs")

@@ -38,7 +38,7 @@ from ..status.status import Status
 from .client import SupervisorClient
 from .runner import SupervisorRunner
 
-SUPERVISOR: Final = "codecfleet-supervisor"  # the actor's name in our namespace
+SUPERVISOR: Final = "codecfleet-supervisor"  # the actor's name in codecfleet's namespace
 RETIRE_LOOK_S = 1.0
 FAILED_CODE = 75
 CALLS_AT_ONCE: Final = 10_000  # every client keeps one call open that waits for changes
@@ -49,7 +49,8 @@ class SupervisorActor:
 
     def __init__(self, settings: SupervisorSettings, policy: Policy) -> None:
         sigterm_kills()
-        # Placements create many values without cycles; with the default threshold, collection takes 10 % of the time.
+        # Placements create many values without cycles; with the default threshold, garbage collection takes 10 % of the
+        # time.
         gc.set_threshold(100_000)
         # Ray calls this on the event loop's thread, so a restarted supervisor starts without a client's call.
         self._tasks = Background(_end_for_restart)
@@ -179,7 +180,7 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Check a supervisor's version of codecfleet. Raises VersionRefused: the version differs from ours."""
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: the version differs from this process's."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 

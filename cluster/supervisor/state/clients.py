@@ -28,7 +28,7 @@ class Renewal:
 class Call:
     """A client's report that waits for an answer."""
 
-    event: int  # the number of the event with the report
+    event: int  # the number of the event that brought the report
     sequence: int  # of the report
     until_s: float  # when to answer even if nothing has changed
     latest_s: float  # when to answer even if a placement is due

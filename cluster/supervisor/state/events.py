@@ -235,7 +235,7 @@ class Start(_WorkerEffect):
     slots: int
     # Quarantined devices: a process on one of them does no work, and only holds the device.
     avoided: frozenset[str] = frozenset()
-    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's own
+    search_path: str | None = None  # the process's LD_LIBRARY_PATH; None for the node's value
     device: str = ""  # the GPU that placement chose; "" for a process without a GPU
 
 
@@ -280,7 +280,7 @@ class KeepQuarantines(Effect):
 class AnswerReport(Effect):
     """Answer a client's report with its grants."""
 
-    asked: int  # the number of the event with the report
+    asked: int  # the number of the event that brought the report
     client: str
     grants: Grants
 

@@ -60,7 +60,7 @@ class Grants:
     number: int = 0  # grows with every answer, even across supervisors
     dead: frozenset[WorkerId] = frozenset()  # the client's workers that are gone
     capacity_slots: int = 0  # the most slots of one job on an otherwise idle cluster
-    waiting: dict[str, str] = field(default_factory=dict)  # why a job has no slots, by job
+    waiting: dict[str, str] = field(default_factory=dict)  # why each job without slots has none
     refused: dict[str, str] = field(default_factory=dict)  # why these machines can never run a job, by job
     too_large: dict[str, str] = field(default_factory=dict)  # why no machine has enough memory for a job, by job
     broken: dict[str, str] = field(default_factory=dict)  # why the devices that a job needs are lost, by job

@@ -97,7 +97,7 @@ class Scaling:
     decision: Decision = field(default_factory=Decision)
     since_s: dict[str, float] = field(default_factory=dict)  # when each job was first reported, by the job's key
     idle_since_s: Mapping[str, float] = field(default_factory=dict)  # since when each node has had no lease
-    able: frozenset[str] = frozenset()  # jobs that at least one group can do
+    able: frozenset[str] = frozenset()  # jobs that at least one group can run
     sent: Resize | None = None  # the last order
     sent_s: float = 0.0  # when it was given
     trouble: str = ""  # why Ray refuses orders; "" if it does not
@@ -137,10 +137,10 @@ class SupervisorState:
     processor_seen_s: float  # when a node with a CPU was last alive
     ticked_s: float  # the last tick
     granted: int  # the number of the newest grants
-    event: int = 0  # the number of the current or last event, from 1
+    event: int = 0  # the number of the current or last event, counted from 1
     is_dirty: bool = False  # something has changed since the last placement, so a tick places everything again
     is_urgent: bool = False  # the change cannot wait: a job came, or a node went
-    placed_s: float | None = None  # when everything was last placed
+    placed_s: float | None = None  # when all jobs were last placed
     early_s: float = 0.0  # how much earlier than scheduled the last placement ran, because it was urgent
     nodes: Nodes = field(default_factory=Nodes)  # live nodes, and the quarantines of their devices
     stations: dict[StationId, StationBook] = field(default_factory=dict)  # by name: NODE/cpu#0

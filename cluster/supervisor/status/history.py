@@ -34,7 +34,7 @@ class PieceSeen:
     label: str
     lane: int  # the row of the item, if several items run at the same time
     began_s: float  # seconds before now in a ``History``; a time on the supervisor's clock in a ``WorkHistory``
-    ended_s: float | None  # as for ``began_s``; None while the item runs
+    ended_s: float | None  # when the item ended, on the clock of ``began_s``; None while the item runs
     ending: str  # ``running``, ``lost``, or one of ``pieces.Ending``
 
 
