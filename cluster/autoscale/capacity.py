@@ -44,7 +44,7 @@ class NodePool:
 
 @dataclass(slots=True)
 class Share:
-    """How many of a job's frames one node group takes, and how many new nodes it needs for them."""
+    """How many of a job's frames one node group takes, and how many new nodes the group needs for these frames."""
 
     frames: float = 0.0
     new: int = 0

@@ -81,8 +81,8 @@ def forecast_of(served: Served, now_s: float) -> Forecast:
     """Return a job's expected delay, with the reason for the delay."""
     late_s, work = served.late_s(now_s), served.work
     if isinf(late_s):
-        why = next(iter(work.refusals.values()), "the limits allow no node for it")
-        return Forecast(work.job, late_s, f"no group can do it now: {why}", served.cost)
+        why = next(iter(work.refusals.values()), "the limits allow no node for the job")
+        return Forecast(work.job, late_s, f"no group can run the job now: {why}", served.cost)
     if late_s < LATE_S:
         return Forecast(work.job, 0.0, "", served.cost)
     asked = "promised" if work.is_promised else "planned"

@@ -118,7 +118,7 @@ def node_speed(demand: Demand, node: Node, place: Place) -> NodeSpeed:
     if fps > 0:
         return NodeSpeed(fps, sessions)
     gpus = {device.device for device in node.gpus}
-    # A GPU's reason is more useful than a processor's.
+    # A reason about a GPU is more useful than a reason about a processor.
     named = sorted(placement.refusals, key=lambda each: (gpus.isdisjoint(each.devices), not each.devices))
     return NodeSpeed(refusal=named[0].reason if named else "it has no device for the job")
 

@@ -24,7 +24,7 @@ class LogAction(Enum):
     NODE_UNPROBED = "node.unprobed", WARNING, "a node's probes failed, or its GPUs could not be polled"
     NODE_ORDERED = "node.ordered", INFO, "a user has cordoned, drained or uncordoned a node"
     NODE_LEAVING = "node.leaving", WARNING, "Ray was informed that a node will end"
-    NODE_SKEWED = "node.skewed", WARNING, "a node's clock differs from the supervisor's by 2 s or more"
+    NODE_SKEWED = "node.skewed", WARNING, "a node's clock differs from the supervisor's clock by 2 s or more"
     NODES_WANTED = "nodes.wanted", INFO, "the requested size of a group of nodes has changed"
     NODES_REFUSED = "nodes.refused", WARNING, "Ray does not accept requests for nodes"
     NODE_GIVEN_UP = "node.given-up", INFO, "an idle node is being ended"

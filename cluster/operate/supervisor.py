@@ -44,7 +44,7 @@ async def ask_supervisor(question: Callable[[Actor], Awaitable[T]]) -> T | None:
         return await in_time(answering, "the supervisor", "Check `ray status` and the supervisor's node.")
     except NoSuchActor:
         return None
-    except Exception as error:  # Ray's errors have many types; an error that is not Ray's is raised again
+    except Exception as error:  # Ray's errors have many types; other errors are raised again
         if not is_of_ray(error):
             raise
         message = f"the supervisor does not answer: {type(error).__name__}"
@@ -75,7 +75,7 @@ async def read_events() -> bytes:
 
 
 async def read_growth(demand: Demand) -> str:
-    """Return which nodes a cluster would request for a job, and why; "" if no nodes, or if there is no supervisor."""
+    """Return which nodes a cluster would request for a job, and why; "" without such nodes or without a supervisor."""
     return str(await ask_supervisor(lambda actor: actor.growth.remote(demand)) or "")
 
 

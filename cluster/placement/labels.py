@@ -12,7 +12,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _PREFIX_MAX: Final = 253
 PREFIX, RESERVED = "codecfleet/", "ray.io/"
-"""The prefixes of codecfleet's labels, and of Ray's."""
+"""The prefixes of codecfleet's labels, and of Ray's labels."""
 ENCODES, DECODES = f"{PREFIX}encodes-", f"{PREFIX}decodes-"
 """The prefixes of labels for each codec that a GPU of the node encodes, or decodes."""
 KIND, ARCHITECTURE, DLAS = f"{PREFIX}kind", f"{PREFIX}architecture", f"{PREFIX}dlas"

@@ -24,7 +24,7 @@ BUSY_MOST = 0.9
 """The largest part of an engine that counts as used by other programs: engines are time-shared, so a session always
 gets a part."""
 LEAST_GAIN = 0.02
-"""A curve ends where another session adds less than this fraction of the first one's speed."""
+"""A curve ends where another session adds less than this fraction of the first session's speed."""
 
 _PRESETS = frozenset("1234567")
 

@@ -1,4 +1,4 @@
-"""Watches the processes of a private Ray, notices when they die, and wakes suspended ones."""
+"""Watches the processes of a private Ray, notices when they die, and wakes suspended processes."""
 
 import os
 import signal

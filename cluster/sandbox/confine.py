@@ -27,7 +27,7 @@ _SETTINGS: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 DATA_OF_MEMORY: Final = 2
 """The limit on a process's data, as a multiple of the machine's memory. Allocated data counts even if it is unused, and
-encoders use only about two thirds of theirs (x264 at 2160p: 1.9 GB of 2.6 GB)."""
+encoders use only about two thirds of what they allocate (x264 at 2160p: 1.9 GB of 2.6 GB)."""
 _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24  #: linux/prctl.h
 _CAP_VERSION: Final = 0x20080522  #: linux/capability.h
 _CAP_SETS: Final = struct.Struct("=6I")

@@ -21,7 +21,7 @@ _MS_PER_S: Final = 1000
 
 
 def named_job_server(named: str | None) -> str | None:
-    """Return the named address or, if none is named, the address that Ray's own commands use; None if there is none."""
+    """Return the named address, otherwise the address that Ray's own commands use; None if neither is set."""
     return named or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
 
 

@@ -149,7 +149,7 @@ class _Refusals:
             by_reason.setdefault(reason, []).append(site.device.device)
             if site.is_processor:
                 of_processors.add(reason)
-        # A GPU's reason is more useful than a processor's.
+        # A reason about a GPU is more useful than a reason about a processor.
         weighed = sorted(by_reason, key=of_processors.__contains__)
         too_large = self._why_too_large([option for options in choices for option in options.found])
         has_gpu = any(not site.is_processor for site in self._ledger.sites)

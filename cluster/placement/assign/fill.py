@@ -117,11 +117,12 @@ class Fill:
         return False
 
     def _path(self, claim: Claim, refused: set[tuple[Claim, Claim | None]]) -> list[Claim]:
-        """Return the shortest chain of claims in which each can take the next one's place and the last can move away.
+        """Return the shortest chain of claims in which each claim can take the next claim's place.
 
-        Return [] if there is none. The chain is an augmenting path (C. Berge, Two theorems in graph theory, 1957).
-        Only a trial move shows whether a claim fits in another one's place. ``refused`` has the moves that failed:
-        (claim, claim to replace), or (claim, None) if the last claim found no free place.
+        The last claim can move to a free place. Return [] if there is no such chain. The chain is an augmenting path
+        (C. Berge, Two theorems in graph theory, 1957). Only a trial move shows whether a claim fits in another claim's
+        place. ``refused`` has the moves that failed: (claim, claim to replace), or (claim, None) if the last claim
+        found no free place.
         """
         found, visited = {claim}, set[int]()
         reached = deque([[claim]])

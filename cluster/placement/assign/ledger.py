@@ -95,7 +95,7 @@ class Ledger:
         self._totals = {engine.name: total for engine, total in totals.items()}
 
     def why_not(self, site: Site, recipe: Recipe) -> str:
-        """Return why no more session fits, as a sentence without a full stop; "" if one fits."""
+        """Return why no more session fits, as a sentence without a full stop; "" if a session fits."""
         host = site.host
         if host.cores is not None and host.cores_used + recipe.cores > host.cores + ROUNDING:
             return "the cores of its host are taken"

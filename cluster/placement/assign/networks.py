@@ -19,7 +19,7 @@ CORES_PER_SESSION = 1.0
 
 
 def place_networks(demands: Sequence[Demand], inventory: Inventory, policy: Policy) -> Placement:
-    """Return the DLAs of each job, or why it has none; a job's sessions are spread over all its DLAs.
+    """Return the DLAs of each job, or why the job has none; a job's sessions are spread over all its DLAs.
 
     Within a priority, each session goes to the job with the smallest weighted number of sessions.
     """

@@ -123,7 +123,7 @@ class RecipeRequest:
         return tuple(sorted(usable, key=lambda recipe: -recipe.fps))
 
     def _hybrid_refusal(self, hybrid: Recipe) -> str:
-        """Return why a GPU is not worth using if it only decodes; "" if it is.
+        """Return why a GPU is not worth using if it only decodes; "" if it is worth using.
 
         ``hybrid`` decodes on the GPU and encodes on the cores. Documented rates decide until this has been measured,
         because a comparison with measured rates of the cores alone would send work back and forth.

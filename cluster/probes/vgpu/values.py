@@ -102,7 +102,8 @@ class VgpuAccounting:
 
     pids: tuple[int, ...]
     stats: dict[str, Maybe[AccountingStats]]  # the use of each process; keys are process ids as text
-    processes_max: Maybe[int] = NO_MAXIMUM  # the most processes that the accounting remembers; older ones are dropped
+    # the most processes that the accounting remembers; older processes are dropped
+    processes_max: Maybe[int] = NO_MAXIMUM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,9 @@ JOBS: Final = Metric(
     "jobs with a slot, and jobs that wait for their first or next slot",
     {"phase": _values(DemandPhase)},
 )
-QUEUE_SEGMENTS: Final = Metric("codecfleet_queue_segments", "unfinished segments of all jobs, running ones included")
+QUEUE_SEGMENTS: Final = Metric(
+    "codecfleet_queue_segments", "unfinished segments of all jobs, including running segments"
+)
 QUEUE_FRAMES: Final = Metric("codecfleet_queue_frames", "source frames of all unfinished segments")
 QUEUE_AGE: Final = Metric(
     "codecfleet_queue_age_seconds",

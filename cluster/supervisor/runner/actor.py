@@ -180,7 +180,7 @@ class ActorClient(SupervisorClient):
 
 
 async def refuse_others(supervisor: Any) -> None:
-    """Check a supervisor's version of codecfleet. Raises VersionRefused: the version differs from this process's."""
+    """Check a supervisor's version of codecfleet. Raises VersionRefused: this process has another version."""
     refuse_client(VERSION, await supervisor.version.remote())
 
 

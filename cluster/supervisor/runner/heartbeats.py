@@ -48,7 +48,7 @@ class Heartbeats:
             kept.pop(worker, None)
 
     def skews_s(self) -> dict[NodeId, float]:
-        """Return how many seconds each node's clock is behind this machine's; negative if it is ahead.
+        """Return how many seconds each node's clock is behind this machine's clock; negative if it is ahead.
 
         Each number is an upper bound, because it includes the least delay of a few heartbeats.
         """

@@ -17,7 +17,7 @@ EXACT_BITS = 4
 class Renewal:
     """The changes in a client's report."""
 
-    is_wanted: bool = False  # whether jobs changed, or the rounded demands of jobs
+    is_wanted: bool = False  # whether the jobs or their rounded demands changed
     is_new: bool = False  # whether a job came
     is_held: bool = False  # whether the slots in use changed
     left: frozenset[WorkerId] = frozenset()  # workers that a job no longer uses

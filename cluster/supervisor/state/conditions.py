@@ -1,7 +1,7 @@
 """Derives from polls how much of a device other programs use, and whether the device may get work.
 
 A change counts once two polls in a row show it. While codecfleet runs no work on the device, one poll is enough for a
-rise, because no part of the use is codecfleet's.
+rise, because all use is by other programs.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ use."""
 
 
 class LoadBasis(Enum):
-    """How other programs' use is distinguished from codecfleet's."""
+    """How other programs' use is distinguished from codecfleet's use."""
 
     ALL_OTHERS = "all use is by other programs: codecfleet runs nothing on the device"
     PROCESS = "use is reported by process"

@@ -56,7 +56,7 @@ class NodesSeen(SupervisorEvent):
 
     nodes: tuple[RayNode, ...]
     utc_s: float = 0.0
-    # How many seconds each node's clock is behind the supervisor's; nodes without workers are left out.
+    # How many seconds each node's clock is behind the supervisor's clock; nodes without workers are left out.
     skews_s: dict[NodeId, float] = field(default_factory=dict)
 
 
@@ -148,7 +148,7 @@ class QuarantinesRecalled(SupervisorEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ticked(SupervisorEvent):
-    """Time passed: handle what is due, and place everything again if something has changed."""
+    """Time has passed: handle due tasks, and place all jobs again if something has changed."""
 
     pass_s: float = 0.0  # how long the last placement took; the next placement waits five times as long
 
@@ -172,7 +172,7 @@ class RecycleDue(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class Encoding(_WorkerEvent):
-    """A worker's open encoder sessions, and the number at which the driver refused another session, if it did."""
+    """A worker's open encoder sessions and, after a refusal, the number that was open at the refusal."""
 
     sessions: int
     refused_at: int | None = None

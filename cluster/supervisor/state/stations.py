@@ -37,7 +37,7 @@ NOT_STARTED = frozenset({StationState.EMPTY, StationState.RESERVING, StationStat
 IN_USE = frozenset({StationState.RESERVING, StationState.STARTING, StationState.READY, StationState.LEAVING})
 """States in which a station may have a process or a reservation."""
 
-# The states that can follow each state. A station whose node goes is dropped in any state.
+# The states that can follow each state. A station whose node leaves is dropped in any state.
 EDGES: dict[StationState, frozenset[StationState]] = {
     # A job wants the station's device, or an earlier supervisor's worker was found in the station.
     StationState.EMPTY: frozenset({StationState.RESERVING, StationState.READY}),

@@ -29,7 +29,7 @@ class DeviceStatus:
     # (quarantines in a row), and "trial_in_s" (when a trial may end the quarantine; None if only ``uncordon`` can).
     quarantine: dict[str, Any] = field(default_factory=dict)
     seen_s: float | None = None  # how long ago the device was polled; None if it was not
-    told_by: str = ""  # how other programs' use is distinguished from codecfleet's
+    told_by: str = ""  # how other programs' use is distinguished from codecfleet's use
     # For each engine, "percent" is how busy the engine is, and "others_percent" is other programs' use as placement
     # counts it.
     use: dict[str, dict[str, int | None]] = field(default_factory=dict)

@@ -66,7 +66,7 @@ class _Station:
         self.free_s[ended.lane] = ended_s
 
     def lose(self, still: Collection[str] = ()) -> None:
-        """End all work items except the running ones, ``still``, at the time of the last heartbeat."""
+        """End all work items except the running items (``still``), at the time of the last heartbeat."""
         for run, kept in self.pieces.items():
             if kept.ended_s is None and run not in still:
                 self.end(run, max(kept.began_s, self.beat_s), LOST)

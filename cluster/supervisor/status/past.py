@@ -62,7 +62,7 @@ class Past:
     async def keep(self, put: Put, now_s: float, utc_offset_s: float, nodes: Mapping[NodeId, str]) -> None:
         """Store the changes since the last call, at most once in ``EVERY_S``.
 
-        ``nodes`` are the live ones: {id: name}. Errors of ``put`` are raised; the next call tries again.
+        ``nodes`` are the live nodes: {id: name}. Errors of ``put`` are raised; the next call tries again.
         """
         if now_s < self._next_s:
             return

@@ -28,7 +28,7 @@ class NodeStatus:
     probed: bool
     release: str = ""  # the installed version of codecfleet, "" if unknown
     driver_choice: str = ""  # which CUDA driver the workers load, and why; "" if there was no choice
-    # how many seconds, at most, the node's clock is behind the supervisor's; None if unknown
+    # how many seconds, at most, the node's clock is behind the supervisor's clock; None if unknown
     skew_s: float | None = None
     clock: str = ""  # what is wrong with the node's clock; "" if nothing is
 
