@@ -65,7 +65,7 @@ def _lanes(claims: Sequence[Claim], ledger: Ledger) -> Iterator[Lane]:
 
 
 def _lane(claim: Claim, index: int, sessions: int, ledger: Ledger) -> Lane:
-    """Return a claim's lane with this many sessions, at the sessions' speed beside all other sessions."""
+    """Return a claim's lane with this many sessions, whose speed takes all other sessions into account."""
     site, recipe, _, _ = claim.options.found[index]
     return Lane(
         job=claim.demand.job,
@@ -135,7 +135,7 @@ class _Refusals:
         return self._ledger.why_not(option.site, option.recipe) or _OTHERS_FIRST
 
     def _unplaceable(self, demand: Demand) -> Iterator[Refusal]:
-        """Return why a job could not be placed: for each device, the reason against the first encoder kind."""
+        """Return why a job could not be placed: for each device, why it cannot use the first encoder kind."""
         choices, no_encoder = self._catalogue.choices(demand), _no_encoder(demand)
         reason_of: dict[str, str] = {}
         for options in choices:

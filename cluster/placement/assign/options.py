@@ -59,7 +59,7 @@ class Options:
 
     @cached_property
     def at(self) -> dict[int, list[int]]:
-        """The indices of the options of each site, by the site's order."""
+        """The indices of each site's options; the keys are the sites' positions in the inventory."""
         found: dict[int, list[int]] = {}
         for index, option in enumerate(self.found):
             found.setdefault(option.site.order, []).append(index)

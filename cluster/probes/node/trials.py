@@ -46,7 +46,7 @@ class TrialPlan:
 
 
 def subjects(nvml: Maybe[NvmlReport], cuda: Maybe[CudaReport]) -> tuple[Subject, ...]:
-    """Return the GPUs, but the slices of a GPU in MIG mode; without NVML, return CUDA's devices."""
+    """Return the GPUs, or their slices in MIG mode; without NVML, return CUDA's devices."""
     if not isinstance(nvml, Unavailable) and nvml.devices:
         return tuple(subject for device in nvml.devices for subject in _of_device(device))
     devices = () if isinstance(cuda, Unavailable) else cuda.devices

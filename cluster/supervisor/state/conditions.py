@@ -36,7 +36,7 @@ class LoadBasis(Enum):
 
     ALL_OTHERS = "all use is by other programs: codecfleet runs nothing on the device"
     PROCESS = "use is reported by process"
-    SPEED = "codecfleet's use is estimated from its speed"
+    SPEED = "codecfleet's use is estimated from the speed of its work"
 
 
 @dataclass(frozen=True, slots=True)
