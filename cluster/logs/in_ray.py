@@ -17,7 +17,7 @@ from .writing import EntryHandler, begin_log, is_logged
 
 OFF: Final = "off"
 FILE_BYTES_MAX: Final = 10_000_000
-FILES_MAX: Final = 3  #: How many log files are kept for a process, with the current one
+FILES_MAX: Final = 3  #: How many log files are kept for a process, including the current file
 
 
 def begin_log_in_ray(service: str) -> None:

@@ -190,7 +190,7 @@ class Ledger:
         return recipe.fps * min([1.0, *parts])
 
     def share_of(self, recipe: Recipe) -> float:
-        """Return the fraction of the fleet's engines that a session takes, for the kind with the largest fraction."""
+        """Return the largest fraction of the fleet's engines of one kind that a session takes."""
         cores = self._totals[_CPU]
         share = recipe.cores / cores if cores else 0.0
         for use in recipe.engines:

@@ -21,7 +21,7 @@ Luma: TypeAlias = NDArray[np.uint16]
 
 BYTE_BITS: Final = 8
 _DIFFERENCE_MAX: Final = 4.0
-"""The largest allowed mean difference of a lossy picture, in 8-bit steps. The largest measured was 1.3."""
+"""The largest allowed mean difference of a lossy picture, in 8-bit steps. The largest measured difference was 1.3."""
 _DARK, _RANGE = 16, 219
 _TRY_UNTIL: Final = 0.8
 """The fraction of the time after which a child begins no further case."""
