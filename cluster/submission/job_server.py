@@ -113,7 +113,7 @@ class JobServer:
         raise UsageError(f"{self.address} has no job {job_id}", step)
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask Ray's client, and translate its errors into ours."""
+        """Ask Ray's client, and translate its errors into codecfleet's errors."""
         try:
             return answer_of_server(ask)
         except TokenRefused:

@@ -118,5 +118,5 @@ class DeviceKind(_Row, Enum):
 
 
 SEATS: Final = {kind.seat: kind for kind in DeviceKind if kind.value == kind.seat}
-"""The kind with the same name as each seat."""
+"""The kind of device after which each seat is named."""
 _SEATS: Final = {route: kind.seat for kind in DeviceKind for route in kind.routes}
