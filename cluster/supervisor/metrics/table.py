@@ -132,8 +132,8 @@ GROUPS_CLOSED: Final = Metric(
 )
 CLOCK_SKEW: Final = Metric(
     "codecfleet_clock_skew_seconds",
-    "the largest difference between a node's clock and the supervisor's clock, with the delay of a heartbeat; 0 without "
-    "workers",
+    "the largest difference between a node's clock and the supervisor's clock, with the delay of a heartbeat; 0 "
+    "without workers",
 )
 DEVICES: Final = Metric(
     "codecfleet_devices",
