@@ -234,7 +234,7 @@ class Hardware(_Frozen):
         return tuple(board.on_instances(self.mig_profiles_of(name)) if mig_enabled else board.shared())
 
     def model_of(self, name: str) -> tuple[str, GpuModel] | None:
-        """Return the tables' name and the model of the GPU with this name in NVML; None if unknown.
+        """Return the key in ``gpus``, and the model, of the GPU with this name in NVML; None if unknown.
 
         A MIG slice ("NVIDIA H200 MIG 1g.18gb") or a vGPU ("NVIDIA L40S-12Q") counts as the GPU in its name.
         """

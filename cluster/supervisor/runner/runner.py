@@ -69,7 +69,7 @@ class SupervisorRunner(SupervisorClient):
     """A running supervisor, which clients in this process call.
 
     Args:
-        clock: returns the seconds of all times here: monotonic, without the time in which this process was suspended.
+        clock: returns monotonic seconds for all times, without the time in which this process was suspended.
         sleep: waits for a number of seconds.
         take_samples: receives metric samples; None turns metrics off.
         on_failure: called after a failed task has ended the supervisor; ``failure`` says why.
